@@ -1,0 +1,86 @@
+"""The error tree.
+
+Every error a person can meet derives from `HermesError`. The first line of a class's docstring is its default message,
+so the list of classes is also the list of messages. An error prints as one line — what happened, where, and what to do
+now — and carries the exit code that the command line ends with. Rooms add their own branches in their own `errors.py`.
+
+Nothing here imports anything: every module of the project may, at no cost.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HermesError(Exception):
+    """Something went wrong."""
+
+    exit_code: ClassVar[int] = 1
+    hint: str
+    """What the person can do now; empty when there is nothing useful to say."""
+
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, message: str | None = None, *, where: str = "", hint: str = "") -> None:
+        self.what = message if message is not None else self._default_message()
+        self.where = where
+        self.hint = hint or self.default_hint
+        super().__init__(self.what)
+
+    @classmethod
+    def _default_message(cls) -> str:
+        # A subclass without a docstring of its own takes its parent's: `__doc__` is not inherited.
+        for kind in cls.__mro__:
+            lines = (kind.__dict__.get("__doc__") or "").strip().splitlines()
+            if lines:
+                return str(lines[0]).rstrip(".")
+        return cls.__name__
+
+    def one_line(self) -> str:
+        """What, where, what to do now — always one line, whatever a value inside it contained."""
+        text = self.what.rstrip(".") if self.hint else self.what
+        if self.where:
+            text = f"{text} ({self.where})"
+        if self.hint:
+            text = f"{text}. {self.hint}"
+        return " ".join(text.split())
+
+    def __str__(self) -> str:
+        return self.one_line()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword arguments and subclass signatures do not survive the default pickling of exceptions; the state does.
+        return (_rebuild, (type(self), self.args, self.__dict__.copy()))
+
+
+def _rebuild(kind: type[HermesError], args: tuple[object, ...], state: dict[str, object]) -> HermesError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class UsageError(HermesError):
+    """The command was not given what it needs."""
+
+    exit_code = 2
+
+
+class HomeError(HermesError):
+    """The Hermes home cannot be used."""
+
+
+class ConfigError(HermesError):
+    """The configuration is not valid.
+
+    Carries the file, the line (1-based, 0 when there is none), the dotted key and the reason, so that a program can
+    point at the place as well as a person.
+    """
+
+    def __init__(self, reason: str, *, file: str, line: int = 0, key: str = "", hint: str = "") -> None:
+        self.file = file
+        self.line = line
+        self.key = key
+        self.reason = reason
+        what = f"{key}: {reason}" if key else reason
+        super().__init__(what, where=f"{file}:{line}" if line else file, hint=hint)
