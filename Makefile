@@ -1,0 +1,54 @@
+# The developer's verbs. Each builds .venv from the pins first when it has to, so a fresh clone needs only
+# Python 3.11 or newer, pip, git and make.
+.DEFAULT_GOAL := help
+.PHONY: help venv run test check lint imports format types bench docs clean
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Two workers: the suite waits on fsync and on child processes more than it computes.
+PYTEST_ARGS ?= -q -n 2 --dist loadgroup
+SOURCES := src tests $(wildcard bench)
+
+help: ## List these verbs
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(READY) ## Build .venv from the pinned versions
+
+$(READY): requirements-dev.txt pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: Hermes needs Python 3.11 or newer; say which with make PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "Building $(VENV) (first time, or the pins changed)"
+	@"$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: $(READY) ## Show Hermes on a throw-away home in ./.demo
+	@$(BIN)/hermes demo
+
+test: lint types ## Everything CI asks: lint, import direction, types, tests on SQLite and PostgreSQL
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY) imports ## Check style and import direction
+	@$(BIN)/ruff check --quiet $(SOURCES)
+	@$(BIN)/ruff format --quiet --check $(SOURCES)
+
+imports: $(READY) ## Check that imports point one way
+	@$(BIN)/lint-imports --no-cache
+
+format: $(READY) ## Rewrite the sources in our format
+	@$(BIN)/ruff check --quiet --fix $(SOURCES)
+	@$(BIN)/ruff format --quiet $(SOURCES)
+
+types: $(READY) ## Check types, strictly, on src/
+	@$(BIN)/mypy --no-error-summary
+
+docs: $(READY) ## Regenerate the pages that are made from code
+	@$(BIN)/python -m hermes_config.limits > docs/operators/limits.md
+
+clean: ## Remove everything that make built
+	@rm -rf $(VENV) .demo .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf src/*.egg-info
