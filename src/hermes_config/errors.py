@@ -1,8 +1,9 @@
 """The error tree.
 
-Every error a person can meet derives from `HermesError`. The first line of a class's docstring is its default message,
-so the list of classes is also the list of messages. An error prints as one line — what happened, where, and what to do
-now — and carries the exit code that the command line ends with. Rooms add their own branches in their own `errors.py`.
+Every error a person can meet derives from `HermesError`. The first line of a class's docstring is its default
+message, so the list of classes is also the list of messages. An error prints as one line — what happened,
+where, and what to do now — and carries the exit code that the command line ends with. Rooms add their own
+branches in their own `errors.py`.
 
 Nothing here imports anything: every module of the project may, at no cost.
 """
@@ -49,7 +50,7 @@ class HermesError(Exception):
         return self.one_line()
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Keyword arguments and subclass signatures do not survive the default pickling of exceptions; the state does.
+        # Default pickling of exceptions calls the class with `args`, which no subclass signature fits.
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))
 
 
@@ -73,8 +74,8 @@ class HomeError(HermesError):
 class ConfigError(HermesError):
     """The configuration is not valid.
 
-    Carries the file, the line (1-based, 0 when there is none), the dotted key and the reason, so that a program can
-    point at the place as well as a person.
+    Carries the file, the line (1-based, 0 when there is none), the dotted key and the reason, so that a
+    program can point at the place as well as a person.
     """
 
     def __init__(self, reason: str, *, file: str, line: int = 0, key: str = "", hint: str = "") -> None:

@@ -1,0 +1,135 @@
+"""Where Hermes keeps its data, and how private files are written there.
+
+The home is `HERMES_HOME`, else `~/.hermes` (Windows: `%LOCALAPPDATA%\\hermes`). It is looked up at each call,
+never remembered, and a task may replace it for itself with `use_home`. The folder is 0700, its files are 0600.
+
+`write_atomic` replaces a whole file so that a reader, or a crash, sees the old content or the new one and
+never a part. It must not be used on a database file: those are opened by SQLite and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import IO, Any
+
+from hermes_config.errors import HomeError
+
+_override: ContextVar[Path | None] = ContextVar("hermes_home_override", default=None)
+
+# What makes a folder recognisable as a home. A folder that was merely named by mistake (`/tmp`, a person's own
+# home directory) must not have its permissions changed.
+_LANDMARKS = ("state.db", "config.yaml", ".env", "sessions")
+
+
+def hermes_home() -> Path:
+    """The home of this task, as an absolute path. Nothing is created."""
+    override = _override.get()
+    if override is not None:
+        return override
+    named = os.environ.get("HERMES_HOME", "").strip()
+    if named:
+        return Path(named).expanduser().absolute()
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA", "").strip()
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "hermes"
+    return Path.home() / ".hermes"
+
+
+@contextmanager
+def use_home(path: Path | str) -> Iterator[Path]:
+    """Replace the home for the current task (and what it starts) until the block ends."""
+    chosen = Path(path).expanduser().absolute()
+    token = _override.set(chosen)
+    try:
+        yield chosen
+    finally:
+        _override.reset(token)
+
+
+def ensure_home() -> Path:
+    """The home: created with mode 0700, or closed to others if it was a home already."""
+    home = hermes_home()
+    try:
+        home.mkdir(mode=0o700, parents=True)
+        return home
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise HomeError(
+            f"cannot create the Hermes home: {error.strerror}",
+            where=str(home),
+            hint="Set HERMES_HOME to a folder you own.",
+        ) from error
+    if not home.is_dir():
+        raise HomeError(
+            "the Hermes home is not a folder", where=str(home), hint="Set HERMES_HOME to a folder."
+        )
+    _close_to_others(home)
+    return home
+
+
+def _close_to_others(home: Path) -> None:
+    if sys.platform == "win32":
+        return
+    status = home.stat()
+    if status.st_uid != os.getuid() or not status.st_mode & 0o077 or status.st_mode & stat.S_ISVTX:
+        return
+    names = {entry.name for entry in home.iterdir()}
+    if not names or names.intersection(_LANDMARKS):
+        home.chmod(0o700)
+
+
+def ensure_folder(name: str) -> Path:
+    """A folder directly inside the home (`logs`, `backups`, …), created with mode 0700."""
+    folder = ensure_home() / name
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise HomeError(f"cannot create a folder of the home: {error.strerror}", where=str(folder)) from error
+    return folder
+
+
+def private_open(path: Path | str, mode: str = "w") -> IO[Any]:
+    """`open`, with the file created 0600 whatever the umask says. Text is UTF-8 with newlines left alone."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o600)
+
+    if "b" in mode:
+        return open(path, mode, opener=opener)
+    return open(path, mode, encoding="utf-8", newline="", opener=opener)
+
+
+def write_atomic(path: Path | str, data: bytes | str) -> None:
+    """Replace a file's content in one step, durably, mode 0600. A symbolic link stays one."""
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    payload = data.encode() if isinstance(data, str) else data
+    try:
+        with private_open(draft, "xb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    except OSError as error:
+        with suppress(OSError):  # the first failure is the one worth telling
+            draft.unlink()
+        raise HomeError(f"cannot write: {error.strerror}", where=str(target)) from error
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a new or changed name in `folder` survive a power cut. Windows needs no such call."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,166 @@
+"""The table of limits: every bound in Hermes, its unit, and what happens when it is reached.
+
+The fields of `Limits` are the table. A row may be changed under `limits:` in config.yaml by its own name, and
+`limits()` gives the values in force. `docs/operators/limits.md` is made from this module by `make docs`. A number
+that bounds something and does not stand here is a defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from typing import NamedTuple
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
+
+
+class Limit(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    default: int
+    unit: str
+    rule: str
+    minimum: int
+    area: str
+
+    @property
+    def key(self) -> str:
+        return f"limits.{self.name}"
+
+
+def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = "") -> int:
+    # The declared type is the type of the value, as with `dataclasses.field` itself.
+    value: int = field(
+        default=default, metadata={"unit": unit, "rule": rule, "minimum": minimum, "area": area}
+    )
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The values in force. Frozen: a change of configuration makes a new one."""
+
+    title_chars: int = _limit(100, "characters", "a longer title is refused", area="Conversations")
+    message_bytes: int = _limit(
+        64 * _MIB, "bytes", "a larger message is refused, nothing is stored", minimum=64 * _KIB
+    )
+    events_per_conversation: int = _limit(
+        2_000, "events", "the oldest events of the conversation are removed"
+    )
+    replaced_days: int = _limit(
+        30,
+        "days",
+        "rows that an undo, an edit or a compaction replaced are removed by maintenance",
+        minimum=0,
+    )
+
+    wal_bytes: int = _limit(
+        16 * _MIB, "bytes", "the writer checkpoints until the log is below it", minimum=_MIB, area="Storage"
+    )
+    checkpoint_pages: int = _limit(512, "pages", "the writer starts a checkpoint, in small steps", minimum=16)
+    writer_queue: int = _limit(4_096, "operations", "the next caller waits until there is room")
+    group_commit: int = _limit(256, "operations", "the rest goes into the next transaction")
+    write_wait_ms: int = _limit(30_000, "ms", "a write that cannot get the file reports that it is locked")
+    reader_connections: int = _limit(8, "connections", "the next reader waits for one to come back")
+
+    query_chars: int = _limit(2_048, "characters", "a longer query is refused", area="Search")
+    search_catch_up_ms: int = _limit(
+        200, "ms", "the rest of the log is scanned instead, and the result says so", minimum=0
+    )
+    search_rank_window: int = _limit(
+        20_000, "matches", "relevance is ranked among the newest matches, and the result says so"
+    )
+
+    inbox_done_days: int = _limit(
+        30, "days", "finished inbox rows are removed by maintenance", area="Messages in and out"
+    )
+    refused_inbox_rows: int = _limit(10_000, "rows", "the oldest refusals are removed", minimum=0)
+    outbox_sent_days: int = _limit(30, "days", "sent items are removed by maintenance")
+    dead_letters: int = _limit(
+        1_000, "items", "the oldest dead letters are removed, and the event log says so"
+    )
+    approvals_days: int = _limit(90, "days", "settled approvals are removed by maintenance")
+    effects_days: int = _limit(30, "days", "marks of finished tool effects are removed by maintenance")
+
+    backups_kept: int = _limit(
+        10,
+        "backups",
+        "automatic backups beyond it are removed, oldest first; those you made stay",
+        area="Files",
+    )
+    import_max_files: int = _limit(100_000, "files", "an archive with more is refused")
+    import_max_bytes: int = _limit(
+        64 * _GIB, "bytes", "an archive that unpacks to more is refused", minimum=_MIB
+    )
+    import_max_ratio: int = _limit(
+        1_000, "times", "an archive that unpacks to more times its size is refused", minimum=10
+    )
+    config_bytes: int = _limit(4 * _MIB, "bytes", "a larger config.yaml or .env is refused", minimum=_KIB)
+    config_homes: int = _limit(16, "homes", "the configuration read longest ago is read again at next use")
+    crash_reports: int = _limit(20, "files", "the oldest crash reports are removed")
+
+
+def table() -> Iterator[Limit]:
+    """The rows, in order. A row without an area of its own belongs to the area above it."""
+    area = ""
+    defaults = asdict(DEFAULTS)
+    for row in fields(Limits):
+        area = row.metadata["area"] or area
+        about = row.metadata
+        yield Limit(row.name, defaults[row.name], about["unit"], about["rule"], about["minimum"], area)
+
+
+DEFAULTS = Limits()
+
+
+def limits() -> Limits:
+    """The limits of the current home: the table, with what its config.yaml changes."""
+    from hermes_config import config  # config is built from this table
+
+    return config.load().limits
+
+
+def _amount(row: Limit) -> str:
+    if row.unit == "bytes":
+        for size, name in ((_GIB, "GiB"), (_MIB, "MiB"), (_KIB, "KiB")):
+            if row.default >= size:
+                return f"{row.default // size} {name}"
+    return f"{row.default:,} {row.unit}"
+
+
+def page() -> str:
+    """The table as a page of the operators' guide."""
+    lines = [
+        "# Limits",
+        "",
+        "Everything in Hermes has a bound, and a rule for what happens there. To change one, in `config.yaml`:",
+        "",
+        "```yaml",
+        "limits:",
+        f"  events_per_conversation: {DEFAULTS.events_per_conversation * 2}",
+        "```",
+        "",
+        "Values are whole numbers in the unit of the row (sizes are in bytes). A misspelt name or a value below",
+        "the smallest allowed is refused with the file, the line and the reason.",
+    ]
+    area = ""
+    for row in table():
+        if row.area != area:
+            area = row.area
+            lines += [
+                "",
+                f"## {area}",
+                "",
+                "| name | default | smallest | at the bound |",
+                "|---|--:|--:|---|",
+            ]
+        lines.append(f"| `{row.name}` | {_amount(row)} | {row.minimum:,} | {row.rule} |")
+    lines += ["", "This page is made by `make docs` from `src/hermes_config/limits.py`."]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
