@@ -1,7 +1,8 @@
 """Where Hermes keeps its data, and how private files are written there.
 
-The home is `HERMES_HOME`, else `~/.hermes` (Windows: `%LOCALAPPDATA%\\hermes`). It is looked up at each call,
-never remembered, and a task may replace it for itself with `use_home`. The folder is 0700, its files are 0600.
+The home is `HERMES_HOME`, else `~/.hermes` (Windows: `%LOCALAPPDATA%\\hermes`). It is looked up at each
+call, never remembered, and a task may replace it for itself with `use_home`. The folder is 0700, its files
+are 0600.
 
 `write_atomic` replaces a whole file so that a reader, or a crash, sees the old content or the new one and
 never a part. It must not be used on a database file: those are opened by SQLite and nothing else.
@@ -22,8 +23,8 @@ from hermes_config.errors import HomeError
 
 _override: ContextVar[Path | None] = ContextVar("hermes_home_override", default=None)
 
-# What makes a folder recognisable as a home. A folder that was merely named by mistake (`/tmp`, a person's own
-# home directory) must not have its permissions changed.
+# What makes a folder recognisable as a home. A folder that was merely named by mistake (`/tmp`, say) must not
+# have its permissions changed.
 _LANDMARKS = ("state.db", "config.yaml", ".env", "sessions")
 
 

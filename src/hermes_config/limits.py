@@ -1,8 +1,8 @@
 """The table of limits: every bound in Hermes, its unit, and what happens when it is reached.
 
-The fields of `Limits` are the table. A row may be changed under `limits:` in config.yaml by its own name, and
-`limits()` gives the values in force. `docs/operators/limits.md` is made from this module by `make docs`. A number
-that bounds something and does not stand here is a defect.
+The fields of `Limits` are the table. A row may be changed under `limits:` in config.yaml by its own name,
+and `limits()` gives the values in force. `docs/operators/limits.md` is made from this module by `make
+docs`. A number that bounds something and does not stand here is a defect.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Limit(NamedTuple):
     rule: str
     minimum: int
     area: str
-
-    @property
-    def key(self) -> str:
-        return f"limits.{self.name}"
+    fixed: bool
 
 
-def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = "") -> int:
+def _limit(
+    default: int, unit: str, rule: str, *, minimum: int = 1, area: str = "", fixed: bool = False
+) -> int:
     # The declared type is the type of the value, as with `dataclasses.field` itself.
     value: int = field(
-        default=default, metadata={"unit": unit, "rule": rule, "minimum": minimum, "area": area}
+        default=default,
+        metadata={"unit": unit, "rule": rule, "minimum": minimum, "area": area, "fixed": fixed},
     )
     return value
 
@@ -64,6 +64,8 @@ class Limits:
     writer_queue: int = _limit(4_096, "operations", "the next caller waits until there is room")
     group_commit: int = _limit(256, "operations", "the rest goes into the next transaction")
     write_wait_ms: int = _limit(30_000, "ms", "a write that cannot get the file reports that it is locked")
+    checkpoint_wait_ms: int = _limit(50, "ms", "the checkpoint is put off to the next commit", minimum=0)
+    writer_cache_kib: int = _limit(16 * _KIB, "KiB", "the page cache of the writing connection", minimum=_KIB)
     reader_connections: int = _limit(8, "connections", "the next reader waits for one to come back")
 
     query_chars: int = _limit(2_048, "characters", "a longer query is refused", area="Search")
@@ -98,9 +100,9 @@ class Limits:
     import_max_ratio: int = _limit(
         1_000, "times", "an archive that unpacks to more times its size is refused", minimum=10
     )
-    config_bytes: int = _limit(4 * _MIB, "bytes", "a larger config.yaml or .env is refused", minimum=_KIB)
-    config_homes: int = _limit(16, "homes", "the configuration read longest ago is read again at next use")
-    crash_reports: int = _limit(20, "files", "the oldest crash reports are removed")
+    config_bytes: int = _limit(4 * _MIB, "bytes", "a larger config.yaml or .env is refused", fixed=True)
+    config_homes: int = _limit(16, "homes", "the configuration read longest ago is read again", fixed=True)
+    crash_reports: int = _limit(20, "files", "the oldest crash reports are removed", fixed=True)
 
 
 def table() -> Iterator[Limit]:
@@ -110,7 +112,9 @@ def table() -> Iterator[Limit]:
     for row in fields(Limits):
         area = row.metadata["area"] or area
         about = row.metadata
-        yield Limit(row.name, defaults[row.name], about["unit"], about["rule"], about["minimum"], area)
+        yield Limit(
+            row.name, defaults[row.name], about["unit"], about["rule"], about["minimum"], area, about["fixed"]
+        )
 
 
 DEFAULTS = Limits()
@@ -136,15 +140,16 @@ def page() -> str:
     lines = [
         "# Limits",
         "",
-        "Everything in Hermes has a bound, and a rule for what happens there. To change one, in `config.yaml`:",
+        "Everything in Hermes has a bound, and a rule for what happens there. To change one, in config.yaml:",
         "",
         "```yaml",
         "limits:",
         f"  events_per_conversation: {DEFAULTS.events_per_conversation * 2}",
         "```",
         "",
-        "Values are whole numbers in the unit of the row (sizes are in bytes). A misspelt name or a value below",
-        "the smallest allowed is refused with the file, the line and the reason.",
+        "Values are whole numbers in the unit of the row (sizes are in bytes). A misspelt name or a value",
+        "below the smallest allowed is refused with the file, the line and the reason. A row marked fixed",
+        "holds before a configuration can be read, and is not a setting.",
     ]
     area = ""
     for row in table():
@@ -157,7 +162,8 @@ def page() -> str:
                 "| name | default | smallest | at the bound |",
                 "|---|--:|--:|---|",
             ]
-        lines.append(f"| `{row.name}` | {_amount(row)} | {row.minimum:,} | {row.rule} |")
+        smallest = "fixed" if row.fixed else f"{row.minimum:,}"
+        lines.append(f"| `{row.name}` | {_amount(row)} | {smallest} | {row.rule} |")
     lines += ["", "This page is made by `make docs` from `src/hermes_config/limits.py`."]
     return "\n".join(lines) + "\n"
 

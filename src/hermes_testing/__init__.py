@@ -1,1 +1,1 @@
-"""The workshop: the fakes and fixtures that our tests, our demo and plug-in authors share. No room imports it."""
+"""The workshop: fakes and fixtures that tests, demo and plug-in authors share. No room imports it."""

@@ -1,0 +1,246 @@
+"""Reads `<home>/config.yaml` and `<home>/.env`, and sets single keys of the former.
+
+A home made by the reference loads unchanged. The keys that Hermes uses are checked, with file, line, key
+and reason in the error; all others are carried in `Config.tree` and survive a save. Results are frozen and
+shared: a second `load` costs two `stat` calls until one of the files changes.
+
+- A variable of the environment wins over the same one in `.env`. `.env` is read and never written.
+- A save never follows a failed read, and never writes a configuration that would not load.
+- A running process uses `load_or_last_good`: a broken edit leaves it as it was, and tells.
+
+Two programs that save at the same moment are told apart by the file's stamp and the later one starts over;
+between that check and the rename a moment remains in which an edit by a third party would be overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, cast
+
+from hermes_config import document, dotenv, edit
+from hermes_config.errors import ConfigError
+from hermes_config.home import ensure_home, hermes_home, write_atomic
+from hermes_config.limits import DEFAULTS, Limits, table
+from hermes_config.section import Section
+
+DATABASE_SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
+_SAVE_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StateConfig:
+    """`state:` — where conversations are stored, and how durably a commit is written."""
+
+    database_url: str | None = field(default=None, repr=False)
+    synchronous: Literal["full", "normal"] = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsConfig:
+    """`sessions:` — what maintenance may remove by itself."""
+
+    auto_prune: bool = False
+    retention_days: int = 90
+    min_interval_hours: int = 24
+    vacuum_after_prune: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything a home says about itself. Frozen; secrets stay out of its `repr`."""
+
+    home: Path
+    state: StateConfig
+    sessions: SessionsConfig
+    limits: Limits
+    tree: Mapping[str, Any] = field(repr=False)
+    """All of config.yaml, read-only, with the keys that are not ours."""
+    dotenv: Mapping[str, str] = field(repr=False)
+    """The entries of `.env`."""
+
+    def environ(self, name: str) -> str | None:
+        """A variable of the environment or, when it is not there, of `.env`."""
+        return os.environ[name] if name in os.environ else self.dotenv.get(name)
+
+    def database_url(self) -> str | None:
+        """From `HERMES_DATABASE_URL`, then `state.database_url`; None stands for `<home>/state.db`."""
+        return self.environ("HERMES_DATABASE_URL") or self.state.database_url
+
+
+class Saved(NamedTuple):
+    """What a save did. `backup` is set when the layout could not be kept and the old text was put aside."""
+
+    file: Path
+    backup: Path | None
+
+
+class _Stamp(NamedTuple):
+    modified: int
+    size: int
+    inode: int
+
+
+class _Remembered(NamedTuple):
+    stamps: tuple[_Stamp | None, _Stamp | None]
+    outcome: Config | ConfigError
+    last_good: Config | None
+
+
+_remembered: dict[Path, _Remembered] = {}
+_lock = threading.Lock()
+
+
+def load(home: Path | None = None) -> Config:
+    """The configuration of a home (the current one by default). Raises `ConfigError`; nothing is created."""
+    outcome = _look(home or hermes_home()).outcome
+    if isinstance(outcome, ConfigError):
+        raise outcome.with_traceback(None)
+    return outcome
+
+
+def load_or_last_good(home: Path | None = None) -> tuple[Config, ConfigError | None]:
+    """For a running process: the configuration, or the last good one and what is wrong with the new."""
+    found = _look(home or hermes_home())
+    if isinstance(found.outcome, Config):
+        return found.outcome, None
+    if found.last_good is None:
+        raise found.outcome.with_traceback(None)
+    return found.last_good, found.outcome
+
+
+def set_value(key: str, value: Any, home: Path | None = None) -> Saved:
+    """Set one dotted key of config.yaml. Comments and order of the rest are kept.
+
+    Where only a rewrite of the whole file can express the change (the key is an alias, or stands in braces or
+    in a block of text), comments are lost and the old text is kept in `config.yaml.bak`.
+    """
+    file = (home or ensure_home()) / "config.yaml"
+    path = key.split(".")
+    if not all(path):
+        raise ConfigError("is not a key: write section.name", file=str(file), key=key)
+    for _ in range(_SAVE_ATTEMPTS):
+        load(file.parent)  # a save never follows a failed read
+        stamp, text = _read(file)
+        changed = edit.set_in_text(text, path, value, file=str(file))
+        keeps_layout = changed is not None
+        if changed is None:
+            changed = edit.dump(edit.set_in_data(document.parse(text, file=str(file)).data, path, value))
+        _check_before_saving(changed, file)
+        if _stamp(file) != stamp:
+            continue
+        backup = None
+        if not keeps_layout:
+            backup = _free_name(file.with_name("config.yaml.bak"))
+            write_atomic(backup, text)
+        write_atomic(file, changed)
+        return Saved(file, backup)
+    raise ConfigError(
+        "keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again."
+    )
+
+
+def _free_name(file: Path) -> Path:
+    """An earlier backup may hold the only copy of somebody's comments, so it is never overwritten."""
+    number, name = 1, file
+    while name.exists():
+        number += 1
+        name = file.with_name(f"{file.name}{number}")
+    return name
+
+
+def _check_before_saving(text: str, file: Path) -> None:
+    try:
+        _build(file.parent, document.parse(text, file=str(file)), {})
+    except ConfigError as error:
+        hint = f"Nothing was saved. {error.hint}".rstrip()
+        raise ConfigError(error.reason, file=str(file), key=error.key, hint=hint) from error
+
+
+def _look(home: Path) -> _Remembered:
+    files = (home / "config.yaml", home / ".env")
+    with _lock:
+        known = _remembered.get(home)
+        if known is not None and known.stamps == (_stamp(files[0]), _stamp(files[1])):
+            return known
+        last_good = known.last_good if known else None
+        stamps: tuple[_Stamp | None, _Stamp | None] = (None, None)
+        outcome: Config | ConfigError
+        try:
+            yaml_stamp, yaml_text = _read(files[0])
+            env_stamp, env_text = _read(files[1])
+            stamps = (yaml_stamp, env_stamp)
+            entries = dotenv.parse(env_text, file=str(files[1])) if env_text else {}
+            outcome = _build(home, _document(yaml_text, files[0]), entries)
+            last_good = outcome
+        except ConfigError as error:
+            outcome = error
+        found = _Remembered(stamps, outcome, last_good)
+        _remembered.pop(home, None)
+        _remembered[home] = found
+        while len(_remembered) > DEFAULTS.config_homes:
+            del _remembered[next(iter(_remembered))]
+        return found
+
+
+def _document(text: str, file: Path) -> document.Document:
+    # An absent or blank file needs no parser, and most homes of tests and first runs have none.
+    return document.parse(text, file=str(file)) if text.strip() else document.Document({}, None, str(file))
+
+
+def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Config:
+    state = Section(source, "state", known=("database_url", "synchronous"))
+    sessions = Section(source, "sessions", known=SessionsConfig.__slots__)
+    bounds = Section(source, "limits", known=[row.name for row in table() if not row.fixed], closed=True)
+    return Config(
+        home=home,
+        state=StateConfig(
+            database_url=state.url("database_url", DATABASE_SCHEMES),
+            synchronous=cast(
+                Literal["full", "normal"], state.choice("synchronous", "full", ("full", "normal"))
+            ),
+        ),
+        sessions=SessionsConfig(
+            auto_prune=sessions.flag("auto_prune", False),
+            retention_days=sessions.whole("retention_days", 90, minimum=1),
+            min_interval_hours=sessions.whole("min_interval_hours", 24, minimum=0),
+            vacuum_after_prune=sessions.flag("vacuum_after_prune", True),
+        ),
+        limits=Limits(
+            **{row.name: bounds.whole(row.name, row.default, minimum=row.minimum) for row in table()}
+        ),
+        tree=document.freeze(source.data, file=source.file),
+        dotenv=MappingProxyType(entries),
+    )
+
+
+def _stamp(file: Path) -> _Stamp | None:
+    try:
+        status = file.stat()
+    except OSError:  # why it cannot be read is told by the read that follows
+        return None
+    return _Stamp(status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _read(file: Path) -> tuple[_Stamp | None, str]:
+    """The text of a file and the stamp it had when it was opened; no file is an empty text."""
+    try:
+        with file.open("rb") as opened:
+            status = os.fstat(opened.fileno())
+            if status.st_size > DEFAULTS.config_bytes:
+                raise ConfigError(f"is larger than {DEFAULTS.config_bytes:,} bytes", file=str(file))
+            content = opened.read()
+    except FileNotFoundError:
+        return None, ""
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from error
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError("is not UTF-8 text", file=str(file), line=line) from error
+    return _Stamp(status.st_mtime_ns, status.st_size, status.st_ino), text

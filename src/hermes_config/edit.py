@@ -1,0 +1,150 @@
+"""Setting one key in a YAML text while the rest stays as its author wrote it.
+
+The value is replaced between the marks that the parser gave it; a key that is missing becomes one new line
+at the end of its section. Every edit is read back and compared with the data it should give, so a
+construction that this module does not understand (an alias, a block scalar, a section in braces) can never
+be saved wrongly: the edit is given up (`None`) and the caller decides what to do.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from hermes_config import document
+from hermes_config.errors import ConfigError
+
+if TYPE_CHECKING:
+    import yaml
+
+
+def set_in_data(data: dict[Any, Any], path: document.KeyPath, value: Any) -> dict[Any, Any]:
+    """A copy of `data` with the value at `path`; whatever stood in the way as a parent becomes a section."""
+    changed = copy.deepcopy(data)
+    section = changed
+    for name in path[:-1]:
+        if not isinstance(section.get(name), dict):
+            section[name] = {}
+        section = section[name]
+    section[path[-1]] = value
+    return changed
+
+
+def set_in_text(text: str, path: document.KeyPath, value: Any, *, file: str) -> str | None:
+    """The text with one value changed, or None when that cannot be done on the lines concerned alone."""
+    before = document.parse(text, file=file)
+    edited = _edit(text, before.root, path, value)
+    if edited is None:
+        return None
+    try:
+        after = document.parse(edited, file=file)
+    except ConfigError:
+        return None
+    return edited if after.data == set_in_data(before.data, path, value) else None
+
+
+def dump(data: dict[Any, Any]) -> str:
+    """The data as a fresh text. Comments and layout are not part of the data."""
+    import yaml
+
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _edit(text: str, root: yaml.MappingNode | None, path: document.KeyPath, value: Any) -> str | None:
+    import yaml
+
+    parent, depth = root, 0
+    while parent is not None and depth < len(path):
+        entry = document.find_entry(parent, path[depth])
+        if entry is None:
+            return _insert(text, parent, path[depth:], value)
+        key, found = entry
+        depth += 1
+        if depth == len(path):
+            return _replace(text, found, value)
+        if _is_empty(found):
+            below = _lines(path[depth:], value, key.start_mark.column + 2, _newline(text))
+            return _splice(text, found, below.rstrip(), block=True)
+        parent = found if isinstance(found, yaml.MappingNode) else None
+    if root is None:
+        return _append(text, _lines(path, value, 0, _newline(text)))
+    return None
+
+
+def _insert(text: str, section: yaml.MappingNode, path: document.KeyPath, value: Any) -> str | None:
+    """Add the key below the last line of its section."""
+    if section.flow_style or not section.value:
+        return None
+    lines = text.splitlines(keepends=True)
+    after = _last_line(section) + 1
+    new = _lines(path, value, section.value[0][0].start_mark.column, _newline(text))
+    return _append("".join(lines[:after]), new) + "".join(lines[after:])
+
+
+def _replace(text: str, node: yaml.Node, value: Any) -> str | None:
+    import yaml
+
+    if isinstance(node, yaml.ScalarNode):
+        if node.style in ("|", ">"):
+            return None
+        return _splice(text, node, _render(value, quote=node.style))
+    if isinstance(node, yaml.CollectionNode) and node.flow_style:
+        return _splice(text, node, _render(value))
+    return None
+
+
+def _splice(text: str, node: yaml.Node, new: str, *, block: bool = False) -> str:
+    """Put `new` between the marks of a node; an empty value has both marks right behind its colon."""
+    start, end = node.start_mark.index, node.end_mark.index
+    gap = _newline(text) if block else " " if start == end else ""
+    return text[:start] + gap + new + text[end:]
+
+
+def _append(text: str, lines: str) -> str:
+    if text and not text.endswith("\n"):
+        text += _newline(text)
+    return text + lines
+
+
+def _lines(path: document.KeyPath, value: Any, indent: int, newline: str) -> str:
+    """`a.b.c` as nested lines, each section two columns further in."""
+    *sections, last = path
+    lines = [f"{' ' * (indent + 2 * depth)}{_render(name)}:" for depth, name in enumerate(sections)]
+    lines.append(f"{' ' * (indent + 2 * len(sections))}{_render(last)}: {_render(value)}")
+    return newline.join(lines) + newline
+
+
+def _render(value: Any, *, quote: str | None = None) -> str:
+    """A value on one line. A text that was quoted stays quoted, and one with line breaks has to be."""
+    import yaml
+
+    style = quote if isinstance(value, str) else None
+    if isinstance(value, str) and "\n" in value:
+        style = '"'
+    dumped = yaml.safe_dump(
+        value, default_flow_style=True, default_style=style, allow_unicode=True, width=2**31
+    )
+    return dumped.removesuffix("\n").removesuffix("\n...")
+
+
+def _last_line(node: yaml.Node) -> int:
+    """The 0-based line on which a value ends; the parser's own mark lies behind comments that follow."""
+    import yaml
+
+    if isinstance(node, yaml.MappingNode) and not node.flow_style:
+        return _last_line(node.value[-1][1])
+    if isinstance(node, yaml.SequenceNode) and not node.flow_style:
+        return _last_line(node.value[-1])
+    if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
+        return max(node.start_mark.line, node.end_mark.line - 1)
+    return int(node.end_mark.line)
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _is_empty(node: yaml.Node) -> bool:
+    import yaml
+
+    return isinstance(node, yaml.ScalarNode) and node.start_mark.index == node.end_mark.index

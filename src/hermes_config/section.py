@@ -1,0 +1,108 @@
+"""Reading one section of the configuration with types, bounds and good errors.
+
+A section knows its keys. A key it does not know passes untouched, for another room or another program may
+own it; but one that is nearly a known key is a mistake, and is refused with "did you mean". Values are
+coerced the way people write them (`"30"`, `yes`), and a key without a value means the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from hermes_config.document import Document
+from hermes_config.errors import ConfigError
+
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
+
+
+class Section:
+    """One section of a document. `closed` sections are ours alone: there, every unknown key is a mistake."""
+
+    def __init__(
+        self, document: Document, name: str, *, known: Collection[str], closed: bool = False
+    ) -> None:
+        self._document = document
+        self._name = name
+        self._values: Mapping[Any, Any] = {}
+        values = document.data.get(name)
+        if values is None:
+            return
+        if not isinstance(values, dict):
+            raise self._error("", f"must be a section with keys such as {next(iter(known))}")
+        self._values = values
+        for key in values:
+            if key not in known:
+                self._judge_unknown(str(key), known, closed)
+
+    def _judge_unknown(self, key: str, known: Collection[str], closed: bool) -> None:
+        from difflib import get_close_matches  # only ever needed for a mistake
+
+        near = get_close_matches(key, known, n=1, cutoff=0.6 if closed else 0.85)
+        if near:
+            raise self._error(key, "is not a known key", hint=f"Did you mean {self._name}.{near[0]}?")
+        if closed:
+            raise self._error(key, "is not a known key", hint=f"Known: {', '.join(sorted(known))}.")
+
+    def _error(self, key: str, reason: str, *, hint: str = "") -> ConfigError:
+        path = (self._name, key) if key else (self._name,)
+        line = self._document.line(path)
+        return ConfigError(reason, file=self._document.file, line=line, key=".".join(path), hint=hint)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._values.get(key)
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        word = str(value).strip().lower()
+        if word in _TRUE or word in _FALSE:
+            return word in _TRUE
+        raise self._error(key, f"must be true or false, not {_shown(value)}")
+
+    def whole(self, key: str, default: int, *, minimum: int, maximum: int = 2**53) -> int:
+        value = self._values.get(key)
+        if value is None:
+            return default
+        number = _whole_number(value)
+        if number is None:
+            raise self._error(key, f"must be a whole number, not {_shown(value)}")
+        if not minimum <= number <= maximum:
+            bound = f"at least {minimum:,}" if number < minimum else f"at most {maximum:,}"
+            raise self._error(key, f"must be {bound}, not {number:,}")
+        return number
+
+    def choice(self, key: str, default: str, options: Collection[str]) -> str:
+        value = self._values.get(key)
+        if value is None:
+            return default
+        word = str(value).strip().lower()
+        if word not in options:
+            raise self._error(key, f"must be {' or '.join(options)}, not {_shown(value)}")
+        return word
+
+    def url(self, key: str, schemes: Collection[str]) -> str | None:
+        """A URL of one of the schemes. It may hold a password, so an error never shows it."""
+        value = self._values.get(key)
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str) or not value.startswith(tuple(schemes)):
+            raise self._error(key, f"must start with {' or '.join(schemes)}")
+        return value
+
+
+def _whole_number(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    if isinstance(value, str):
+        text = value.strip().replace("_", "")
+        return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else None
+    return None
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}…"
