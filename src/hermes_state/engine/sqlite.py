@@ -1,0 +1,431 @@
+"""SQLite through apsw: one writing connection, a few reading ones, and nothing else touches the file.
+
+Rules this module holds (DESIGN §5 says why each of them exists):
+- `BEGIN IMMEDIATE` with our own jittered retry; SQLite's busy handler makes four processes wait eight times longer.
+- Checkpoints are made by the writer right after a commit, in small steps, so the log stays bounded.
+- After each commit, before it is acknowledged, the log must still be the file we wrote to (`walguard`).
+- The file is opened by this one copy of SQLite only; no plain `open()`, copy or hash of it while we have it open,
+  because closing any descriptor of the file drops the locks of all of them.
+- Engines are shared: two stores on one file in one process have one writer. A forked child starts afresh.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from hermes_config.limits import Limits
+from hermes_state.engine import files, walguard
+from hermes_state.engine.base import Connection, Params, Result, Row
+from hermes_state.engine.writer import Job, Writer
+from hermes_state.errors import (
+    IntegrityError,
+    NotADatabase,
+    StateError,
+    StoreBusy,
+    StoreDamaged,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    WriteLost,
+)
+from hermes_state.statements import Statement
+
+T = TypeVar("T")
+
+
+class SqliteConnection:
+    """A connection in our terms; `raw` is apsw's, for the statements where every microsecond counts."""
+
+    dialect = "sqlite"
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: apsw.Connection) -> None:
+        self.raw = raw
+
+    def execute(self, sql: str | Statement, params: Params = ()) -> Result:
+        text = sql if isinstance(sql, str) else sql.sqlite
+        before = self.raw.total_changes()
+        cursor = self.raw.execute(text, params)
+        try:
+            columns = [column[0] for column in cursor.get_description()]
+        except apsw.ExecutionCompleteError:  # no rows: apsw no longer knows the columns
+            columns = []
+        return Result(cursor.fetchall(), columns, self.raw.total_changes() - before)
+
+    def rows(self, sql: str | Statement, params: Params = ()) -> list[Row]:
+        return self.raw.execute(sql if isinstance(sql, str) else sql.sqlite, params).fetchall()
+
+    def run(self, sql: str | Statement, params: Params = ()) -> int:
+        self.raw.execute(sql if isinstance(sql, str) else sql.sqlite, params).fetchall()
+        return self.raw.changes()
+
+    def many(self, sql: str | Statement, rows: Sequence[Params]) -> None:
+        self.raw.executemany(sql if isinstance(sql, str) else sql.sqlite, rows).fetchall()
+
+
+class SqliteEngine:
+    """One SQLite file, opened."""
+
+    dialect = "sqlite"
+
+    def __init__(
+        self, path: Path, *, read_only: bool = False, synchronous: str = "FULL", limits: Limits | None = None
+    ) -> None:
+        self.path = path
+        self._limits = limits or Limits()
+        self.where = str(path)
+        self.read_only = read_only
+        self._synchronous = synchronous
+        self._readers: list[SqliteConnection] = []
+        self._readers_lock = threading.Lock()
+        self._pid = os.getpid()
+        self._closed = False
+        self._conn: SqliteConnection | None = None
+        self._guard = walguard.WalGuard(f"{path}-wal")
+        self._wal_pages = 0
+        self._abandoned: list[object] = []
+        self.writer = Writer(self, max_group=self._limits.group_commit)
+        with translated(self.where):
+            self._conn = self._connect_reader() if read_only else self._connect_writer()
+
+    # -- connections -------------------------------------------------------------------------------------
+
+    def _connect_writer(self) -> SqliteConnection:
+        raw = apsw.Connection(str(self.path), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        # The header knows whether the file is in WAL mode; setting it again would cost a lock.
+        if raw.pragma("journal_mode") != "wal" and not files.is_reference_store(raw):
+            self._enter_wal(raw)
+        raw.pragma("synchronous", self._synchronous)
+        raw.pragma("foreign_keys", True)
+        raw.pragma("journal_size_limit", self._limits.wal_bytes)
+        raw.pragma("cache_size", -self._limits.writer_cache_kib)
+        raw.set_wal_hook(self._note_wal_pages)
+        return SqliteConnection(raw)
+
+    def _enter_wal(self, raw: apsw.Connection) -> None:
+        """Two processes may meet at a fresh file; the loser of that race waits its turn."""
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                if raw.pragma("journal_mode", "wal") == "wal":
+                    return
+            except apsw.BusyError:
+                pass
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(
+                    "the file system refuses SQLite's write-ahead log",
+                    where=self.where,
+                    hint="Put the Hermes home on a local disk, or use PostgreSQL.",
+                )
+            time.sleep(_jitter(0.02))
+
+    def _connect_reader(self) -> SqliteConnection:
+        if self.read_only:
+            raw = apsw.Connection(str(self.path), apsw.SQLITE_OPEN_READONLY)
+        else:
+            raw = apsw.Connection(str(self.path), apsw.SQLITE_OPEN_READWRITE)
+            raw.pragma("query_only", True)
+        raw.set_busy_timeout(self._limits.write_wait_ms)
+        return SqliteConnection(raw)
+
+    def _note_wal_pages(self, _conn: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:
+        conn = self._borrow()
+        try:
+            with translated(self.where):
+                if not snapshot:
+                    return fn(conn)
+                conn.raw.execute("BEGIN")
+                try:
+                    return fn(conn)
+                finally:
+                    conn.raw.execute("COMMIT")
+        finally:
+            self._give_back(conn)
+
+    def _borrow(self) -> SqliteConnection:
+        self._check_open()
+        with self._readers_lock:
+            if self._readers:
+                return self._readers.pop()
+        with translated(self.where):
+            return self._connect_reader()
+
+    def _give_back(self, conn: SqliteConnection) -> None:
+        with self._readers_lock:
+            if not self._closed and len(self._readers) < self._limits.reader_connections:
+                self._readers.append(conn)
+                return
+        conn.raw.close()
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def write(self, fn: Callable[[Connection], T], *, single: bool = False) -> T:
+        self._check_writable()
+        return self.writer.run(fn, single=single)
+
+    def submit(self, fn: Callable[[Connection], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        self._check_writable()
+        self.writer.submit(fn, done)
+
+    def alone(self, fn: Callable[[Connection], T], *, single: bool) -> T:
+        conn = self._writing_connection()
+        self._begin(conn.raw)
+        try:
+            result = fn(conn)
+            conn.raw.execute("COMMIT")
+        except BaseException as error:
+            self._undo(conn.raw)
+            if isinstance(error, apsw.Error):
+                raise our_error(error, self.where) from error
+            raise
+        self._after_commit(conn.raw)
+        return result
+
+    def group(self, jobs: list[Job]) -> None:
+        conn = self._writing_connection()
+        raw = conn.raw
+        self._begin(raw)
+        try:
+            for job in jobs:
+                raw.execute("SAVEPOINT job")
+                try:
+                    job.result = job.fn(conn)
+                except Exception as error:  # boundary: one job's failure is its own
+                    if not raw.in_transaction:
+                        raise  # a full disk or a broken file has undone the whole group
+                    job.error = our_error(error, self.where) if isinstance(error, apsw.Error) else error
+                    raw.execute("ROLLBACK TO job")
+                raw.execute("RELEASE job")
+            raw.execute("COMMIT")
+        except BaseException as error:
+            self._undo(raw)
+            if isinstance(error, apsw.Error):
+                raise our_error(error, self.where) from error
+            raise
+        self._after_commit(raw)
+
+    def _writing_connection(self) -> SqliteConnection:
+        if self._conn is None:
+            with translated(self.where):
+                self._conn = self._connect_writer()
+        return self._conn
+
+    def _begin(self, raw: apsw.Connection) -> None:
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            self._begin_contended(raw)
+        except apsw.Error as error:
+            raise our_error(error, self.where) from error
+        self._guard.arm()
+
+    def _begin_contended(self, raw: apsw.Connection) -> None:
+        """Another process writes. Short random pauses: each waiter gets its chance within a few commits."""
+        deadline = time.monotonic() + self._limits.write_wait_ms / 1000
+        pause = 0.0005
+        while time.monotonic() < deadline:
+            time.sleep(_jitter(pause))
+            pause = min(pause * 1.3, 0.004)
+            try:
+                raw.execute("BEGIN IMMEDIATE")
+                return
+            except apsw.BusyError:
+                continue
+            except apsw.Error as error:
+                raise our_error(error, self.where) from error
+        raise StoreBusy(
+            f"another process held the database for {self._limits.write_wait_ms // 1000} s; nothing was written",
+            where=self.where,
+            hint="Try again; if it stays so, find the process with `fuser` and stop it.",
+        )
+
+    def _undo(self, raw: apsw.Connection) -> None:
+        if raw.in_transaction:
+            raw.execute("ROLLBACK")
+
+    def _after_commit(self, raw: apsw.Connection) -> None:
+        if not self._guard.intact():
+            self._recover_log(raw)
+        if self._wal_pages >= self._limits.checkpoint_pages:
+            self._checkpoint(raw)
+
+    def _checkpoint(self, raw: apsw.Connection) -> None:
+        """Move the log into the file. PASSIVE blocks nobody; what others added meanwhile needs the write lock."""
+        try:
+            pages, moved = raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if moved < pages:
+                raw.set_busy_timeout(self._limits.checkpoint_wait_ms)
+                raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+        except apsw.BusyError:
+            pass  # a reader still needs old pages; the next commit tries again
+        except (apsw.FullError, apsw.IOError):
+            pass  # the rows are safe in the log; the next commit meets the same disk and reports it
+        finally:
+            raw.set_busy_timeout(0)
+            self._wal_pages = 0
+
+    def _recover_log(self, raw: apsw.Connection) -> None:
+        """The log lost its name. Ours is still whole: if no other stands in its place, move it into the file."""
+        saved = False
+        if not Path(f"{self.path}-wal").exists():
+            try:
+                pages, moved = raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                saved = pages == moved
+            except apsw.Error:
+                saved = False
+        self._drop_connections()
+        if not saved:
+            raise WriteLost(
+                "the write-ahead log was removed or replaced under us; the last write was not stored",
+                where=f"{self.path}-wal",
+                hint="Nothing else may delete or restore that file while Hermes runs; run `hermes state check`.",
+            )
+
+    def _drop_connections(self) -> None:
+        """Close everything without SQLite's farewell checkpoint, which would write an orphaned log into the file."""
+        with self._readers_lock:
+            stale, self._readers = [*self._readers, self._conn], []
+            self._conn = None
+        for conn in stale:
+            if conn is not None:
+                conn.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                conn.raw.close()
+        self._guard = walguard.WalGuard(f"{self.path}-wal")
+        self._wal_pages = 0
+
+    # -- maintenance -------------------------------------------------------------------------------------
+
+    def with_writer(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """The bare writing connection, outside a transaction, while nobody writes: VACUUM, checkpoint, backup."""
+        self._check_writable()
+
+        def run() -> T:
+            with translated(self.where):
+                return fn(self._writing_connection().raw)
+
+        return self.writer.exclusive(run)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self.writer.close()
+        self._closed = True
+        with self._readers_lock:
+            readers, self._readers = self._readers, []
+        for conn in readers:
+            conn.raw.close()
+        if self._conn is not None:
+            self._conn.raw.close()  # the last one out moves the log into the file
+            self._conn = None
+
+    def forget_parent(self) -> None:
+        """After a fork: the parent's connections are not ours to use or to close."""
+        self._abandoned += [self._conn, *self._readers]
+        self._conn, self._readers = None, []
+        self._readers_lock = threading.Lock()
+        self._guard = walguard.WalGuard(f"{self.path}-wal")
+        self.writer = Writer(self, max_group=self._limits.group_commit)
+        self._pid = os.getpid()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the store is closed", where=self.where)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self.read_only:
+            raise StoreReadOnly("the store was opened for reading only", where=self.where)
+
+
+class translated:  # noqa: N801 - reads as a verb at its call sites
+    """`with translated(where)`: apsw's errors leave as ours."""
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, apsw.Error):
+            raise our_error(error, self._where) from error
+
+
+def our_error(error: apsw.Error, where: str) -> StateError:
+    text = str(error)
+    if isinstance(error, apsw.ConstraintError):
+        return IntegrityError(text, where=where)
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return StoreBusy(where=where, hint="Try again in a moment.")
+    if isinstance(error, apsw.FullError):
+        return StoreFull(where=where, hint="Free some space and try again.")
+    if isinstance(error, apsw.NotADBError):
+        return NotADatabase(where=where, hint="Move it away, or point HERMES_HOME elsewhere.")
+    if isinstance(error, apsw.CorruptError):
+        return StoreDamaged(text, where=where, hint="Run `hermes state check`, then `hermes backup restore`.")
+    if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError)):
+        return StoreReadOnly(where=where, hint="Check the owner and mode of the file and its folder.")
+    if isinstance(error, apsw.CantOpenError):
+        return StoreUnavailable(
+            "the database file cannot be opened", where=where, hint="Check that its folder exists and can be written."
+        )
+    if isinstance(error, apsw.IOError):
+        return StoreUnavailable(f"reading or writing failed: {text}", where=where, hint="Check the disk.")
+    return StateError(text, where=where)
+
+
+def _jitter(scale: float) -> float:
+    """Between half and one and a half of `scale`; the clock's last digits are random enough to part two waiters."""
+    return scale * (0.5 + (time.perf_counter_ns() // 100 % 1000) / 1000)
+
+
+_shared: dict[tuple[str, str], tuple[SqliteEngine, int]] = {}
+_shared_lock = threading.Lock()
+
+
+def open_shared(path: Path, *, synchronous: str, limits: Limits | None = None) -> SqliteEngine:
+    """The process's one engine for this file; give it back with `release`."""
+    key = (os.path.realpath(path), synchronous)
+    with _shared_lock:
+        engine, users = _shared.get(key, (None, 0))
+        if engine is None or not path.exists():
+            engine, users = SqliteEngine(path, synchronous=synchronous, limits=limits), 0
+        _shared[key] = (engine, users + 1)
+        return engine
+
+
+def release(engine: SqliteEngine) -> None:
+    with _shared_lock:
+        for key, (shared, users) in list(_shared.items()):
+            if shared is engine:
+                if users > 1:
+                    _shared[key] = (engine, users - 1)
+                    return
+                del _shared[key]
+    engine.close()
+
+
+def _after_fork() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    for engine, _users in _shared.values():
+        engine.forget_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

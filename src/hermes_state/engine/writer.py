@@ -1,0 +1,143 @@
+"""One writer a process, with group commit.
+
+Whoever wants to write and finds the writer free runs its own transaction at once, on its own thread: no
+hand-over, no waiting. Whoever finds it taken leaves a job in the queue; the next one to get the writer
+commits everything that has queued up in one transaction, each job inside a savepoint so that one job's
+failure undoes that job alone. Jobs from event loops are committed the same way by a thread that starts at
+first need.
+
+A job's outcome is reported only after the commit that carries it. The transaction itself (how to begin,
+commit, undo, and what to check after a commit) is the engine's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from hermes_state.engine.base import Connection
+
+T = TypeVar("T")
+
+# Bound at import: a test of the specification replaces threading.Thread for the whole process.
+_Thread = threading.Thread
+
+
+class Transaction(Protocol):
+    """What the writer needs of an engine."""
+
+    def alone(self, fn: Callable[[Connection], T], *, single: bool) -> T:
+        """`fn` in a transaction of its own, retried where that is safe."""
+
+    def group(self, jobs: list[Job]) -> None:
+        """All `jobs` in one transaction; sets each one's outcome. Raises only when none was committed."""
+
+
+class Job:
+    """A write that waits for the writer."""
+
+    __slots__ = ("done", "error", "fn", "on_done", "result")
+
+    def __init__(
+        self,
+        fn: Callable[[Connection], Any],
+        on_done: Callable[[Any, BaseException | None], None] | None = None,
+    ) -> None:
+        self.fn = fn
+        self.on_done = on_done
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.done = False
+
+
+class Writer:
+    """The queue in front of the one writing connection."""
+
+    def __init__(self, transaction: Transaction, *, max_group: int) -> None:
+        self._transaction = transaction
+        self._max_group = max_group
+        self._owner = 0
+        self._lock = threading.Lock()
+        self._queue: deque[Job] = deque()
+        self._wake = threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def run(self, fn: Callable[[Connection], T], *, single: bool = False) -> T:
+        me = threading.get_ident()
+        if self._owner == me:
+            raise RuntimeError("a write inside a write: pass the connection on instead")
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._queue:
+                    self._owner = me
+                    return self._transaction.alone(fn, single=single)
+            finally:
+                self._owner = 0
+                self._lock.release()
+        job = Job(fn)
+        self._queue.append(job)
+        with self._lock:
+            while not job.done:
+                self._commit_waiting()
+        if job.error is not None:
+            raise job.error
+        result: T = job.result
+        return result
+
+    def submit(self, fn: Callable[[Connection], T], on_done: Callable[[Any, BaseException | None], None]) -> None:
+        self._queue.append(Job(fn, on_done))
+        if self._thread is None:
+            self._start()
+        self._wake.release()
+
+    def close(self) -> None:
+        """Commits what is queued, then stops the thread."""
+        self._closing = True
+        if self._thread is not None:
+            self._wake.release()
+            self._thread.join()
+            self._thread = None
+        with self._lock:
+            while self._queue:
+                self._commit_waiting()
+
+    def exclusive(self, fn: Callable[[], T]) -> T:
+        """`fn` while nobody writes."""
+        with self._lock:
+            return fn()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = _Thread(target=self._serve, name="hermes-writer", daemon=True)
+                self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            self._wake.acquire()
+            with self._lock:
+                while self._queue:
+                    self._commit_waiting()
+            if self._closing and not self._queue:
+                return
+
+    def _commit_waiting(self) -> None:
+        """Commit up to a group's worth of queued jobs. The caller holds the lock."""
+        jobs: list[Job] = []
+        while self._queue and len(jobs) < self._max_group:
+            jobs.append(self._queue.popleft())
+        try:
+            if len(jobs) == 1:
+                jobs[0].result = self._transaction.alone(jobs[0].fn, single=False)
+            elif jobs:
+                self._transaction.group(jobs)
+        except BaseException as error:  # boundary: the outcome belongs to whoever queued the job
+            for job in jobs:
+                job.error, job.result = job.error or error, None
+        for job in jobs:
+            job.done = True
+            if job.on_done is not None:
+                job.on_done(job.result, job.error)

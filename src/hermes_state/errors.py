@@ -1,0 +1,85 @@
+"""What can go wrong in the store, as a small tree.
+
+The first line of a class's docstring is its message; the command line prints it on one line together with
+what to do next. Nothing outside this package sees an exception of apsw or psycopg.
+"""
+
+from __future__ import annotations
+
+from hermes_config.errors import HermesError
+
+
+class StateError(HermesError):
+    """The store could not do what was asked."""
+
+
+class IntegrityError(StateError):
+    """The store refuses a row that would contradict another."""
+
+
+class SessionNotFound(StateError):
+    """No such session."""
+
+
+class InvalidValue(StateError, ValueError):
+    """A value cannot be stored as given."""
+
+
+class SessionEnded(StateError):
+    """This part of the conversation was compressed; it continues elsewhere."""
+
+    def __init__(self, session_id: str, tip: str) -> None:
+        super().__init__(
+            f"session {session_id} was compressed and continues as {tip}",
+            hint=f"Write to {tip}.",
+        )
+        self.session_id = session_id
+        self.tip = tip
+
+
+class StaleFence(StateError):
+    """Another turn took this conversation over; nothing was written."""
+
+
+class StoreBusy(StateError):
+    """Another process held the database for too long; nothing was written."""
+
+
+class StoreFull(StateError):
+    """The disk is full; nothing was written."""
+
+
+class StoreReadOnly(StateError):
+    """The database cannot be written to."""
+
+
+class StoreUnavailable(StateError):
+    """The database cannot be reached."""
+
+
+class StoreDamaged(StateError):
+    """The database is damaged."""
+
+
+class NotADatabase(StateError):
+    """The file is not a database; it was left untouched."""
+
+
+class FutureSchema(StateError):
+    """The database was written by a newer version; it was left untouched."""
+
+
+class ForeignHome(StateError):
+    """The database belongs to the reference system; it was left untouched."""
+
+
+class NetworkFilesystem(StateError):
+    """SQLite cannot be trusted on a network file system."""
+
+
+class WriteLost(StateError):
+    """The write-ahead log was removed under us; the last write was not stored."""
+
+
+class OutcomeUnknown(StateError):
+    """The connection broke during the commit; whether the write was stored is not known."""

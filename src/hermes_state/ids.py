@@ -1,0 +1,65 @@
+"""The six kinds of identifier, and how new ones are made.
+
+A function that takes one kind is never given another; the type checker holds us to it. Ids that come from
+outside are opaque: any text up to a length is legal, none is ever a path or a piece of SQL.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NewType
+
+from hermes_state.errors import InvalidValue
+
+ConversationId = NewType("ConversationId", str)
+SessionId = NewType("SessionId", str)
+SessionKey = NewType("SessionKey", str)
+TurnId = NewType("TurnId", str)
+LiveId = NewType("LiveId", str)
+PersonId = NewType("PersonId", str)
+
+# PostgreSQL refuses index entries above some 2,700 bytes, and two ids may share one.
+MAX_ID_BYTES = 1024
+
+
+def new_session_id(now: float | None = None, *, digits: int = 8) -> SessionId:
+    """`20260701_153320_6513270e`: sorts by time, readable, unique enough to be checked on insert."""
+    stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime(now))
+    return SessionId(f"{stamp}_{os.urandom(digits // 2).hex()}")
+
+
+def new_turn_id() -> TurnId:
+    return TurnId(f"turn_{os.urandom(8).hex()}")
+
+
+def new_person_id() -> PersonId:
+    return PersonId(f"person_{os.urandom(6).hex()}")
+
+
+def new_trace_id() -> str:
+    return os.urandom(8).hex()
+
+
+def checked_id(value: object, *, what: str = "session id") -> str:
+    """`value` when it can serve as an identifier on both engines, else a one-line error."""
+    if not isinstance(value, str) or not value:
+        raise InvalidValue(f"{what} must be a non-empty text, not {value!r:.60}")
+    if "\0" in value:
+        raise InvalidValue(f"{what} contains a NUL character: {value!r:.60}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidValue(f"{what} is not valid Unicode: {value!r:.60}") from None
+    if size > MAX_ID_BYTES:
+        raise InvalidValue(f"{what} is too long ({size} bytes, max {MAX_ID_BYTES}): {value[:40]!r}…")
+    return value
+
+
+def is_possible_id(value: object) -> bool:
+    """False for what no row can have as its id, so that a lookup answers "none" instead of failing."""
+    try:
+        checked_id(value)
+    except InvalidValue:
+        return False
+    return True

@@ -1,0 +1,36 @@
+"""`SessionDB`: the store as the rest of the house and third-party tools see it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from hermes_config.limits import Limits
+from hermes_state import opening
+from hermes_state.store import Clock, Store
+
+
+class SessionDB(Store):
+    """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
+
+    def __init__(
+        self,
+        db_path: str | Path | None = None,
+        read_only: bool = False,
+        *,
+        clock: Clock = time.time,
+        synchronous: str = "FULL",
+        limits: Limits | None = None,
+    ) -> None:
+        engine = opening.open_engine(db_path, read_only=read_only, synchronous=synchronous, limits=limits)
+        super().__init__(engine, clock=clock, limits=limits)
+
+    @classmethod
+    def connect(
+        cls, url: str, *, read_only: bool = False, clock: Clock = time.time, limits: Limits | None = None
+    ) -> SessionDB:
+        """`sqlite:///path` or `postgresql://user@host/database`."""
+        return cls(url, read_only, clock=clock, limits=limits)
+
+    def close(self) -> None:
+        opening.close_engine(self.engine)

@@ -1,0 +1,128 @@
+"""How values become columns and come back.
+
+A message's content is text or a structure (a list of parts, a dict). Its column `content_kind` says which:
+`text` is the text itself, `json` is JSON, `escaped` is text in which NUL, which PostgreSQL cannot hold, is written
+`\\0` and a backslash `\\\\`. Other text columns use the same escape and are then named in the column `escaped`.
+Text from outside may carry lone surrogates; they cannot be stored by anybody and become U+FFFD. The reference marked
+structures by a NUL prefix; we read that from old homes (see `reference`) and write it nowhere.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from typing import Any
+
+from hermes_state.errors import InvalidValue
+
+TITLE_CHARS = 100
+PREVIEW_CHARS = 60
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=str).encode
+
+
+def scrub(text: str) -> str:
+    """`text` without lone surrogates; a pair that arrived in two pieces becomes its character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\0", "\\0")
+
+
+def unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda m: "\0" if m[1] == "0" else m[1], text)
+
+
+def encode_content(content: Any) -> tuple[str | None, str]:
+    """(column value, kind)."""
+    if content is None:
+        return None, "text"
+    if not isinstance(content, str):
+        return scrub(_dumps(content)), "json"
+    if "\0" in content:
+        return escape(content), "escaped"
+    return content, "text"
+
+
+def decode_content(stored: str | None, kind: str) -> Any:
+    if kind == "text" or stored is None:
+        return stored
+    if kind == "json":
+        try:
+            return json.loads(stored)
+        except ValueError:  # written by somebody else's hand: show it as it is
+            return stored
+    return unescape(stored)
+
+
+def encode_json(value: Any) -> str | None:
+    """A structured column. A text is taken to be JSON already, as third-party callers pass it."""
+    if value is None:
+        return None
+    return value if isinstance(value, str) else _dumps(value)
+
+
+def decode_json(stored: str | None, *, broken: Any = None) -> Any:
+    if not stored:
+        return None
+    try:
+        return json.loads(stored)
+    except ValueError:
+        return broken
+
+
+def to_epoch(value: Any, now: float) -> float:
+    """Seconds since 1970 from a number or a datetime; anything else is now."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = float(value)
+        return number if number == number and abs(number) != float("inf") else now
+    if isinstance(value, dt.datetime):
+        return value.timestamp()
+    return now
+
+
+def preview_of(content: Any) -> str | None:
+    """The beginning of a user text for lists; of a structure, its first text part."""
+    text = content if isinstance(content, str) else text_of(content)
+    line = scrub(text[: PREVIEW_CHARS * 4]).replace("\r", " ").replace("\n", " ").replace("\0", "").strip()
+    if not line:
+        return None
+    return line if len(line) <= PREVIEW_CHARS else line[:PREVIEW_CHARS] + "..."
+
+
+def text_of(content: Any) -> str:
+    """All text a person would see in a content value."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, dict):
+        part = content.get("text")
+        return part if isinstance(part, str) else text_of(content.get("content"))
+    if isinstance(content, list):
+        return " ".join(t for t in map(text_of, content) if t)
+    return ""
+
+
+def sanitize_title(title: str | None) -> str | None:
+    """A title as lists show it: one line, no control or invisible characters; None for nothing."""
+    if not title:
+        return None
+    import unicodedata
+
+    kept = []
+    for char in scrub(title):
+        if char.isspace():
+            kept.append(" ")
+        elif unicodedata.category(char) not in ("Cc", "Cf", "Cs") and char != "\ufffc":
+            kept.append(char)
+    clean = " ".join("".join(kept).split())
+    if not clean:
+        return None
+    if len(clean) > TITLE_CHARS:
+        raise InvalidValue(f"Title too long ({len(clean)} chars, max {TITLE_CHARS})")
+    return clean
