@@ -1,0 +1,134 @@
+"""`hermes config`: where the configuration is, what it says, whether it is right, and changing one key of it.
+
+Values of `.env` and anything that looks like a password are never printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from hermes_cli import output, text
+from hermes_cli.parser import Parser, Verbs, add_json
+from hermes_config import config
+from hermes_config.errors import UsageError
+from hermes_config.home import hermes_home
+from hermes_config.limits import table
+
+_SECRET_KEY = re.compile(r"key$|token|secret|passw|credential|database_url", re.IGNORECASE)
+
+
+def register(parser: Parser) -> None:
+    verbs = Verbs(parser)
+    verbs.add("path", _path, help="print where config.yaml is", example="hermes config path")
+    check = verbs.add("check", _check, help="check config.yaml and .env", example="hermes config check")
+    show = verbs.add(
+        "show", _show, help="show the configuration, or one key", example="hermes config show sessions"
+    )
+    show.add_argument(
+        "key", nargs="?", default="", metavar="KEY", help="a key such as sessions.retention_days"
+    )
+    change = verbs.add(
+        "set",
+        _set,
+        help="set one key, leaving the rest of the file as it is",
+        example="""hermes config set sessions.retention_days 30
+                   hermes config set state.synchronous normal""",
+    )
+    change.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
+    change.add_argument("value", metavar="VALUE", help="a YAML value: 30, true, text, [a, b]")
+    bounds = verbs.add("limits", _limits, help="show every limit in force", example="hermes config limits")
+    for verb in (check, show, bounds):
+        add_json(verb)
+
+
+def _path(_: argparse.Namespace) -> None:
+    print(hermes_home() / "config.yaml")
+
+
+def _check(args: argparse.Namespace) -> None:
+    loaded = config.load()
+    facts = {
+        "home": str(loaded.home),
+        "config.yaml": (loaded.home / "config.yaml").exists(),
+        ".env": len(loaded.dotenv),
+        "ok": True,
+    }
+    if args.json:
+        output.print_json(facts)
+        return
+    config_file = "read, no mistake found" if facts["config.yaml"] else "not there; the defaults hold"
+    print(
+        f"home         {loaded.home}\nconfig.yaml  {config_file}\n.env         {len(loaded.dotenv)} variables"
+    )
+
+
+def _show(args: argparse.Namespace) -> None:
+    value: Any = config.load().tree
+    for name in filter(None, args.key.split(".")):
+        if not isinstance(value, Mapping) or name not in value:
+            raise UsageError(
+                f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml")
+            )
+        value = value[name]
+    last = args.key.rpartition(".")[2]
+    plain = _presentable(value, last)
+    if args.json:
+        output.print_json(plain)
+    elif isinstance(plain, dict | list):
+        import yaml
+
+        output.page(
+            yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip() if plain else "(empty)"
+        )
+    else:
+        print(text.harmless_block(str(plain)))
+
+
+def _presentable(value: Any, key: str) -> Any:
+    """The frozen value as plain data, with secrets covered."""
+    if isinstance(value, Mapping):
+        return {str(name): _presentable(item, str(name)) for name, item in value.items()}
+    if isinstance(value, tuple | frozenset):
+        return [_presentable(item, key) for item in value]
+    if _SECRET_KEY.search(key) and isinstance(value, str) and value:
+        return "[secret]"
+    return value
+
+
+def _set(args: argparse.Namespace) -> None:
+    import yaml
+
+    try:
+        value = yaml.safe_load(args.value)
+    except yaml.YAMLError:
+        value = args.value  # what is no YAML is meant as text
+    saved = config.set_value(args.key, value)
+    print(f"{args.key} is set in {saved.file}")
+    if saved.backup:
+        print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
+
+
+def _limits(args: argparse.Namespace) -> None:
+    loaded = config.load()
+    changed = loaded.tree.get("limits") or {}
+    values = asdict(loaded.limits)
+    rows = [(row, values[row.name]) for row in table()]
+    if args.json:
+        output.print_json(values)
+        return
+    columns = (
+        output.Column("limit"),
+        output.Column("value", right=True),
+        output.Column("unit"),
+        output.Column("set"),
+        output.Column("at the bound", shrinks=True),
+    )
+    cells = [
+        (row.name, f"{value:,}", row.unit, "·" if row.name in changed else "", row.rule)
+        for row, value in rows
+    ]
+    output.page(output.table(columns, cells))

@@ -1,0 +1,113 @@
+"""The `hermes` command: finds the row of the table, runs it, and turns every end into an exit code.
+
+The top-level help and version are printed from the table without argparse or any other room, so they cost
+little more than starting Python. This is the boundary at which everything is caught: an error of ours
+becomes its line, Ctrl-C is 130, a reader that went away is silent, and a defect becomes a line that says
+where the report was written. `HERMES_DEBUG=1` shows the traceback instead.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from hermes_cli.commands import COMMANDS, GROUPS
+from hermes_config.errors import HermesError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_INTERRUPTED = 130
+_READER_GONE = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `hermes` with the given arguments and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    _tolerate_odd_text()
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except HermesError as error:
+        if os.environ.get("HERMES_DEBUG"):
+            raise
+        _complain(error.one_line())
+        return error.exit_code
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more while it exits; without this it would complain there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _READER_GONE
+    except Exception as error:  # the boundary of the command line: recorded, and told in one line
+        if os.environ.get("HERMES_DEBUG"):
+            raise
+        from hermes_cli import crash
+
+        _complain(crash.report(error, command=arguments[0] if arguments else ""))
+        return 70
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if arguments[0] in ("-V", "--version", "version"):
+        from hermes_config.version import VERSION
+
+        print(f"hermes {VERSION}")
+        return 0
+    name, *rest = arguments
+    command = COMMANDS.get(name)
+    if command is None:
+        raise UsageError(f"there is no command {name[:60]!r}", hint=_suggestion(name))
+    from hermes_cli.parser import Parser
+
+    parser = Parser(prog=f"hermes {name}", description=f"{command.help[:1].upper()}{command.help[1:]}.")
+    command.register(parser)
+    try:
+        parsed = parser.parse_args(rest)
+    except SystemExit as end:  # argparse ends this way after --help
+        return int(end.code or 0)
+    if "run" not in parsed:
+        parser.print_help()
+        return 0
+    return parsed.run(parsed) or 0
+
+
+def _overview() -> str:
+    lines = [
+        "usage: hermes COMMAND …",
+        "",
+        "Hermes: an AI agent whose conversations are never lost, doubled or mixed up.",
+    ]
+    width = max(len(name) for name in COMMANDS)
+    for title, rows in GROUPS.items():
+        lines += ["", f"{title}:", *(f"  {row.name:<{width}}  {row.help}" for row in rows)]
+    lines += ["", "hermes COMMAND --help tells more; hermes --version tells the version."]
+    return "\n".join(lines)
+
+
+def _suggestion(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, n=1)
+    return f"Did you mean hermes {near[0]}?" if near else "hermes --help lists them."
+
+
+def _complain(line: str) -> None:
+    from hermes_cli.text import harmless
+
+    print(f"hermes: {harmless(line)}", file=sys.stderr)
+
+
+def _tolerate_odd_text() -> None:
+    # A terminal that cannot show a character, or a stored lone surrogate, must not end a command.
+    from io import TextIOWrapper
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")

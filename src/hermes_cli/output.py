@@ -1,0 +1,118 @@
+"""What commands print: tables, JSON, pages, colours, and the question before something is destroyed.
+
+A person at a terminal gets columns that fit the window, colours and a pager; a pipe gets the same text
+whole, plain and at once. Cells are made harmless here, so a command passes stored text as it is. Tables are
+drawn by hand: the one library worth having for it costs more start-up time than the rest of the command.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from hermes_cli import text
+from hermes_config.errors import UsageError
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_GAP = "  "
+_NARROWEST = 8
+
+
+class Column(NamedTuple):
+    """A column of a table. One that `shrinks` is shortened when the window is too narrow."""
+
+    title: str
+    right: bool = False
+    shrinks: bool = False
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def style(content: str, name: str) -> str:
+    """The text in a colour or weight, where a person will see it."""
+    if not is_terminal() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return content
+    return f"\x1b[{_STYLES[name]}m{content}\x1b[0m"
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, window: int | None = None) -> str:
+    """Rows under titles, as wide as the window (of the terminal by default, without limit in a pipe)."""
+    cells = [[text.harmless(cell) for cell in row] for row in rows]
+    titles = [column.title for column in columns]
+    widths = [max(map(text.width, line)) for line in zip(titles, *cells, strict=True)]
+    if window is None and is_terminal():
+        window = shutil.get_terminal_size().columns
+    if window is not None:
+        widths = _fit(columns, widths, window)
+    lines = [style(_line(columns, titles, widths), "dim")]
+    lines += [_line(columns, row, widths) for row in cells]
+    return "\n".join(lines)
+
+
+def _fit(columns: Sequence[Column], widths: list[int], window: int) -> list[int]:
+    """Take the missing columns from the widest one that may shrink, again and again."""
+    fitted = list(widths)
+    excess = sum(fitted) + len(_GAP) * (len(fitted) - 1) - window
+    while excess > 0:
+        shrinkable = [i for i, column in enumerate(columns) if column.shrinks and fitted[i] > _NARROWEST]
+        if not shrinkable:
+            break
+        fitted[max(shrinkable, key=fitted.__getitem__)] -= 1
+        excess -= 1
+    return fitted
+
+
+def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]) -> str:
+    parts = (
+        text.pad(text.shorten(cell, wide), wide, right=column.right)
+        for column, cell, wide in zip(columns, cells, widths, strict=True)
+    )
+    return _GAP.join(parts).rstrip()
+
+
+def print_json(value: Any) -> None:
+    """One JSON document and a newline, in real characters where the stream can carry them."""
+    import json
+
+    document = json.dumps(value, ensure_ascii=False, indent=2 if is_terminal() else None, default=str)
+    try:
+        document.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # a lone surrogate, or a stream that is not Unicode: escapes lose nothing
+        document = json.dumps(value, indent=2 if is_terminal() else None, default=str)
+    print(document)
+
+
+def page(content: str) -> None:
+    """Print a text; at a terminal that it does not fit, through `$PAGER` (or less)."""
+    if not is_terminal() or content.count("\n") + 2 < shutil.get_terminal_size().lines:
+        print(content)
+        return
+    import shlex
+    import subprocess
+
+    command = shlex.split(os.environ.get("PAGER", "less")) or ["cat"]
+    # LESSSECURE: a pager opened on a stranger's text needs no shell and no editor.
+    environment = {"LESS": "FRX", "LESSCHARSET": "utf-8", **os.environ, "LESSSECURE": "1"}
+    try:
+        subprocess.run(
+            command, input=content.encode("utf-8", "replace") + b"\n", env=environment, check=False
+        )
+    except OSError:  # no such pager: the text itself is what was asked for
+        print(content)
+
+
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask before something is destroyed. Without a terminal nobody can answer: `--yes` is needed then."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "this asks before it changes anything, and there is no terminal to ask", hint="Add --yes."
+        )
+    print(f"{text.harmless(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

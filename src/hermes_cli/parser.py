@@ -1,0 +1,70 @@
+"""The argument parser of every command: one-line errors, examples in the help, and the shared flags.
+
+Imported only when a command is chosen, so that `hermes --help` does not pay for argparse.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from hermes_config.errors import UsageError
+
+Run = Callable[[argparse.Namespace], int | None]
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with errors as `UsageError` and an `example` below the help."""
+
+    def __init__(self, *args: Any, example: str = "", **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("allow_abbrev", False)  # an abbreviation in a script breaks when a flag is added
+        if example:
+            lines = "\n".join(f"  {line.strip()}" for line in example.strip().splitlines())
+            options["epilog"] = f"examples:\n{lines}"
+        super().__init__(*args, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, hint=f"See {self.prog} --help.")
+
+
+class Verbs:
+    """The verbs of a noun: `verbs.add("list", …)` below `hermes sessions`."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
+
+    def add(self, name: str, run: Run, *, help: str, example: str) -> Parser:  # noqa: A002  argparse's word
+        """One verb. Its parser is returned for arguments; `run` gets them parsed."""
+        parser = self._verbs.add_parser(
+            name, help=help, description=f"{help[:1].upper()}{help[1:]}.", example=example
+        )
+        parser.set_defaults(run=run)
+        return parser
+
+
+def add_json(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document, for programs")
+
+
+def add_yes(parser: Parser) -> None:
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
+def add_limit(parser: Parser, default: int) -> None:
+    parser.add_argument(
+        "-n",
+        "--limit",
+        type=positive,
+        default=default,
+        metavar="N",
+        help=f"show at most N (default {default})",
+    )
+
+
+def positive(text: str) -> int:
+    """An argument that must be a whole number from 1 up."""
+    if not text.isdecimal() or not 0 < len(text) < 16 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 up, not {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,94 @@
+"""Text for a terminal: harmless, measured in columns, and times and sizes as people say them.
+
+Titles and messages come from strangers. `harmless` makes sure that none of them can send an escape
+sequence, move the cursor or turn the reading direction around; everything that is shown goes through it
+once, at the edge.
+
+Widths follow Unicode's East Asian width; a joined emoji counts as its parts, as most terminals draw it.
+"""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+
+# Control characters become their pictures (␛), C1 and direction overrides a replacement mark.
+_LINE_CONTROLS = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
+_LINE_CONTROLS |= dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
+_LINE_CONTROLS |= dict.fromkeys([0x0A, 0x0D, 0x09, 0x85, 0x2028, 0x2029], 0x20)
+_BLOCK_CONTROLS = _LINE_CONTROLS | {0x0A: 0x0A, 0x09: "    ", 0x0D: None}
+
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+_AGES = ((_MINUTE, "min"), (_HOUR, "h"), (_DAY, "d"), (30 * _DAY, "mo"), (365 * _DAY, "y"))
+
+
+def harmless(text: str) -> str:
+    """One line that cannot do anything to a terminal."""
+    return _encodable(text).translate(_LINE_CONTROLS)
+
+
+def harmless_block(text: str) -> str:
+    """Several lines that cannot do anything to a terminal: line breaks stay, tabs become spaces."""
+    return _encodable(text).translate(_BLOCK_CONTROLS)
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def width(text: str) -> int:
+    """How many columns a harmless text takes."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def shorten(text: str, columns: int) -> str:
+    """The text, cut to at most so many columns, with … where something was left out."""
+    if width(text) <= columns:
+        return text
+    taken = 0
+    for place, character in enumerate(text):
+        taken += _columns(character)
+        if taken > columns - 1:
+            return f"{text[:place].rstrip()}…" if columns > 0 else ""
+    return text
+
+
+def pad(text: str, columns: int, *, right: bool = False) -> str:
+    """The text filled up with spaces to so many columns, on its left when it stands right."""
+    space = " " * max(0, columns - width(text))
+    return space + text if right else text + space
+
+
+def ago(instant: float | None, *, now: float | None = None) -> str:
+    """How long ago an instant (seconds since 1970) was: `now`, `2 min`, `1 h`, `3 d`, `5 mo`, `2 y`."""
+    if instant is None:
+        return "–"
+    seconds = (time.time() if now is None else now) - instant
+    age = span(abs(seconds))
+    return age if seconds >= 0 or age == "now" else f"in {age}"
+
+
+def span(seconds: float) -> str:
+    """A length of time in its largest unit, rounded down."""
+    chosen = "now"
+    for size, unit in _AGES:
+        if seconds >= size:
+            chosen = f"{int(seconds // size)} {unit}"
+    return chosen
+
+
+def size(count: float) -> str:
+    """A number of bytes: `812 B`, `3.4 MB`, `1.2 GB`."""
+    if count < 1_000:
+        return f"{int(count)} B"
+    for unit in ("kB", "MB", "GB"):
+        count /= 1_000
+        if count < 999.5:
+            return f"{count:.1f} {unit}" if count < 9.95 else f"{count:.0f} {unit}"
+    return f"{count / 1_000:.1f} TB"
