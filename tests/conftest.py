@@ -1,0 +1,117 @@
+"""What every test can ask for. See README.md beside this file.
+
+`db` is an open store, once on SQLite and once on PostgreSQL, with a `clock` that the test moves. Every test
+runs in a throw-away home, and a test that so much as looks into `~/.hermes` fails.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_config.limits import Limits
+from hermes_state.session_db import SessionDB
+from hermes_testing.clock import Clock
+from hermes_testing.stores import ENGINES, EngineName, TestStores
+
+_real_home = str(Path.home() / ".hermes")
+_forbidden: list[str] = []
+_touched: list[str] = []
+
+
+def _watch(event: str, args: tuple[object, ...]) -> None:
+    if event == "open" and isinstance(args[0], str) and args[0].startswith(tuple(_forbidden)):
+        _touched.append(args[0])
+
+
+sys.addaudithook(_watch)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="the long forms of the chaos tests")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A throw-away `HERMES_HOME`, an environment without `HERMES_*`, and a guard around `~/.hermes`."""
+    for name in [
+        name for name in os.environ if name.startswith("HERMES_") and name != "HERMES_TEST_POSTGRES"
+    ]:
+        monkeypatch.delenv(name)
+    user, folder = tmp_path / "user", tmp_path / "home"
+    user.mkdir()
+    monkeypatch.setenv("HOME", str(user))
+    monkeypatch.setenv("HERMES_HOME", str(folder))
+    default = str(user / ".hermes")
+    _forbidden[:] = [default, _real_home]
+    _touched.clear()
+    yield folder
+    _forbidden.clear()
+    assert not _touched, f"the test opened {_touched[0]}: nothing may touch ~/.hermes"
+    assert not os.path.lexists(default), "the test made ~/.hermes: nothing may touch it"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestStores]:
+    """Fresh addresses on both engines; one PostgreSQL server for each test process, started at first need."""
+    made = TestStores(tmp_path_factory.mktemp("stores"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> EngineName:
+    """The engine under test; a test that asks for it, or for what is built on it, runs once on each."""
+    name: EngineName = request.param
+    return name
+
+
+@pytest.fixture
+def address(engine: EngineName, stores: TestStores) -> Iterator[str | Path]:
+    """Where a fresh store of the engine under test lies; nobody has it open."""
+    fresh = stores.fresh(engine)
+    yield fresh
+    stores.discard(fresh)
+
+
+OpenStore = Callable[..., SessionDB]
+
+
+@pytest.fixture
+def make_db(address: str | Path, clock: Clock) -> Iterator[OpenStore]:
+    """`make_db()` opens the test's store (again: the same rows); what is still open at the end is closed."""
+    opened: list[SessionDB] = []
+
+    def make(*, read_only: bool = False, limits: Limits | None = None) -> SessionDB:
+        db = SessionDB(address, read_only, clock=clock, limits=limits)
+        opened.append(db)
+        return db
+
+    yield make
+    for db in opened:
+        db.close()
+
+
+@pytest.fixture
+def db(make_db: OpenStore) -> SessionDB:
+    return make_db()
+
+
+@pytest.fixture
+def reopen(make_db: OpenStore) -> Callable[[SessionDB], SessionDB]:
+    """`db = reopen(db)`: close the store and open it again, as a restart does."""
+
+    def again(db: SessionDB) -> SessionDB:
+        db.close()
+        return make_db()
+
+    return again
