@@ -7,18 +7,20 @@ or None for 0. A new command is one line here and one module.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
+TYPE_CHECKING = False  # importing typing would be half of what `hermes --help` costs
 if TYPE_CHECKING:
     from hermes_cli.parser import Parser
 
 
-class Command(NamedTuple):
+class Command:
     """One row: a name, what it does in a few words, and the module that does it."""
 
-    name: str
-    help: str
-    module: str
+    __slots__ = ("help", "module", "name")
+
+    def __init__(self, name: str, help: str, module: str) -> None:  # noqa: A002  argparse's word
+        self.name = name
+        self.help = help
+        self.module = module
 
     def register(self, parser: Parser) -> None:
         """Import the command's module and let it describe its arguments."""

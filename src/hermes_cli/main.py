@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from hermes_cli.commands import COMMANDS, GROUPS
 from hermes_config.errors import HermesError, UsageError
 
+TYPE_CHECKING = False  # importing typing would be half of what `hermes --help` costs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -10,7 +10,9 @@ Nothing here imports anything: every module of the project may, at no cost.
 
 from __future__ import annotations
 
-from typing import ClassVar
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import ClassVar
 
 
 class HermesError(Exception):
