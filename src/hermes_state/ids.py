@@ -63,3 +63,8 @@ def is_possible_id(value: object) -> bool:
     except InvalidValue:
         return False
     return True
+
+
+# The person at this machine's terminal. There is always exactly one.
+LOCAL_OWNER = PersonId("owner")
+LOCAL_SOURCES = frozenset({"cli", "tui", "acp", "cron", "import"})

@@ -9,7 +9,8 @@ Statements live in `sql/<noun>.sql`, each under a line `-- name: <name>` (for bo
     IN {texts}          membership in a list of texts, given as one JSON array parameter
     IN {numbers}        the same for integers
 
-Files are read at first use; nothing is ever pasted into a statement.
+A text that several statements of a file share (a long list of columns) is written once under `-- let: <name>` and
+used as {name}. Files are read at first use; no value is ever pasted into a statement.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import re
 from pathlib import Path
 
 _SQL = Path(__file__).parent / "sql"
-_NAME = re.compile(r"^-- name: (\w+)(?: @(sqlite|postgresql))?[ \t]*$", re.MULTILINE)
+_NAME = re.compile(r"^-- (name|let): (\w+)(?: @(sqlite|postgresql))?[ \t]*$", re.MULTILINE)
 _MACROS = {
     "sqlite": {
         "{greatest}": "max",
@@ -107,12 +108,19 @@ def to_postgresql(sql: str) -> str:
 
 def _parse(noun: str, text: str) -> dict[str, Statement]:
     texts: dict[str, dict[str, str]] = {}
+    shared: dict[str, str] = {}
     marks = list(_NAME.finditer(text))
     for mark, following in zip(marks, [*marks[1:], None], strict=True):
-        body = text[mark.end() : following.start() if following else len(text)].strip().rstrip(";")
-        for dialect in (mark[2],) if mark[2] else ("sqlite", "postgresql"):
-            variants = texts.setdefault(mark[1], {})
-            if mark[2] or dialect not in variants:  # a named dialect beats the shared text
+        body = _bare(text[mark.end() : following.start() if following else len(text)])
+        for name, meaning in shared.items():
+            body = body.replace(f"{{{name}}}", meaning)
+        kind, name, only = mark.groups()
+        if kind == "let":
+            shared[name] = body
+            continue
+        variants = texts.setdefault(name, {})
+        for dialect in (only,) if only else ("sqlite", "postgresql"):
+            if only or dialect not in variants:  # a named dialect beats the shared text
                 variants[dialect] = _expand(body, dialect)
     return {
         name: Statement(f"{noun}.{name}", v.get("sqlite", ""), to_postgresql(v.get("postgresql", "")))
@@ -120,8 +128,12 @@ def _parse(noun: str, text: str) -> dict[str, Statement]:
     }
 
 
+def _bare(sql: str) -> str:
+    lines = [line for line in sql.splitlines() if not line.startswith("--")]
+    return "\n".join(lines).strip().rstrip(";")
+
+
 def _expand(sql: str, dialect: str) -> str:
-    sql = "\n".join(line for line in sql.splitlines() if not line.startswith("--"))
     for word, meaning in _MACROS[dialect].items():
         sql = sql.replace(word, meaning)
     return sql

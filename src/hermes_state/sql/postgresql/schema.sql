@@ -13,6 +13,7 @@ CREATE TABLE conversations (
     owner_id TEXT,                               -- person; NULL belongs to the group, never to one of them
     origin_kind TEXT NOT NULL DEFAULT 'new',     -- new | branch | reset | delegate | child
     origin_session_id TEXT,
+    rotations BIGINT NOT NULL DEFAULT 0,        -- how often the ledger compressed it
     created_at DOUBLE PRECISION NOT NULL
 );
 CREATE INDEX idx_conversations_owner ON conversations(owner_id) WHERE owner_id IS NOT NULL;

@@ -1,0 +1,241 @@
+"""The transcript: append, read, take back.
+
+Rows are never changed in what they say. Undo, compaction and replacement change a row's state (see the schema);
+only delete and prune remove rows. A structure becomes JSON, a text stays itself (`values`). Appending is the hot
+path of the whole house: two statements and a commit on SQLite, one statement on PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hermes_state import chain, transcript, values
+from hermes_state.engine.base import Connection, Row, first, scalar
+from hermes_state.engine.sqlite import SqliteConnection
+from hermes_state.errors import IntegrityError, InvalidValue, SessionEnded
+from hermes_state.ids import SessionId, checked_id, is_possible_id
+from hermes_state.statements import Queries
+from hermes_state.store import Store
+
+Q = Queries("messages")
+
+_NO_LIMIT = 2**62
+
+
+class Messages(Store):
+    """The part of `SessionDB` that holds transcripts."""
+
+    def append_message(
+        self,
+        session_id: str,
+        role: str,
+        content: Any = None,
+        tool_name: str | None = None,
+        tool_calls: Any = None,
+        tool_call_id: str | None = None,
+        token_count: int | None = None,
+        finish_reason: str | None = None,
+        reasoning: str | None = None,
+        reasoning_content: str | None = None,
+        reasoning_details: Any = None,
+        codex_reasoning_items: Any = None,
+        codex_message_items: Any = None,
+        platform_message_id: str | None = None,
+        observed: bool = False,
+        effect_disposition: str | None = None,
+        timestamp: Any = None,
+        api_content: str | None = None,
+        turn_id: str | None = None,
+        person_id: str | None = None,
+    ) -> int:
+        """Store one row; its id. Durable when this returns."""
+        row = transcript.encode(
+            {
+                "role": role, "content": content, "tool_name": tool_name, "tool_calls": tool_calls,
+                "tool_call_id": tool_call_id, "token_count": token_count, "finish_reason": finish_reason,
+                "reasoning": reasoning, "reasoning_content": reasoning_content,
+                "reasoning_details": reasoning_details, "codex_reasoning_items": codex_reasoning_items,
+                "codex_message_items": codex_message_items, "platform_message_id": platform_message_id,
+                "observed": observed, "effect_disposition": effect_disposition, "timestamp": timestamp,
+                "api_content": api_content, "turn_id": turn_id, "person_id": person_id,
+            },
+            self.clock(),
+            self.limits.message_bytes,
+        )  # fmt: skip
+        return self.engine.write(lambda conn: append(conn, session_id, row), single=True)
+
+    def append_messages(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> list[int]:
+        """Several rows in one commit, in order."""
+        now, top = self.clock(), self.limits.message_bytes
+        rows = [transcript.encode(message, now, top) for message in messages]
+        return self.engine.write(lambda conn: [append(conn, session_id, row) for row in rows])
+
+    def get_messages(
+        self, session_id: str, include_inactive: bool = False, limit: int | None = None, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Full rows in order; live ones unless asked."""
+        window = (_NO_LIMIT if limit is None else max(limit, 0), max(offset, 0))
+        params = (session_id, 0 if include_inactive else 1, *window)
+        return [transcript.decode(row) for row in self._rows(session_id, Q.of_session, params)]
+
+    def get_messages_as_conversation(
+        self,
+        session_id: str,
+        include_ancestors: bool = False,
+        include_inactive: bool = False,
+        repair_alternation: bool = False,
+    ) -> list[dict[str, Any]]:
+        """The transcript as the model is shown it."""
+        active = 0 if include_inactive else 1
+        if include_ancestors:
+            found = self.engine.read(
+                lambda conn: [
+                    row for part in chain.ancestors(conn, session_id) for row in conn.rows(Q.conversation, (part, active))
+                ],
+                snapshot=True,
+            )
+            turns = transcript.without_repeats(transcript.as_conversation(found))
+        else:
+            turns = transcript.as_conversation(self._rows(session_id, Q.conversation, (session_id, active)))
+        return transcript.repaired(turns) if repair_alternation else turns
+
+    def replace_messages(
+        self, session_id: str, messages: Iterable[Mapping[str, Any]], active_only: bool = False
+    ) -> None:
+        """The transcript is now `messages`. The old rows are hidden at once and removed by retention."""
+        self._rewrite(session_id, messages, lambda conn: conn.run(Q.replace_all, (session_id, int(active_only))))
+
+    def archive_and_compact(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> int:
+        """Live rows count as summarised; `messages` stand in their place. How many were put in."""
+        return self._rewrite(session_id, messages, lambda conn: conn.run(Q.summarise_all, (session_id,)))
+
+    def clear_messages(self, session_id: str) -> None:
+        self._rewrite(session_id, (), lambda conn: conn.run(Q.replace_all, (session_id, 0)))
+
+    def _rewrite(self, session_id: str, messages: Iterable[Mapping[str, Any]], put_away: Any) -> int:
+        now = self.clock()
+        rows = [transcript.encode(message, now, self.limits.message_bytes) for message in messages]
+
+        def run(conn: Connection) -> int:
+            found = first(conn.rows("SELECT started_at, end_reason FROM sessions WHERE id = ?", (session_id,)))
+            if found is None:
+                raise IntegrityError(f"no session {session_id!r:.80}")
+            put_away(conn)
+            insert_rows(conn, session_id, rows, started_at=found[0])
+            return len(rows)
+
+        return self.engine.write(run)
+
+    def rewind_to_message(self, session_id: str, target_message_id: int) -> dict[str, Any]:
+        """Take back a user message and everything after it."""
+
+        def run(conn: Connection) -> dict[str, Any]:
+            target = first(conn.rows(Q.one, (_row_id(target_message_id),)))
+            if target is None or target[1] != session_id:
+                raise InvalidValue(f"message {target_message_id} is not part of session {session_id}")
+            if target[2] != "user":
+                raise InvalidValue(f"rewind target must be a 'user' message (got role='{target[2]}', id={target[0]})")
+            rewound = conn.run(Q.take_back, (session_id, target[0]))
+            conn.run(Q.count_rewind, (session_id,))
+            full = conn.rows(Q.from_on, (session_id, target[0], 1))
+            return {
+                "rewound_count": rewound,
+                "target_message": transcript.decode(full[0]),
+                "new_head_id": scalar(conn.rows(Q.head, (session_id,))),
+            }
+
+        return self.engine.write(run)
+
+    def restore_rewound(self, session_id: str, since_message_id: int) -> int:
+        return self.engine.write(lambda conn: conn.run(Q.bring_back, (session_id, _row_id(since_message_id))))
+
+    def list_recent_user_messages(
+        self, session_id: str, limit: int = 20, include_inactive: bool = False
+    ) -> list[dict[str, Any]]:
+        rows = self._rows(session_id, Q.recent_user, (session_id, 0 if include_inactive else 1, max(limit, 0)))
+        found = []
+        for row_id, timestamp, content, kind in rows:
+            text = values.text_of(values.decode_content(content, kind)).replace("\n", " ").strip()
+            found.append({"id": row_id, "timestamp": timestamp, "preview": text[:80]})
+        return found
+
+    def has_platform_message_id(self, session_id: str, platform_message_id: str) -> bool:
+        return bool(self._rows(session_id, Q.has_platform_id, (session_id, str(platform_message_id))))
+
+    def has_archived_messages(self, session_id: str) -> bool:
+        return bool(self._rows(session_id, Q.has_archived, (session_id,)))
+
+    def set_latest_user_api_content(self, session_id: str, content: Any, api_content: str) -> bool:
+        """Note what was really sent for the newest user row, if it still is the one with that content."""
+
+        def run(conn: Connection) -> bool:
+            newest = first(conn.rows(Q.recent_user, (session_id, 1, 1)))
+            if newest is None or values.decode_content(newest[2], newest[3]) != content:
+                return False
+            return conn.run(Q.set_api_content, (values.scrub(api_content), newest[0])) == 1
+
+        return self.engine.write(run)
+
+    def message_count(self, session_id: str | None = None) -> int:
+        """All rows, taken-back ones too (the column of that name counts appends instead)."""
+        if session_id is None:
+            return int(self.engine.read(lambda conn: scalar(conn.rows(Q.count_all))))
+        rows = self._rows(session_id, Q.count_of, (session_id,))
+        return int(scalar(rows) or 0)
+
+    def _rows(self, session_id: str, statement: Any, params: tuple[Any, ...]) -> list[Row]:
+        if not is_possible_id(session_id):
+            return []
+        return self.engine.read(lambda conn: conn.rows(statement, params))
+
+
+# -- rows in a bigger transaction ------------------------------------------------------------------------------
+
+
+def append(conn: Connection, session_id: str, row: list[Any]) -> int:
+    """Add one encoded row to a session that still takes rows; its id."""
+    try:
+        return _append(conn, session_id, row)
+    except UnicodeEncodeError:  # lone surrogates; rare enough to find out by failing
+        checked_id(session_id)
+        return _append(conn, session_id, [values.scrub(v) if isinstance(v, str) else v for v in row])
+
+
+def _append(conn: Connection, session_id: str, row: list[Any]) -> int:
+    timestamp = row[7]
+    bump = (transcript.tool_calls_in(row), timestamp, timestamp, transcript.preview(row), session_id)
+    if isinstance(conn, SqliteConnection):
+        raw = conn.raw
+        raw.execute(Q.bump.sqlite, bump)
+        if raw.changes() == 1:
+            raw.execute(Q.insert.sqlite, (session_id, *row))
+            return raw.last_insert_rowid()
+    else:
+        ids = conn.rows(Q.append, (*bump, *row)) if is_possible_id(session_id) else []
+        if ids:
+            return int(ids[0][0])
+    raise why_not(conn, session_id)
+
+
+def why_not(conn: Connection, session_id: str) -> Exception:
+    """The reason a session took no row."""
+    found = conn.rows("SELECT id FROM sessions WHERE id = ?", (checked_id(session_id),))
+    if not found:
+        return IntegrityError(f"no session {session_id!r:.80}", hint="Create it first.")
+    return SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
+
+
+def insert_rows(conn: Connection, session_id: str, rows: list[list[Any]], *, started_at: float) -> None:
+    """Put encoded rows in and set the session's counters to exactly these rows."""
+    clean = [[values.scrub(v) if isinstance(v, str) else v for v in row] for row in rows]
+    if clean:
+        conn.many(Q.insert, [(session_id, *row) for row in clean])
+    last_active = max((row[7] for row in clean), default=started_at)
+    preview = next((p for p in map(transcript.preview, clean) if p), None)
+    conn.run(Q.set_counts, (len(clean), sum(map(transcript.tool_calls_in, clean)), last_active, preview, session_id))
+
+
+def _row_id(value: Any) -> int:
+    """A message id from outside; what cannot be one matches nothing."""
+    return value if isinstance(value, int) and -(2**63) <= value < 2**63 else -1

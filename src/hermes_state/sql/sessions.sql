@@ -1,0 +1,83 @@
+-- Segments of conversations: their life and their plain columns.
+
+-- name: insert
+INSERT INTO sessions (
+    id, source, user_id, session_key, chat_id, chat_type, thread_id, display_name, origin_json, model, model_config,
+    system_prompt, parent_session_id, cwd, git_branch, git_repo_root, profile_name, title, preview, archived,
+    compression_fallback_streak, started_at, last_active, root_id, listed
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING
+
+-- name: fill
+-- A session that exists keeps what it has; only gaps are filled.
+UPDATE sessions SET
+    model = COALESCE(model, ?), model_config = COALESCE(model_config, ?), system_prompt = COALESCE(system_prompt, ?),
+    session_key = COALESCE(session_key, ?), chat_id = COALESCE(chat_id, ?), chat_type = COALESCE(chat_type, ?),
+    thread_id = COALESCE(thread_id, ?), parent_session_id = COALESCE(parent_session_id, ?), cwd = COALESCE(cwd, ?),
+    profile_name = COALESCE(profile_name, ?)
+WHERE id = ?
+
+-- name: get
+SELECT * FROM sessions WHERE id = ?
+
+-- name: get_for_update
+SELECT * FROM sessions WHERE id = ? {lock}
+
+-- name: end_live
+-- The first reason wins.
+UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL
+
+-- name: promote
+-- A live row is ended; one that ended by accident gets the real reason; any other keeps its own.
+UPDATE sessions SET ended_at = COALESCE(ended_at, ?), end_reason = ?
+WHERE id = ? AND (ended_at IS NULL OR end_reason IN ('agent_close', 'ws_orphan_reap'))
+
+-- name: reopen
+UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?
+
+-- name: set_system_prompt
+UPDATE sessions SET system_prompt = ? WHERE id = ?
+
+-- name: set_model
+UPDATE sessions SET model = ? WHERE id = ?
+
+-- name: set_meta
+UPDATE sessions SET model_config = ?, model = COALESCE(?, model) WHERE id = ?
+
+-- name: set_billing_route
+-- The prompt snapshot belongs to the route it was made for.
+UPDATE sessions SET billing_provider = ?, billing_base_url = ?, billing_mode = COALESCE(?, billing_mode),
+    system_prompt = NULL
+WHERE id = ?
+
+-- name: set_cwd
+UPDATE sessions SET cwd = COALESCE(?, cwd), git_branch = COALESCE(?, git_branch),
+    git_repo_root = COALESCE(?, git_repo_root)
+WHERE id = ?
+
+-- name: backfill_repo_root
+UPDATE sessions SET git_repo_root = ? WHERE cwd = ? AND git_repo_root IS NULL
+
+-- name: set_peer
+UPDATE sessions SET source = ?, user_id = ?, session_key = ?, chat_id = ?, chat_type = ?, thread_id = ?,
+    display_name = COALESCE(?, display_name), origin_json = COALESCE(?, origin_json)
+WHERE id = ?
+
+-- name: set_expiry_finalized
+UPDATE sessions SET expiry_finalized = ? WHERE id = ?
+
+-- name: set_archived
+UPDATE sessions SET archived = ? WHERE root_id = (SELECT root_id FROM sessions WHERE id = ?)
+
+-- name: orphans
+-- Continuations of a compression that nobody ever used, as other programs leave them behind. A chat that was
+-- compressed and then left alone looks the same: what the ledger rotated, or a route points at, is none.
+SELECT s.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+WHERE s.api_call_count = 0 AND s.ended_at IS NULL AND s.end_reason IS NULL AND s.started_at < ?
+    AND p.end_reason = 'compression'
+    AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
+    AND NOT EXISTS (SELECT 1 FROM routes r WHERE r.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = s.root_id AND c.tip_id = s.id AND c.rotations > 0)
+
+-- name: owner_of_identity
+SELECT person_id FROM identities WHERE platform = ? AND native_id = ? ORDER BY account LIMIT 1

@@ -1,0 +1,103 @@
+"""Titles: one line, unique over the store, moving with the conversation when it is compressed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hermes_state import chain, values
+from hermes_state.engine.base import Connection, first, scalar
+from hermes_state.errors import InvalidValue
+from hermes_state.ids import is_possible_id
+from hermes_state.statements import Queries
+from hermes_state.store import Store
+
+Q = Queries("titles")
+
+_NUMBER = re.compile(r" #(\d+)$")
+
+
+class Titles(Store):
+    """The part of `SessionDB` that names conversations."""
+
+    @staticmethod
+    def sanitize_title(title: str | None) -> str | None:
+        return values.sanitize_title(title)
+
+    def set_session_title(self, session_id: str, title: str | None) -> bool:
+        """False when there is no such session; an error when another conversation has the title."""
+        clean = values.sanitize_title(title)
+        if not is_possible_id(session_id):
+            return False
+        return self.engine.write(lambda conn: set_title(conn, session_id, clean))
+
+    def set_auto_title_if_empty(self, session_id: str, title: str | None) -> bool:
+        clean = values.sanitize_title(title)
+        if clean is None or not is_possible_id(session_id):
+            return False
+
+        def run(conn: Connection) -> bool:
+            current = first(conn.rows(Q.get, (session_id,)))
+            return current is not None and current[0] is None and set_title(conn, session_id, clean)
+
+        return self.engine.write(run)
+
+    def get_session_title(self, session_id: str) -> str | None:
+        if not is_possible_id(session_id):
+            return None
+        title: str | None = scalar(self.engine.read(lambda conn: conn.rows(Q.get, (session_id,))))
+        return title
+
+    def get_session_by_title(self, title: str) -> dict[str, Any] | None:
+        if not is_possible_id(title):
+            return None
+        found = self.engine.read(lambda conn: conn.execute(Q.by_title, (title,)).dicts())
+        return found[0] if found else None
+
+    def get_next_title_in_lineage(self, base_title: str) -> str:
+        """`base`, or `base #N` with the next free number; a bare title counts as the first."""
+        base = _NUMBER.sub("", base_title)
+
+        def run(conn: Connection) -> str:
+            taken = [1] if conn.rows(Q.holder, (base,)) else []
+            for _, title, _ in conn.rows(Q.numbered, (f"{like(base)} #%",)):
+                number = _NUMBER.search(title)
+                if number is not None and title[: number.start()] == base:
+                    taken.append(int(number[1]))
+            return f"{base} #{max(taken) + 1}" if taken else base
+
+        return self.engine.read(run)
+
+    def resolve_session_by_title(self, title: str) -> str | None:
+        """The newest `title #…`, else the one with exactly this title."""
+        if not is_possible_id(title):
+            return None
+
+        def run(conn: Connection) -> str | None:
+            numbered = conn.rows(Q.numbered, (f"{like(title)} #%",))
+            # SQLite's LIKE does not tell upper from lower case; we do.
+            found = first([row for row in numbered if row[1].startswith(f"{title} #")]) or first(conn.rows(Q.holder, (title,)))
+            return None if found is None else str(found[0])
+
+        return self.engine.read(run)
+
+
+def set_title(conn: Connection, session_id: str, title: str | None) -> bool:
+    """Set a sanitised title. One that an earlier segment of the same conversation has is moved over."""
+    if title is not None:
+        holder = first(conn.rows(Q.holder, (title,)))
+        if holder is not None and holder[0] != session_id:
+            if holder[0] not in chain.ancestors(conn, session_id) or holder[1] != _root(conn, session_id):
+                raise InvalidValue(f"Title '{title}' is already in use by session {holder[0]}")
+            conn.run(Q.set, (None, holder[0]))
+    return conn.run(Q.set, (title, session_id)) == 1
+
+
+def _root(conn: Connection, session_id: str) -> str | None:
+    root: str | None = scalar(conn.rows(Q.root_of, (session_id,)))
+    return root
+
+
+def like(text: str) -> str:
+    """`text` as a literal part of a LIKE pattern."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
