@@ -19,7 +19,7 @@ from hermes_cli import text
 _FIRST_AFTER = 0.3
 _REDRAW_EVERY = 0.1
 _LINE_EVERY = 5.0
-_BAR = 24
+_BAR = 16
 
 
 class Progress:

@@ -44,10 +44,9 @@ gateway:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
-    monkeypatch.delenv("HERMES_DATABASE_URL", raising=False)
-    return tmp_path
+def home(home: Path) -> Path:
+    home.mkdir()
+    return home
 
 
 @pytest.fixture

@@ -1,0 +1,305 @@
+"""The frame of the command line: what every command gets for free.
+
+Most tests run the real command in a process of its own; those about terminals give it one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hermes_cli import commands, main, output
+from hermes_cli.parser import Parser, Verbs, add_limit
+from hermes_config.version import VERSION
+
+HERMES = [sys.executable, "-m", "hermes_cli"]
+
+
+def hermes(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HERMES, *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+        check=False,
+        timeout=30,
+    )
+
+
+def at_terminal(code: str, *, answer: str = "", **environment: str) -> str:
+    """What a Python program shows on a terminal of 80 × 24 when a person types `answer`."""
+    shown = b""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ.update({"TERM": "xterm", "COLUMNS": "80", "LINES": "24", **environment})
+        os.execv(sys.executable, [sys.executable, "-c", code])
+    os.write(terminal, answer.encode())
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and select.select([terminal], [], [], 30)[0]:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:  # the way Linux says that the other side has gone
+            break
+        if not part:
+            break
+        shown += part
+    os.close(terminal)
+    os.waitpid(child, 0)
+    return shown.decode("utf-8", "replace")
+
+
+def add_command(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> None:
+    """A command `probe` for this test: one module and one row, as any command is added."""
+    (folder / "probe_command.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "probe_command", raising=False)
+    monkeypatch.setitem(commands.COMMANDS, "probe", commands.Command("probe", "a probe", "probe_command"))
+
+
+def probe(body: str) -> str:
+    return f"def register(parser):\n    parser.set_defaults(run=run)\n\ndef run(args):\n    {body}\n"
+
+
+# Help and version
+
+
+def test_help_lists_every_command_and_imports_none_of_them() -> None:
+    code = (
+        "import sys; from hermes_cli.main import main; main(['--help'])\n"
+        "heavy = {'argparse', 'json', 'yaml', 'apsw', 'dataclasses', 'typing', 'hermes_state'}\n"
+        "print('imported:', sorted(heavy & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=_with_src()
+    )
+    for row in commands.COMMANDS.values():
+        assert f"  {row.name} " in ran.stdout
+        assert row.help in ran.stdout
+    assert ran.stdout.endswith("imported: []\n")
+
+
+def _with_src() -> dict[str, str]:
+    # Without site-packages, so that only what our own code imports is counted.
+    return {**os.environ, "PYTHONPATH": str(Path(main.__file__).parents[1])}
+
+
+def test_version_is_told() -> None:
+    assert hermes("--version").stdout == f"hermes {VERSION}\n"
+
+
+@pytest.mark.parametrize("name", sorted(commands.COMMANDS))
+def test_every_command_and_verb_has_help_and_every_verb_an_example(name: str) -> None:
+    parser = Parser(prog=f"hermes {name}")
+    commands.COMMANDS[name].register(parser)
+    actions = [action for action in parser._actions if action.nargs == "A..."]
+    for parsers in (action.choices for action in actions):
+        assert isinstance(parsers, dict)
+        for verb, below in parsers.items():
+            assert f"hermes {name} {verb}" in below.format_help().partition("examples:")[2]
+    if not actions:
+        assert f"hermes {name}" in parser.format_help().partition("examples:")[2]
+
+
+def test_a_noun_alone_shows_its_verbs() -> None:
+    ran = hermes("config")
+    assert ran.returncode == 0
+    assert "verbs:" in ran.stdout
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["confg"], "Did you mean hermes config?"),
+        (["\x1b[31mevil\n"], "hermes --help lists them."),
+        (["config", "lst"], "invalid choice"),
+        (["config", "set", "only-a-key"], "VALUE"),
+        (["config", "show", "--unknown"], "--unknown"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
+    ran = hermes(*arguments)
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("hermes: ")
+    assert ran.stderr.count("\n") == 1
+    assert words in ran.stderr
+    assert "\x1b" not in ran.stderr
+
+
+def test_an_error_of_ours_is_one_line_with_file_line_and_key(home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("sessions:\n  retention_days: soon\n")
+    ran = hermes("config", "check")
+    assert ran.returncode == 1
+    assert ran.stderr == (
+        f"hermes: sessions.retention_days: must be a whole number, not 'soon' ({home}/config.yaml:2)\n"
+    )
+
+
+def test_a_defect_is_one_line_and_a_private_report_without_secrets(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.mkdir()
+    (home / ".env").write_text("BOT=sesame-street-42\n")
+    monkeypatch.setenv("SOME_API_KEY", "key-from-environment")
+    body = "raise ValueError('sesame-street-42 key-from-environment postgresql://u:hunter2@h/d')"
+    add_command(monkeypatch, tmp_path, probe(body))
+    assert main.main(["probe"]) == 70
+    line = capsys.readouterr().err
+    assert line.startswith("hermes: internal error: ValueError: ")
+    assert line.count("\n") == 1
+    (report,) = (home / "logs").iterdir()
+    assert str(report) in line
+    assert stat.S_IMODE(report.stat().st_mode) == 0o600
+    text = report.read_text()
+    assert "probe_command.py" in text
+    for secret in ("sesame", "key-from-environment", "hunter2"):
+        # The source line in the traceback is part of the report, so the secrets are gone from it too.
+        assert secret not in text + line
+
+
+def test_only_the_newest_reports_are_kept(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "logs").mkdir(parents=True)
+    for number in range(30):
+        (home / "logs" / f"crash-20200101-0000{number:02}-1.txt").touch()
+    add_command(monkeypatch, tmp_path, probe("raise ValueError"))
+    main.main(["probe"])
+    kept = sorted(path.name for path in (home / "logs").iterdir())
+    assert len(kept) == 20
+    assert kept[0] == "crash-20200101-000011-1.txt"
+    assert kept[-1] in capsys.readouterr().err
+
+
+def test_debug_shows_the_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_command(monkeypatch, tmp_path, probe("raise ValueError('inside')"))
+    monkeypatch.setenv("HERMES_DEBUG", "1")
+    with pytest.raises(ValueError, match="inside"):
+        main.main(["probe"])
+
+
+def test_ctrl_c_is_130(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_command(monkeypatch, tmp_path, probe("raise KeyboardInterrupt"))
+    assert main.main(["probe"]) == 130
+    assert capsys.readouterr().err == "hermes: interrupted\n"
+
+
+def test_a_reader_that_goes_away_is_no_complaint() -> None:
+    writing = subprocess.Popen(
+        [*HERMES, "config", "limits"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)
+    )
+    assert writing.stdout is not None
+    writing.stdout.close()
+    assert writing.stderr is not None
+    assert writing.stderr.read() == b""
+    writing.stderr.close()
+    assert writing.wait() == 141
+
+
+# Output
+
+
+def test_json_is_one_document_in_real_characters(home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text('title: 京都 "quoted"\n', encoding="utf-8")
+    ran = hermes("config", "show", "--json", PYTHONIOENCODING="utf-8")
+    assert json.loads(ran.stdout)["title"] == '京都 "quoted"'
+    assert ran.stdout.count("\n") == 1
+    narrow = hermes("config", "show", "--json", PYTHONIOENCODING="ascii")
+    assert json.loads(narrow.stdout) == json.loads(ran.stdout)
+
+
+def test_json_loses_nothing_of_a_lone_surrogate(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_json(["京\ud83d"])
+    printed = capsys.readouterr().out
+    printed.encode()
+    assert json.loads(printed) == ["京\ud83d"]
+
+
+def test_a_character_the_terminal_cannot_show_does_not_end_the_command(home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("title: 京都\n", encoding="utf-8")
+    ran = hermes("config", "show", "title", PYTHONIOENCODING="ascii")
+    assert (ran.returncode, ran.stdout) == (0, "??\n")
+
+
+def test_columns_line_up_whatever_the_script() -> None:
+    rows = [("京都 trip", "1"), ("cafe\u0301", "22"), ("plain", "333")]
+    drawn = output.table((output.Column("title"), output.Column("n", right=True)), rows).splitlines()
+    assert drawn == ["title        n", "京都 trip    1", "cafe\u0301        22", "plain      333"]
+
+
+def test_only_columns_that_may_shrink_do_and_wide_characters_are_not_cut_in_half() -> None:
+    columns = (output.Column("id"), output.Column("preview", shrinks=True))
+    lines = output.table(
+        columns, [("20260701_100000_c11a01", "京都京都京都京都京都")], window=37
+    ).splitlines()
+    assert lines[1] == "20260701_100000_c11a01  京都京都京都…"
+
+
+def test_stored_text_cannot_reach_the_terminal_as_a_command() -> None:
+    hostile = "a\x1b]0;owned\x07b\x9b31mc\u202ed\r\ne\x00\ud800"
+    (_, line) = output.table((output.Column("title"),), [(hostile,)]).splitlines()
+    assert not any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in line)
+    assert "\u202e" not in line
+    line.encode()
+
+
+def test_a_pipe_gets_plain_text_and_a_terminal_gets_colour_unless_told_not_to() -> None:
+    code = "from hermes_cli import output; print(output.style('x', 'red'))"
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert piped.stdout == "x\n"
+    assert "\x1b[31mx\x1b[0m" in at_terminal(code)
+    assert "\x1b" not in at_terminal(code, NO_COLOR="1")
+
+
+def test_long_text_is_paged_at_a_terminal_only(tmp_path: Path) -> None:
+    pager = f"{sys.executable} -c 'import sys; print(\"paged\", len(sys.stdin.readlines()))'"
+    code = "from hermes_cli import output; output.page('line\\n' * {})"
+    assert "paged 101" in at_terminal(code.format(100), PAGER=pager)
+    assert "paged" not in at_terminal(code.format(5), PAGER=pager)
+    assert at_terminal(code.format(100), PAGER="no-such-pager").count("line") == 100
+    piped = subprocess.run(
+        [sys.executable, "-c", code.format(100)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PAGER": pager},
+    )
+    assert piped.stdout.count("line") == 100
+
+
+def test_a_question_is_answered_at_a_terminal_and_refused_without_one() -> None:
+    code = "from hermes_cli import output; print('answer', output.confirm('Delete it?', yes=False))"
+    assert "answer True" in at_terminal(code, answer="y\n")
+    assert "answer False" in at_terminal(code, answer="\n")
+    refused = subprocess.run(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert "Add --yes" in refused.stderr
+    assert output.confirm("Delete it?", yes=True)
+
+
+def test_a_limit_must_be_a_whole_number_from_one_up() -> None:
+    parser = Parser(prog="hermes probe")
+    add_limit(Verbs(parser).add("list", lambda _: 0, help="list", example="hermes probe list"), default=20)
+    assert parser.parse_args(["list"]).limit == 20
+    for bad in ("0", "-3", "x", "9" * 40, "1.5", "²"):
+        with pytest.raises(Exception, match=r"whole number from 1 up|expected one argument"):
+            parser.parse_args(["list", "--limit", bad])
