@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Two workers: the suite waits on fsync and on child processes more than it computes.
 PYTEST_ARGS ?= -q -n 2 --dist loadgroup
-SOURCES := src tests $(wildcard bench)
+SOURCES := src tests bench
 
 help: ## List these verbs
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,12 +31,15 @@ run: $(READY) ## Show Hermes on a throw-away home in ./.demo
 test: lint types ## Everything CI asks: lint, import direction, types, tests on SQLite and PostgreSQL
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+bench: $(READY) ## Measure, each figure beside its floor (ARGS="search" picks one)
+	@$(BIN)/python -m bench $(ARGS)
+
 lint: $(READY) imports ## Check style and import direction
 	@$(BIN)/ruff check --quiet $(SOURCES)
 	@$(BIN)/ruff format --quiet --check $(SOURCES)
 
 imports: $(READY) ## Check that imports point one way
-	@$(BIN)/lint-imports --no-cache
+	@said=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$said"; exit 1; }
 
 format: $(READY) ## Rewrite the sources in our format
 	@$(BIN)/ruff check --quiet --fix $(SOURCES)
@@ -50,5 +53,5 @@ docs: $(READY) ## Regenerate the pages that are made from code
 
 clean: ## Remove everything that make built
 	@rm -rf $(VENV) .demo .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	@rm -rf src/*.egg-info
