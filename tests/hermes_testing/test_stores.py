@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -32,7 +33,7 @@ def test_two_fresh_stores_share_nothing(engine: EngineName, stores: TestStores) 
         second.close()
 
 
-def test_reopening_finds_the_rows(db: SessionDB, reopen) -> None:  # type: ignore[no-untyped-def]
+def test_reopening_finds_the_rows(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:
     _remember(db, "kept")
     assert _recall(reopen(db)) == [("kept",)]
 
