@@ -36,7 +36,7 @@ bench: $(READY) ## Measure, each figure beside its floor (ARGS="search" picks on
 
 lint: $(READY) imports ## Check style and import direction
 	@$(BIN)/ruff check --quiet $(SOURCES)
-	@$(BIN)/ruff format --quiet --check $(SOURCES)
+	@said=$$($(BIN)/ruff format --check $(SOURCES) 2>&1) || { echo "$$said"; echo "make format mends it" >&2; exit 1; }
 
 imports: $(READY) ## Check that imports point one way
 	@said=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$said"; exit 1; }

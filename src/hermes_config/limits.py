@@ -80,12 +80,19 @@ class Limits:
         30, "days", "finished inbox rows are removed by maintenance", area="Messages in and out"
     )
     refused_inbox_rows: int = _limit(10_000, "rows", "the oldest refusals are removed", minimum=0)
+    refused_per_minute: int = _limit(60, "rows", "further refusals are not recorded", minimum=0)
+    turn_attempts: int = _limit(3, "attempts", "a turn that keeps dying is parked with a visible notice")
+    turns_days: int = _limit(30, "days", "turns that ended are removed by maintenance")
     outbox_sent_days: int = _limit(30, "days", "sent items are removed by maintenance")
     dead_letters: int = _limit(
         1_000, "items", "the oldest dead letters are removed, and the event log says so"
     )
+    delivery_attempts: int = _limit(8, "attempts", "a delivery that keeps failing becomes a dead letter")
+    retry_seconds: int = _limit(86_400, "seconds", "a delivery is never put off for longer", minimum=60)
     approvals_days: int = _limit(90, "days", "settled approvals are removed by maintenance")
     effects_days: int = _limit(30, "days", "marks of finished tool effects are removed by maintenance")
+    prefix_epochs: int = _limit(50, "epochs", "the oldest prefixes of the conversation are removed")
+    prefix_breaks: int = _limit(1_000, "rows", "the oldest breaks are removed; their count stays")
 
     backups_kept: int = _limit(
         10,
