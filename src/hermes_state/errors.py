@@ -41,6 +41,15 @@ class StaleFence(StateError):
     """Another turn took this conversation over; nothing was written."""
 
 
+class TurnOver(StateError):
+    """This turn has ended already; nothing was written."""
+
+    def __init__(self, turn_id: str, state: str) -> None:
+        super().__init__(f"turn {turn_id} has ended already ({state}); nothing was written")
+        self.turn_id = turn_id
+        self.state = state
+
+
 class StoreBusy(StateError):
     """Another process held the database for too long; nothing was written."""
 
@@ -83,3 +92,11 @@ class WriteLost(StateError):
 
 class OutcomeUnknown(StateError):
     """The connection broke during the commit; whether the write was stored is not known."""
+
+
+class HeadMoved(StateError):
+    """Somebody wrote to the conversation meanwhile; nothing was changed."""
+
+
+class IdTaken(StateError):
+    """A session with this id exists already."""

@@ -1,16 +1,29 @@
-"""`SessionDB`: the store as the rest of the house and third-party tools see it."""
+"""`SessionDB`: the store as the rest of the house and third-party tools see it.
+
+Put together from one part per noun; each part stands on `Store` and knows nothing of the others. The ledger and the
+work tables hang on it as attributes.
+"""
 
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_config.limits import Limits
 from hermes_state import opening
+from hermes_state.lists import Lists
+from hermes_state.messages import Messages
+from hermes_state.sessions import Sessions
 from hermes_state.store import Clock, Store
+from hermes_state.titles import Titles
+
+if TYPE_CHECKING:
+    from hermes_state.ledger import Ledger
 
 
-class SessionDB(Store):
+class SessionDB(Sessions, Messages, Titles, Lists, Store):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(
@@ -31,6 +44,12 @@ class SessionDB(Store):
     ) -> SessionDB:
         """`sqlite:///path` or `postgresql://user@host/database`."""
         return cls(url, read_only, clock=clock, limits=limits)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        from hermes_state.ledger import Ledger
+
+        return Ledger(self)
 
     def close(self) -> None:
         opening.close_engine(self.engine)

@@ -72,8 +72,12 @@ def _escape_others(row: list[Any]) -> None:
 
 
 def tool_calls_in(row: list[Any]) -> int:
-    calls = row[4]
-    if calls is None or row[0] == "tool":
+    """How many tool calls an encoded row makes."""
+    return calls_of(row[0], row[4])
+
+
+def calls_of(role: str, calls: str | None) -> int:
+    if calls is None or role == "tool":
         return 0
     parsed = values.decode_json(calls, broken="?")
     return len(parsed) if isinstance(parsed, list) else 1
@@ -177,7 +181,7 @@ def without_repeats(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def repaired(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The list with roles alternating: neighbours of one role merged, tool results without a call dropped."""
     fixed: list[dict[str, Any]] = []
-    open_calls: set[str] = set()
+    open_calls: set[Any] = set()
     for turn in turns:
         role, before = turn["role"], fixed[-1] if fixed else None
         if role == "tool":

@@ -54,12 +54,11 @@ def _statx_reader(path: str) -> Callable[[], int | None]:
     buffer = ctypes.create_string_buffer(256)  # struct statx
     # stx_ino: after mask, blksize, attributes, nlink, uid, gid, mode and padding
     inode = ctypes.c_uint64.from_buffer(buffer, 32)
-    raw, address = os.fsencode(path), ctypes.addressof(buffer)
+    raw = os.fsencode(path)
 
     def read() -> int | None:
-        if statx(at_fdcwd, raw, at_statx_dont_sync, statx_ino, address) != 0:
+        if statx(at_fdcwd, raw, at_statx_dont_sync, statx_ino, buffer) != 0:
             return None
-        # `buffer` is named here so that it lives as long as the reader does.
-        return inode.value if buffer is not None else None
+        return inode.value
 
     return read

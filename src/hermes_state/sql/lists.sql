@@ -1,0 +1,39 @@
+-- Finding and listing conversations. Filters are added in lists.py from fixed fragments.
+
+-- name: by_activity
+-- One row a conversation, through the partial index on last_active.
+SELECT t.*, r.started_at AS root_started_at, r.source AS root_source FROM sessions t JOIN sessions r ON r.id = t.root_id
+
+-- name: by_start
+-- One row a conversation, newest start first.
+SELECT t.*, r.started_at AS root_started_at, r.source AS root_source
+FROM sessions r JOIN conversations c ON c.id = r.id JOIN sessions t ON t.id = c.tip_id
+
+-- name: raw_roots
+SELECT t.* FROM sessions t JOIN conversations c ON c.id = t.id
+
+-- name: all_rows
+SELECT t.* FROM sessions t
+
+-- name: count_all
+SELECT (SELECT count(*) FROM sessions) - (SELECT count(*) FROM sessions WHERE archived <> 0)
+
+-- name: count
+SELECT count(*) FROM sessions t
+
+-- name: by_prefix
+-- Two are enough to know that it is ambiguous. A range, so that the primary key answers.
+SELECT id FROM sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT ?
+
+-- name: by_id_part
+SELECT t.* FROM sessions t WHERE t.id LIKE ? ESCAPE '\' ORDER BY t.last_active DESC, t.id DESC LIMIT ?
+
+-- name: cron_runs
+SELECT t.* FROM sessions t WHERE t.id LIKE ? ESCAPE '\' ORDER BY t.started_at DESC, t.id DESC LIMIT ? OFFSET ?
+
+-- name: cwds
+SELECT cwd, count(*), max(last_active) FROM sessions WHERE cwd IS NOT NULL GROUP BY cwd ORDER BY max(last_active) DESC
+
+-- name: segments_of
+SELECT id, title FROM sessions WHERE root_id = ?
+
