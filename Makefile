@@ -7,7 +7,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Two workers: the suite waits on fsync and on child processes more than it computes.
+# Two workers, because the smallest machine we run on has two cores.
 PYTEST_ARGS ?= -q -n 2 --dist loadgroup
 SOURCES := src tests bench
 
