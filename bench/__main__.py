@@ -27,8 +27,7 @@ def main(chosen: list[str]) -> int:
     for name in chosen or known:
         print(f"── {name}", flush=True)
         failed += (
-            subprocess.run([sys.executable, "-m", f"bench.{name}"], cwd=FOLDER.parent, check=False).returncode
-            != 0
+            subprocess.run([sys.executable, "-m", f"bench.{name}"], cwd=FOLDER.parent, check=False).returncode != 0
         )
     return 1 if failed else 0
 

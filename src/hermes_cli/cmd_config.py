@@ -25,12 +25,8 @@ def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     verbs.add("path", _path, help="print where config.yaml is", example="hermes config path")
     check = verbs.add("check", _check, help="check config.yaml and .env", example="hermes config check")
-    show = verbs.add(
-        "show", _show, help="show the configuration, or one key", example="hermes config show sessions"
-    )
-    show.add_argument(
-        "key", nargs="?", default="", metavar="KEY", help="a key such as sessions.retention_days"
-    )
+    show = verbs.add("show", _show, help="show the configuration, or one key", example="hermes config show sessions")
+    show.add_argument("key", nargs="?", default="", metavar="KEY", help="a key such as sessions.retention_days")
     change = verbs.add(
         "set",
         _set,
@@ -61,18 +57,14 @@ def _check(args: argparse.Namespace) -> None:
         output.print_json(facts)
         return
     config_file = "read, no mistake found" if facts["config.yaml"] else "not there; the defaults hold"
-    print(
-        f"home         {loaded.home}\nconfig.yaml  {config_file}\n.env         {len(loaded.dotenv)} variables"
-    )
+    print(f"home         {loaded.home}\nconfig.yaml  {config_file}\n.env         {len(loaded.dotenv)} variables")
 
 
 def _show(args: argparse.Namespace) -> None:
     value: Any = config.load().tree
     for name in filter(None, args.key.split(".")):
         if not isinstance(value, Mapping) or name not in value:
-            raise UsageError(
-                f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml")
-            )
+            raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
         value = value[name]
     last = args.key.rpartition(".")[2]
     plain = _presentable(value, last)
@@ -81,9 +73,7 @@ def _show(args: argparse.Namespace) -> None:
     elif isinstance(plain, dict | list):
         import yaml
 
-        output.page(
-            yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip() if plain else "(empty)"
-        )
+        output.page(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip() if plain else "(empty)")
     else:
         print(text.harmless_block(str(plain)))
 
@@ -127,8 +117,5 @@ def _limits(args: argparse.Namespace) -> None:
         output.Column("set"),
         output.Column("at the bound", shrinks=True),
     )
-    cells = [
-        (row.name, f"{value:,}", row.unit, "·" if row.name in changed else "", row.rule)
-        for row, value in rows
-    ]
+    cells = [(row.name, f"{value:,}", row.unit, "·" if row.name in changed else "", row.rule) for row, value in rows]
     output.page(output.table(columns, cells))

@@ -99,9 +99,7 @@ def page(content: str) -> None:
     # LESSSECURE: a pager opened on a stranger's text needs no shell and no editor.
     environment = {"LESS": "FRX", "LESSCHARSET": "utf-8", **os.environ, "LESSSECURE": "1"}
     try:
-        subprocess.run(
-            command, input=content.encode("utf-8", "replace") + b"\n", env=environment, check=False
-        )
+        subprocess.run(command, input=content.encode("utf-8", "replace") + b"\n", env=environment, check=False)
     except OSError:  # no such pager: the text itself is what was asked for
         print(content)
 
@@ -111,8 +109,6 @@ def confirm(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise UsageError(
-            "this asks before it changes anything, and there is no terminal to ask", hint="Add --yes."
-        )
+        raise UsageError("this asks before it changes anything, and there is no terminal to ask", hint="Add --yes.")
     print(f"{text.harmless(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -37,9 +37,7 @@ class Verbs:
 
     def add(self, name: str, run: Run, *, help: str, example: str) -> Parser:  # noqa: A002  argparse's word
         """One verb. Its parser is returned for arguments; `run` gets them parsed."""
-        parser = self._verbs.add_parser(
-            name, help=help, description=f"{help[:1].upper()}{help[1:]}.", example=example
-        )
+        parser = self._verbs.add_parser(name, help=help, description=f"{help[:1].upper()}{help[1:]}.", example=example)
         parser.set_defaults(run=run)
         return parser
 

@@ -139,9 +139,7 @@ def set_value(key: str, value: Any, home: Path | None = None) -> Saved:
             write_atomic(backup, text)
         write_atomic(file, changed)
         return Saved(file, backup)
-    raise ConfigError(
-        "keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again."
-    )
+    raise ConfigError("keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again.")
 
 
 def _free_name(file: Path) -> Path:
@@ -200,9 +198,7 @@ def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Co
         home=home,
         state=StateConfig(
             database_url=state.url("database_url", DATABASE_SCHEMES),
-            synchronous=cast(
-                Literal["full", "normal"], state.choice("synchronous", "full", ("full", "normal"))
-            ),
+            synchronous=cast(Literal["full", "normal"], state.choice("synchronous", "full", ("full", "normal"))),
         ),
         sessions=SessionsConfig(
             auto_prune=sessions.flag("auto_prune", False),
@@ -210,9 +206,7 @@ def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Co
             min_interval_hours=sessions.whole("min_interval_hours", 24, minimum=0),
             vacuum_after_prune=sessions.flag("vacuum_after_prune", True),
         ),
-        limits=Limits(
-            **{row.name: bounds.whole(row.name, row.default, minimum=row.minimum) for row in table()}
-        ),
+        limits=Limits(**{row.name: bounds.whole(row.name, row.default, minimum=row.minimum) for row in table()}),
         tree=document.freeze(source.data, file=source.file),
         dotenv=MappingProxyType(entries),
     )

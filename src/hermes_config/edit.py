@@ -121,9 +121,7 @@ def _render(value: Any, *, quote: str | None = None) -> str:
     style = quote if isinstance(value, str) else None
     if isinstance(value, str) and "\n" in value:
         style = '"'
-    dumped = yaml.safe_dump(
-        value, default_flow_style=True, default_style=style, allow_unicode=True, width=2**31
-    )
+    dumped = yaml.safe_dump(value, default_flow_style=True, default_style=style, allow_unicode=True, width=2**31)
     return dumped.removesuffix("\n").removesuffix("\n...")
 
 

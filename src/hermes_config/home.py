@@ -68,9 +68,7 @@ def ensure_home() -> Path:
             hint="Set HERMES_HOME to a folder you own.",
         ) from error
     if not home.is_dir():
-        raise HomeError(
-            "the Hermes home is not a folder", where=str(home), hint="Set HERMES_HOME to a folder."
-        )
+        raise HomeError("the Hermes home is not a folder", where=str(home), hint="Set HERMES_HOME to a folder.")
     _close_to_others(home)
     return home
 

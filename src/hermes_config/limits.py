@@ -28,9 +28,7 @@ class Limit(NamedTuple):
     fixed: bool
 
 
-def _limit(
-    default: int, unit: str, rule: str, *, minimum: int = 1, area: str = "", fixed: bool = False
-) -> int:
+def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = "", fixed: bool = False) -> int:
     # The declared type is the type of the value, as with `dataclasses.field` itself.
     value: int = field(
         default=default,
@@ -44,12 +42,8 @@ class Limits:
     """The values in force. Frozen: a change of configuration makes a new one."""
 
     title_chars: int = _limit(100, "characters", "a longer title is refused", area="Conversations")
-    message_bytes: int = _limit(
-        64 * _MIB, "bytes", "a larger message is refused, nothing is stored", minimum=64 * _KIB
-    )
-    events_per_conversation: int = _limit(
-        2_000, "events", "the oldest events of the conversation are removed"
-    )
+    message_bytes: int = _limit(64 * _MIB, "bytes", "a larger message is refused, nothing is stored", minimum=64 * _KIB)
+    events_per_conversation: int = _limit(2_000, "events", "the oldest events of the conversation are removed")
     replaced_days: int = _limit(
         30,
         "days",
@@ -84,9 +78,7 @@ class Limits:
     turn_attempts: int = _limit(3, "attempts", "a turn that keeps dying is parked with a visible notice")
     turns_days: int = _limit(30, "days", "turns that ended are removed by maintenance")
     outbox_sent_days: int = _limit(30, "days", "sent items are removed by maintenance")
-    dead_letters: int = _limit(
-        1_000, "items", "the oldest dead letters are removed, and the event log says so"
-    )
+    dead_letters: int = _limit(1_000, "items", "the oldest dead letters are removed, and the event log says so")
     delivery_attempts: int = _limit(8, "attempts", "a delivery that keeps failing becomes a dead letter")
     retry_seconds: int = _limit(86_400, "seconds", "a delivery is never put off for longer", minimum=60)
     approvals_days: int = _limit(90, "days", "settled approvals are removed by maintenance")
@@ -101,9 +93,7 @@ class Limits:
         area="Files",
     )
     import_max_files: int = _limit(100_000, "files", "an archive with more is refused")
-    import_max_bytes: int = _limit(
-        64 * _GIB, "bytes", "an archive that unpacks to more is refused", minimum=_MIB
-    )
+    import_max_bytes: int = _limit(64 * _GIB, "bytes", "an archive that unpacks to more is refused", minimum=_MIB)
     import_max_ratio: int = _limit(
         1_000, "times", "an archive that unpacks to more times its size is refused", minimum=10
     )
@@ -119,9 +109,7 @@ def table() -> Iterator[Limit]:
     for row in fields(Limits):
         area = row.metadata["area"] or area
         about = row.metadata
-        yield Limit(
-            row.name, defaults[row.name], about["unit"], about["rule"], about["minimum"], area, about["fixed"]
-        )
+        yield Limit(row.name, defaults[row.name], about["unit"], about["rule"], about["minimum"], area, about["fixed"])
 
 
 DEFAULTS = Limits()

@@ -20,9 +20,7 @@ _FALSE = ("false", "no", "off", "0")
 class Section:
     """One section of a document. `closed` sections are ours alone: there, every unknown key is a mistake."""
 
-    def __init__(
-        self, document: Document, name: str, *, known: Collection[str], closed: bool = False
-    ) -> None:
+    def __init__(self, document: Document, name: str, *, known: Collection[str], closed: bool = False) -> None:
         self._document = document
         self._name = name
         self._values: Mapping[Any, Any] = {}

@@ -192,9 +192,7 @@ def test_debug_shows_the_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         main.main(["probe"])
 
 
-def test_ctrl_c_is_130(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_is_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     add_command(monkeypatch, tmp_path, probe("raise KeyboardInterrupt"))
     assert main.main(["probe"]) == 130
     assert capsys.readouterr().err == "hermes: interrupted\n"
@@ -247,9 +245,7 @@ def test_columns_line_up_whatever_the_script() -> None:
 
 def test_only_columns_that_may_shrink_do_and_wide_characters_are_not_cut_in_half() -> None:
     columns = (output.Column("id"), output.Column("preview", shrinks=True))
-    lines = output.table(
-        columns, [("20260701_100000_c11a01", "京都京都京都京都京都")], window=37
-    ).splitlines()
+    lines = output.table(columns, [("20260701_100000_c11a01", "京都京都京都京都京都")], window=37).splitlines()
     assert lines[1] == "20260701_100000_c11a01  京都京都京都…"
 
 

@@ -272,9 +272,7 @@ def test_a_section_without_content_is_filled(write: Write) -> None:
 @pytest.mark.parametrize(
     "text", ["a: &x 1\nb: *x\n# comment\n", "a: {c: 2}\nb:\n  - 1\n# comment\n", "b: |\n  text\n# comment\n"]
 )
-def test_where_lines_cannot_be_edited_the_data_is_right_and_the_old_text_kept(
-    write: Write, text: str
-) -> None:
+def test_where_lines_cannot_be_edited_the_data_is_right_and_the_old_text_kept(write: Write, text: str) -> None:
     write(text)
     others = {name: value for name, value in config.load().tree.items() if name != "b"}
     saved = config.set_value("b", 7)
@@ -286,9 +284,7 @@ def test_where_lines_cannot_be_edited_the_data_is_right_and_the_old_text_kept(
     assert again.backup != saved.backup
 
 
-def test_a_save_creates_a_private_file_in_a_private_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_creates_a_private_file_in_a_private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "new"))
     saved = config.set_value("sessions.retention_days", 5)
     assert stat.S_IMODE(saved.file.stat().st_mode) == 0o600
@@ -308,9 +304,7 @@ def test_a_save_never_follows_a_failed_read(write: Write, home: Path) -> None:
     assert file.read_text() == "a: 1\n"
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("sessions.retention_days", "x"), ("limits.nonsense", 1), ("a..b", 1)]
-)
+@pytest.mark.parametrize(("key", "value"), [("sessions.retention_days", "x"), ("limits.nonsense", 1), ("a..b", 1)])
 def test_a_value_that_would_not_load_is_not_saved(write: Write, key: str, value: object) -> None:
     file = write(OLD_HOME)
     with pytest.raises(ConfigError):

@@ -38,9 +38,7 @@ def test_order_is_kept_and_comments_and_bare_names_set_nothing() -> None:
     assert list(dotenv.parse(text, file=".env").items()) == [("B", "2"), ("A", "1")]
 
 
-@pytest.mark.parametrize(
-    "bad", ["=hunter2", "two words=hunter2", 'A="hunter2', "A='hunter2' more", "%%hunter2"]
-)
+@pytest.mark.parametrize("bad", ["=hunter2", "two words=hunter2", 'A="hunter2', "A='hunter2' more", "%%hunter2"])
 def test_a_bad_line_is_named_by_number_and_its_text_is_not_shown(bad: str) -> None:
     with pytest.raises(ConfigError) as caught:
         dotenv.parse(f"GOOD=1\n# comment\n{bad}\n", file="/h/.env")

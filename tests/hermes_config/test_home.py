@@ -30,9 +30,7 @@ def test_the_home_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPatch, tmp
     assert not (tmp_path / "two").exists()
 
 
-def test_without_a_variable_it_is_a_folder_of_the_person(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_variable_it_is_a_folder_of_the_person(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("HERMES_HOME", "")
     assert hermes_home() == tmp_path / ".hermes"
