@@ -38,9 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A throw-away `HERMES_HOME`, an environment without `HERMES_*`, and a guard around `~/.hermes`."""
-    for name in [
-        name for name in os.environ if name.startswith("HERMES_") and name != "HERMES_TEST_POSTGRES"
-    ]:
+    for name in [name for name in os.environ if name.startswith("HERMES_") and name != "HERMES_TEST_POSTGRES"]:
         monkeypatch.delenv(name)
     user, folder = tmp_path / "user", tmp_path / "home"
     user.mkdir()

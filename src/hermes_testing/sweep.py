@@ -50,9 +50,7 @@ LIMITS = Limits(checkpoint_pages=16)
 class Journal:
     """What the workload tells the outside world, line by line, in a way that survives it."""
 
-    def __init__(
-        self, out: int, points: Points, clock: Clock, after: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, out: int, points: Points, clock: Clock, after: Callable[[], None] | None = None) -> None:
         self._out, self._points, self._clock, self._after = out, points, clock, after
 
     def do(self, name: str, fn: Callable[[], Any]) -> Any:
@@ -89,9 +87,7 @@ class Workload:
     def load(cls, path: Path) -> Workload:
         names = runpy.run_path(str(path))
         masked = frozenset(names.get("MASKED", ())) | {"xid"}
-        return cls(
-            path, names["work"], names.get("check", _no_complaints), masked, names.get("FROM_NOTHING", False)
-        )
+        return cls(path, names["work"], names.get("check", _no_complaints), masked, names.get("FROM_NOTHING", False))
 
 
 @dataclass
@@ -160,9 +156,7 @@ def _contents(workload: Workload, address: str | Path) -> list[Content]:
     return result
 
 
-def _judge(
-    workload: Workload, address: str | Path, said: list[str], contents: list[Content], out: int
-) -> None:
+def _judge(workload: Workload, address: str | Path, said: list[str], contents: list[Content], out: int) -> None:
     done = sum(line.startswith("done ") for line in said)
     in_flight = said[-1].removeprefix("started ") if said and said[-1].startswith("started ") else "nothing"
     if isinstance(address, str):
@@ -172,9 +166,7 @@ def _judge(
     legal = contents[done : done + 2]
     complaints = []
     if found not in legal:
-        complaints.append(
-            f"{done} operations acknowledged, {in_flight} in flight: {_difference(found, legal)}"
-        )
+        complaints.append(f"{done} operations acknowledged, {in_flight} in flight: {_difference(found, legal)}")
     complaints += [f"{in_flight} in flight: {c}" for c in _damage(db)]
     effects = [line.removeprefix("effect ") for line in said if line.startswith("effect ")]
     complaints += [f"{in_flight} in flight: {c}" for c in workload.check(db, effects)]
@@ -225,9 +217,7 @@ def _wait_for_the_dead(url: str) -> None:
     """The server may still be at work on what the killed process had sent."""
     import psycopg
 
-    query = (
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    )
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     with psycopg.connect(url, autocommit=True) as conn:
         deadline = time.monotonic() + 10
         while (row := conn.execute(query).fetchone()) and row[0]:
@@ -298,9 +288,7 @@ def _stores() -> Iterator[TestStores]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m hermes_testing.sweep", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m hermes_testing.sweep", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("workload", type=Path, help="a Python file with work(db, journal)")
     parser.add_argument("--engine", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--stride", type=int, default=1, metavar="N", help="kill at every N-th point only")

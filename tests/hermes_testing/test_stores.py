@@ -48,9 +48,7 @@ def test_an_empty_postgres_database_gets_its_schema_from_the_first_opening(store
         assert conn.execute(tables).fetchone() > (5,)
 
 
-def test_another_server_can_be_used_and_is_left_clean(
-    stores: TestStores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_server_can_be_used_and_is_left_clean(stores: TestStores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERMES_TEST_POSTGRES", stores.server.url)
     guest = TestPostgres()
     url = guest.fresh()

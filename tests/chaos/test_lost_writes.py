@@ -1,0 +1,140 @@
+"""The lost-write probe: whatever looks at the files of an open store, a committed row survives a kill -9.
+
+The way to lose one is quiet. Any second descriptor of the database file in the process that has it open, once
+closed, drops the locks of all of them; the next process to leave believes it was the last and removes the
+write-ahead log; later commits go to a file without a name. So the probe runs every command we ship, from outside
+and inside the very process that holds the store, lets another process open, read and leave, writes on, kills.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_cli.commands import COMMANDS
+from hermes_state.errors import WriteLost
+from hermes_state.session_db import SessionDB
+from hermes_testing.processes import Worker
+
+WORKERS = Path(__file__).parent / "workers"
+
+# Every command of the table, as somebody would use it beside a running store. A new command needs its line here.
+PROBES: dict[str, tuple[str, ...]] = {
+    "config": ("config show",),
+}
+
+
+def test_every_command_is_probed() -> None:
+    assert set(PROBES) == set(COMMANDS), "a command was added or removed: give it its line in PROBES"
+
+
+@pytest.fixture
+def owner(home: Path) -> Iterator[Worker]:
+    """A process that holds the home's store open."""
+    with Worker(WORKERS / "owner.py", home) as worker:
+        assert worker.line() == "ready"
+        yield worker
+
+
+def _tell(worker: Worker, order: str) -> str:
+    worker.tell(order)
+    return worker.line(timeout=60)
+
+
+def _let_somebody_pass_by(home: Path) -> None:
+    with Worker(WORKERS / "passer_by.py", home / "state.db") as visitor:
+        visitor.finish()
+
+
+def _lost(home: Path, acknowledged: str) -> set[int]:
+    """Which acknowledged rows a fresh look does not find."""
+    db = SessionDB(home / "state.db")
+    try:
+        return {int(row) for row in acknowledged.split()} - {row["id"] for row in db.get_messages("probed")}
+    finally:
+        db.close()
+
+
+def _probe(home: Path, owner: Worker, disturb: object) -> set[int]:
+    acknowledged = _tell(owner, "append 20")
+    assert callable(disturb)
+    disturb()
+    _let_somebody_pass_by(home)
+    assert (home / "state.db-wal").exists(), "the owner's locks are gone: its log was removed under it"
+    acknowledged += " " + _tell(owner, "append 20")
+    owner.kill()
+    return _lost(home, acknowledged)
+
+
+@pytest.mark.parametrize("command", [line for lines in PROBES.values() for line in lines])
+def test_a_command_beside_the_store(home: Path, owner: Worker, command: str) -> None:
+    def run() -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "hermes_cli", *command.split()], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    assert _probe(home, owner, run) == set()
+
+
+@pytest.mark.parametrize("command", [line for lines in PROBES.values() for line in lines])
+def test_a_command_inside_the_process_that_holds_the_store(home: Path, owner: Worker, command: str) -> None:
+    def run() -> None:
+        assert _tell(owner, f"run {command}") == "exit 0"
+
+    assert _probe(home, owner, run) == set()
+
+
+def test_the_probe_notices_what_it_is_for(home: Path, owner: Worker) -> None:
+    """A plain open() of the file in the owner's process: the locks are gone, and the store says so or saves."""
+    acknowledged = _tell(owner, "append 20")
+    assert _tell(owner, "touch") == "touched"
+    _let_somebody_pass_by(home)
+    assert not (home / "state.db-wal").exists()
+    after = _tell(owner, "append 20").split()
+    owner.kill()
+    acknowledged += " " + " ".join(word for word in after if word.isdigit())
+    assert _lost(home, acknowledged) == set()
+
+
+@pytest.mark.parametrize("fate", ["removed", "replaced", "replaced by an older copy"])
+def test_the_log_is_taken_away_while_we_write(tmp_path: Path, fate: str) -> None:
+    """What was acknowledged is there, or the store said that something was lost; and it goes on by itself."""
+    path, log = tmp_path / "state.db", tmp_path / "state.db-wal"
+    db = SessionDB(path)
+    db.create_session("s", "cli")
+    db.close()
+    db = SessionDB(path)
+    kept = ["the first"]
+    db.append_message("s", "user", "the first")
+    older = log.read_bytes()  # the log only: the database file itself is never opened by anybody else
+    kept += [f"before {n}" for n in range(5) if db.append_message("s", "user", f"before {n}")]
+    if fate == "removed":
+        log.unlink()
+    else:
+        other = tmp_path / "other"
+        other.write_bytes(b"" if fate == "replaced" else older)
+        other.replace(log)
+    reported = []
+    for n in range(5):
+        try:
+            db.append_message("s", "user", f"after {n}")
+            kept.append(f"after {n}")
+        except WriteLost as error:
+            assert str(log) in error.one_line()
+            reported.append(n)
+    assert reported in ([], [0]), "the store did not go on by itself"
+    db.close()
+    again = SessionDB(path)
+    found = [row["content"] for row in again.get_messages("s")]
+    assert len(found) == len(set(found))
+    assert found[-4:] == kept[-4:]
+    if not reported:
+        assert found == kept
+    assert fate != "removed" or not reported, "nothing stood in the log's place: it could have been saved"
+    assert again._read(lambda conn: conn.rows("PRAGMA integrity_check")) == [("ok",)]
+    again.close()
