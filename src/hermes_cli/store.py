@@ -1,0 +1,52 @@
+"""The store a command works on: the one that this home's environment and configuration name.
+
+A command that only looks never makes anything: where there is no database yet, it is told so in one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_config import config
+from hermes_state.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
+
+def address() -> str | Path:
+    """`HERMES_DATABASE_URL`, then `state.database_url`, else `<home>/state.db`."""
+    loaded = config.load()
+    return loaded.database_url() or loaded.home / "state.db"
+
+
+@contextmanager
+def open_store(*, create: bool = False) -> Iterator[SessionDB]:
+    """The store, closed again at the end. Only with `create` may it come into being here."""
+    from hermes_state import SessionDB  # the engine's library costs more than all of the frame
+
+    loaded = config.load()
+    where = address()
+    file = database_file(where)
+    if file is not None and not create and not file.exists():
+        raise StoreUnavailable(
+            "there are no conversations yet",
+            where=str(file),
+            hint="HERMES_HOME names another home; hermes demo shows one.",
+        )
+    db = SessionDB(where, synchronous=loaded.state.synchronous.upper(), limits=loaded.limits)
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+def database_file(where: str | Path) -> Path | None:
+    """The SQLite file of an address; None for a server."""
+    text = str(where)
+    if text.startswith(("postgresql://", "postgres://")):
+        return None
+    return Path(text.removeprefix("sqlite:///"))

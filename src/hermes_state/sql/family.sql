@@ -1,0 +1,27 @@
+-- What belongs together: the segments of a conversation, and the conversations that began in one of them.
+
+-- name: segments
+SELECT id, parent_session_id, source, title, preview, started_at, last_active, ended_at, end_reason, message_count,
+    tool_call_count, archived, root_id
+FROM sessions WHERE root_id = ? ORDER BY started_at, id
+
+-- name: conversation
+-- The row of a conversation, and the conversation its origin is part of now.
+SELECT c.id, c.tip_id, c.origin_kind, c.origin_session_id, o.root_id AS origin_root
+FROM conversations c LEFT JOIN sessions o ON o.id = c.origin_session_id WHERE c.id = ?
+
+-- name: descendants
+-- Conversations that began in this one, and in those. A reset is where the trail of a place goes on, not a part of
+-- this tree: it is named and not followed. The depth ends a cycle that a broken home may hold.
+WITH RECURSIVE family (id, kind, depth) AS (
+    SELECT CAST(? AS TEXT), CAST('root' AS TEXT), 0
+    UNION
+    SELECT c.id, c.origin_kind, f.depth + 1
+    FROM family f
+    JOIN sessions s ON s.root_id = f.id
+    JOIN conversations c ON c.origin_session_id = s.id
+    WHERE f.depth < 16 AND f.kind <> 'reset'
+)
+SELECT DISTINCT c.id, c.tip_id, c.origin_kind, c.origin_session_id, o.root_id AS origin_root
+FROM family f JOIN conversations c ON c.id = f.id LEFT JOIN sessions o ON o.id = c.origin_session_id
+WHERE f.depth > 0 ORDER BY c.id LIMIT ?
