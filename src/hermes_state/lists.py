@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hermes_state import chain
+from hermes_state import chain, sessions
 from hermes_state.engine.base import Connection, first, scalar
 from hermes_state.ids import SessionId, is_possible_id
 from hermes_state.statements import Queries, Statement
@@ -109,14 +109,15 @@ class Lists(Store):
             found: dict[str, dict[str, Any]] = {}
             for row in rows:
                 tip = chain.tip(conn, row["id"])
-                shown = row if tip == row["id"] else conn.execute("SELECT * FROM sessions WHERE id = ?", (tip,)).dicts()[0]
+                shown = row if tip == row["id"] else sessions.fetch(conn, tip)
+                assert shown is not None  # the tip was read a line above, in the same snapshot
                 if include_archived or not shown["archived"]:
                     found.setdefault(tip, _shown(shown))
                 if len(found) >= max(limit, 0):
                     break
             return list(found.values())
 
-        return self.engine.read(run)
+        return self.engine.read(run, snapshot=True)
 
     def list_cron_job_runs(self, job_id: str, limit: int = 20, offset: int = 0) -> list[dict[str, Any]]:
         pattern = f"cron\\_{like(job_id)}\\_%"
@@ -216,7 +217,7 @@ class _Where:
         columns = ("s.id", "s.title") if titles else ("s.id",)
         tests = [f"lower({column}) LIKE ? ESCAPE '\\'" for column in columns for _ in patterns]
         self.add(
-            f"EXISTS (SELECT 1 FROM sessions s WHERE s.root_id = t.root_id AND ({' OR '.join(tests)}))",
+            f"EXISTS (SELECT 1 FROM sessions s WHERE s.root_id = t.root_id AND ({' OR '.join(tests)}))",  # noqa: S608 - fixed
             *(f"%{like(pattern)}%" for _ in columns for pattern in patterns),
         )
 

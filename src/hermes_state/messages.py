@@ -91,7 +91,9 @@ class Messages(Store):
         if include_ancestors:
             found = self.engine.read(
                 lambda conn: [
-                    row for part in chain.ancestors(conn, session_id) for row in conn.rows(Q.conversation, (part, active))
+                    row
+                    for segment in chain.ancestors(conn, session_id)
+                    for row in conn.rows(Q.conversation, (segment, active))
                 ],
                 snapshot=True,
             )
@@ -194,20 +196,15 @@ class Messages(Store):
 
 
 def append(conn: Connection, session_id: str, row: list[Any]) -> int:
-    """Add one encoded row to a session that still takes rows; its id."""
-    try:
-        return _append(conn, session_id, row)
-    except UnicodeEncodeError:  # lone surrogates; rare enough to find out by failing
-        checked_id(session_id)
-        return _append(conn, session_id, [values.scrub(v) if isinstance(v, str) else v for v in row])
-
-
-def _append(conn: Connection, session_id: str, row: list[Any]) -> int:
+    """Add one encoded row to a session that still takes rows; its id. Fails before its first write or not at all."""
     timestamp = row[7]
     bump = (transcript.tool_calls_in(row), timestamp, timestamp, transcript.preview(row), session_id)
     if isinstance(conn, SqliteConnection):
         raw = conn.raw
-        raw.execute(Q.bump.sqlite, bump)
+        try:
+            raw.execute(Q.bump.sqlite, bump)
+        except UnicodeEncodeError:
+            raise why_not(conn, session_id) from None
         if raw.changes() == 1:
             raw.execute(Q.insert.sqlite, (session_id, *row))
             return raw.last_insert_rowid()
@@ -228,12 +225,11 @@ def why_not(conn: Connection, session_id: str) -> Exception:
 
 def insert_rows(conn: Connection, session_id: str, rows: list[list[Any]], *, started_at: float) -> None:
     """Put encoded rows in and set the session's counters to exactly these rows."""
-    clean = [[values.scrub(v) if isinstance(v, str) else v for v in row] for row in rows]
-    if clean:
-        conn.many(Q.insert, [(session_id, *row) for row in clean])
-    last_active = max((row[7] for row in clean), default=started_at)
-    preview = next((p for p in map(transcript.preview, clean) if p), None)
-    conn.run(Q.set_counts, (len(clean), sum(map(transcript.tool_calls_in, clean)), last_active, preview, session_id))
+    if rows:
+        conn.many(Q.insert, [(session_id, *row) for row in rows])
+    last_active = max((row[7] for row in rows), default=started_at)
+    preview = next((p for p in map(transcript.preview, rows) if p), None)
+    conn.run(Q.set_counts, (len(rows), sum(map(transcript.tool_calls_in, rows)), last_active, preview, session_id))
 
 
 def _row_id(value: Any) -> int:

@@ -8,6 +8,7 @@ Statements live in `sql/<noun>.sql`, each under a line `-- name: <name>` (for bo
     {lock}              lock the selected rows until the transaction ends (SQLite: the writer is alone already)
     IN {texts}          membership in a list of texts, given as one JSON array parameter
     IN {numbers}        the same for integers
+    {now}               the moment given as a parameter; NULL on PostgreSQL means the server's clock
 
 A text that several statements of a file share (a long list of columns) is written once under `-- let: <name>` and
 used as {name}. Files are read at first use; no value is ever pasted into a statement.
@@ -27,12 +28,14 @@ _MACROS = {
         "{lock}": "",
         "{texts}": "(SELECT value FROM json_each(?))",
         "{numbers}": "(SELECT value FROM json_each(?))",
+        "{now}": "?",
     },
     "postgresql": {
         "{greatest}": "GREATEST",
         "{lock}": "FOR UPDATE",
         "{texts}": "(SELECT jsonb_array_elements_text(?::jsonb))",
         "{numbers}": "(SELECT jsonb_array_elements_text(?::jsonb)::bigint)",
+        "{now}": "COALESCE(?::float8, extract(epoch FROM clock_timestamp())::float8)",
     },
 }
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|\?|%")

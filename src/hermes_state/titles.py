@@ -76,7 +76,8 @@ class Titles(Store):
         def run(conn: Connection) -> str | None:
             numbered = conn.rows(Q.numbered, (f"{like(title)} #%",))
             # SQLite's LIKE does not tell upper from lower case; we do.
-            found = first([row for row in numbered if row[1].startswith(f"{title} #")]) or first(conn.rows(Q.holder, (title,)))
+            same = [row for row in numbered if row[1].startswith(f"{title} #")]
+            found = first(same) or first(conn.rows(Q.holder, (title,)))
             return None if found is None else str(found[0])
 
         return self.engine.read(run)

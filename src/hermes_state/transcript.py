@@ -48,7 +48,10 @@ def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> list[Any]:
         values.encode_json(get("codex_message_items")), _platform_id(message), int(bool(get("observed"))),
         get("api_content"), None, get("turn_id"), get("person_id"),
     ]  # fmt: skip
-    if any(isinstance(value, str) and "\0" in value for value in row):
+    for at, value in enumerate(row):
+        if type(value) is str and not value.isascii():
+            row[at] = values.scrub(value)
+    if any(type(value) is str and "\0" in value for value in row):
         _escape_others(row)
     return row
 
@@ -110,9 +113,8 @@ def as_conversation(rows: list[Row]) -> list[dict[str, Any]]:
     ) in rows:  # fmt: skip
         if kind != "text":
             content = values.decode_content(content, kind)
-        if role == "user" or role == "assistant":
-            if type(content) is str:
-                content = _cleaned(content)
+        if (role == "user" or role == "assistant") and type(content) is str:
+            content = _cleaned(content)
         turn = {"role": role, "content": content}
         if timestamp is not None:
             turn["timestamp"] = timestamp

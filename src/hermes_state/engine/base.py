@@ -9,9 +9,12 @@ through the connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hermes_state.statements import Statement
+
+if TYPE_CHECKING:
+    from hermes_state.engine.writer import Job
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -82,8 +85,8 @@ class Engine(Protocol):
     def write(self, fn: Callable[[Connection], T], *, single: bool = False) -> T:
         """`fn` in one transaction, durable when this returns. `single`: fn runs exactly one statement."""
 
-    def submit(self, fn: Callable[[Connection], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """As `write`, from a thread of the store's own; `done(result, error)` is called there afterwards."""
+    def submit(self, job: Job) -> None:
+        """As `write`, from a thread of the store's own; the job's `notify` is called there afterwards."""
 
     def close(self) -> None: ...
 

@@ -51,7 +51,7 @@ def refuse_network(folder: Path) -> None:
 
 def filesystem(folder: Path) -> str:
     """The file system's name, "" when it has a disk of its own or cannot be told."""
-    device = os.stat(folder).st_dev
+    device = folder.stat().st_dev
     if os.major(device) != 0:  # a block device of this machine
         return ""
     wanted = f"{os.major(device)}:{os.minor(device)}"

@@ -18,7 +18,7 @@ from psycopg import errors as pg
 
 from hermes_config.limits import Limits
 from hermes_state.engine.base import Connection, Params, Result, Row
-from hermes_state.engine.writer import Job, Writer
+from hermes_state.engine.writer import Job, NotWhole, Writer
 from hermes_state.errors import (
     IntegrityError,
     InvalidValue,
@@ -145,9 +145,9 @@ class PgEngine:
         self._check_writable()
         return self.writer.run(fn, single=single)
 
-    def submit(self, fn: Callable[[Connection], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+    def submit(self, job: Job) -> None:
         self._check_writable()
-        self.writer.submit(fn, done)
+        self.writer.submit(job)
 
     def alone(self, fn: Callable[[Connection], T], *, single: bool) -> T:
         if single:
@@ -157,17 +157,25 @@ class PgEngine:
     def group(self, jobs: list[Job]) -> None:
         def run(conn: Connection) -> None:
             for job in jobs:
-                conn.run("SAVEPOINT job")
-                try:
-                    job.result, job.error = job.fn(conn), None
-                except Exception as error:  # boundary: one job's failure is its own
-                    if isinstance(error, (*_CONFLICTS, psycopg.OperationalError)):
-                        raise  # the whole group is run again, or has lost its connection
-                    job.error = our_error(error, self.where) if isinstance(error, psycopg.Error) else error
-                    conn.run("ROLLBACK TO SAVEPOINT job")
-                conn.run("RELEASE SAVEPOINT job")
+                self._run_job(conn, job)
 
         self._transaction(run)
+
+    def _run_job(self, conn: Connection, job: Job) -> None:
+        if not job.whole:
+            conn.run("SAVEPOINT job")
+        try:
+            job.result, job.error = job.fn(conn), None
+        except Exception as error:  # boundary: one job's failure is its own
+            if isinstance(error, (*_CONFLICTS, psycopg.OperationalError)):
+                raise  # the whole group is run again, or has lost its connection
+            if job.whole and isinstance(error, psycopg.Error):
+                raise NotWhole from error  # the server has given up the transaction
+            job.error = our_error(error, self.where) if isinstance(error, psycopg.Error) else error
+            if not job.whole:
+                conn.run("ROLLBACK TO SAVEPOINT job")
+        if not job.whole:
+            conn.run("RELEASE SAVEPOINT job")
 
     def _transaction(self, fn: Callable[[Connection], T]) -> T:
         for attempt in range(_TRIES):
@@ -177,10 +185,10 @@ class PgEngine:
                 result = fn(conn)
             except BaseException as error:
                 self._undo(conn)
-                if isinstance(error, _CONFLICTS) or (isinstance(error, psycopg.OperationalError) and conn.raw.broken):
-                    if attempt < _TRIES - 1:
-                        time.sleep(0.01 * 2**attempt)
-                        continue
+                lost = isinstance(error, psycopg.OperationalError) and conn.raw.broken
+                if (lost or isinstance(error, _CONFLICTS)) and attempt < _TRIES - 1:
+                    time.sleep(0.01 * 2**attempt)
+                    continue
                 if isinstance(error, psycopg.Error):
                     raise our_error(error, self.where) from error
                 raise

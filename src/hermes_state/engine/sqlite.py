@@ -23,7 +23,7 @@ import apsw
 from hermes_config.limits import Limits
 from hermes_state.engine import files, walguard
 from hermes_state.engine.base import Connection, Params, Result, Row
-from hermes_state.engine.writer import Job, Writer
+from hermes_state.engine.writer import Job, NotWhole, Writer
 from hermes_state.errors import (
     IntegrityError,
     NotADatabase,
@@ -176,9 +176,9 @@ class SqliteEngine:
         self._check_writable()
         return self.writer.run(fn, single=single)
 
-    def submit(self, fn: Callable[[Connection], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+    def submit(self, job: Job) -> None:
         self._check_writable()
-        self.writer.submit(fn, done)
+        self.writer.submit(job)
 
     def alone(self, fn: Callable[[Connection], T], *, single: bool) -> T:
         conn = self._writing_connection()
@@ -200,15 +200,7 @@ class SqliteEngine:
         self._begin(raw)
         try:
             for job in jobs:
-                raw.execute("SAVEPOINT job")
-                try:
-                    job.result = job.fn(conn)
-                except Exception as error:  # boundary: one job's failure is its own
-                    if not raw.in_transaction:
-                        raise  # a full disk or a broken file has undone the whole group
-                    job.error = our_error(error, self.where) if isinstance(error, apsw.Error) else error
-                    raw.execute("ROLLBACK TO job")
-                raw.execute("RELEASE job")
+                self._run_job(conn, job)
             raw.execute("COMMIT")
         except BaseException as error:
             self._undo(raw)
@@ -216,6 +208,24 @@ class SqliteEngine:
                 raise our_error(error, self.where) from error
             raise
         self._after_commit(raw)
+
+    def _run_job(self, conn: SqliteConnection, job: Job) -> None:
+        raw = conn.raw
+        before = raw.total_changes()
+        if not job.whole:
+            raw.execute("SAVEPOINT job")
+        try:
+            job.result = job.fn(conn)
+        except Exception as error:  # boundary: one job's failure is its own
+            if not raw.in_transaction:
+                raise  # a full disk or a broken file has undone the whole group
+            job.error = our_error(error, self.where) if isinstance(error, apsw.Error) else error
+            if not job.whole:
+                raw.execute("ROLLBACK TO job")
+            elif raw.total_changes() != before:
+                raise NotWhole from error
+        if not job.whole:
+            raw.execute("RELEASE job")
 
     def _writing_connection(self) -> SqliteConnection:
         if self._conn is None:
@@ -394,38 +404,41 @@ def _jitter(scale: float) -> float:
     return scale * (0.5 + (time.perf_counter_ns() // 100 % 1000) / 1000)
 
 
-_shared: dict[tuple[str, str], tuple[SqliteEngine, int]] = {}
-_shared_lock = threading.Lock()
+class _Shared:
+    """The process's one engine for each file, with how many stores use it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.engines: dict[tuple[str, str], tuple[SqliteEngine, int]] = {}
+
+    def after_fork(self) -> None:
+        self.lock = threading.Lock()
+        for engine, _users in self.engines.values():
+            engine.forget_parent()
+
+
+_shared = _Shared()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_shared.after_fork)
 
 
 def open_shared(path: Path, *, synchronous: str, limits: Limits | None = None) -> SqliteEngine:
     """The process's one engine for this file; give it back with `release`."""
     key = (os.path.realpath(path), synchronous)
-    with _shared_lock:
-        engine, users = _shared.get(key, (None, 0))
+    with _shared.lock:
+        engine, users = _shared.engines.get(key, (None, 0))
         if engine is None or not path.exists():
             engine, users = SqliteEngine(path, synchronous=synchronous, limits=limits), 0
-        _shared[key] = (engine, users + 1)
+        _shared.engines[key] = (engine, users + 1)
         return engine
 
 
 def release(engine: SqliteEngine) -> None:
-    with _shared_lock:
-        for key, (shared, users) in list(_shared.items()):
+    with _shared.lock:
+        for key, (shared, users) in list(_shared.engines.items()):
             if shared is engine:
                 if users > 1:
-                    _shared[key] = (engine, users - 1)
+                    _shared.engines[key] = (engine, users - 1)
                     return
-                del _shared[key]
+                del _shared.engines[key]
     engine.close()
-
-
-def _after_fork() -> None:
-    global _shared_lock
-    _shared_lock = threading.Lock()
-    for engine, _users in _shared.values():
-        engine.forget_parent()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 
 class WalGuard:
@@ -40,7 +41,7 @@ def _inode_reader(path: str) -> Callable[[], int | None]:
 
 def _stat_inode(path: str) -> int | None:
     try:
-        return os.stat(path).st_ino
+        return Path(path).stat().st_ino
     except FileNotFoundError:
         return None
 

@@ -6,7 +6,9 @@ commits everything that has queued up in one transaction, each job inside a save
 failure undoes that job alone. Jobs from event loops are committed the same way by a thread that starts at
 first need.
 
-A job's outcome is reported only after the commit that carries it. The transaction itself (how to begin,
+A job that fails before its first write or not at all (`whole`: an append) needs no savepoint; should it break that
+word, the group is undone and its jobs are run one by one. A job's outcome is reported only after the commit that
+carries it, and once a group to each event loop. The transaction itself (how to begin,
 commit, undo, and what to check after a commit) is the engine's.
 """
 
@@ -36,20 +38,27 @@ class Transaction(Protocol):
 
 
 class Job:
-    """A write that waits for the writer."""
+    """A write that waits for the writer. `notify` is told of finished jobs, all of a group at once."""
 
-    __slots__ = ("done", "error", "fn", "on_done", "result")
+    __slots__ = ("done", "error", "fn", "notify", "result", "ticket", "whole")
 
     def __init__(
-        self,
-        fn: Callable[[Connection], Any],
-        on_done: Callable[[Any, BaseException | None], None] | None = None,
+        self, fn: Callable[[Connection], Any], *, whole: bool = False, notify: Notify | None = None, ticket: Any = None
     ) -> None:
         self.fn = fn
-        self.on_done = on_done
+        self.whole = whole
+        self.notify = notify
+        self.ticket = ticket
         self.result: Any = None
         self.error: BaseException | None = None
         self.done = False
+
+
+Notify = Callable[[list[Job]], None]
+
+
+class NotWhole(Exception):
+    """A job that promised to fail before its first write did not."""
 
 
 class Writer:
@@ -87,8 +96,8 @@ class Writer:
         result: T = job.result
         return result
 
-    def submit(self, fn: Callable[[Connection], T], on_done: Callable[[Any, BaseException | None], None]) -> None:
-        self._queue.append(Job(fn, on_done))
+    def submit(self, job: Job) -> None:
+        self._queue.append(job)
         if self._thread is None:
             self._start()
         self._wake.release()
@@ -131,13 +140,25 @@ class Writer:
             jobs.append(self._queue.popleft())
         try:
             if len(jobs) == 1:
-                jobs[0].result = self._transaction.alone(jobs[0].fn, single=False)
+                self._alone(jobs[0])
             elif jobs:
                 self._transaction.group(jobs)
-        except BaseException as error:  # boundary: the outcome belongs to whoever queued the job
+        except NotWhole:
+            for job in jobs:
+                self._alone(job)
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
             for job in jobs:
                 job.error, job.result = job.error or error, None
+        told: dict[Notify, list[Job]] = {}
         for job in jobs:
             job.done = True
-            if job.on_done is not None:
-                job.on_done(job.result, job.error)
+            if job.notify is not None:
+                told.setdefault(job.notify, []).append(job)
+        for notify, finished in told.items():
+            notify(finished)
+
+    def _alone(self, job: Job) -> None:
+        try:
+            job.result, job.error = self._transaction.alone(job.fn, single=False), None
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
+            job.error, job.result = error, None
