@@ -13,17 +13,22 @@ from typing import TYPE_CHECKING
 
 from hermes_config.limits import Limits
 from hermes_state import opening
+from hermes_state.handoff import Handoffs
 from hermes_state.lists import Lists
+from hermes_state.locks import CompressionGuards
 from hermes_state.messages import Messages
+from hermes_state.meta import Meta
+from hermes_state.routing import Routing
 from hermes_state.sessions import Sessions
 from hermes_state.store import Clock, Store
 from hermes_state.titles import Titles
+from hermes_state.usage import Usage
 
 if TYPE_CHECKING:
     from hermes_state.ledger import Ledger
 
 
-class SessionDB(Sessions, Messages, Titles, Lists, Store):
+class SessionDB(Sessions, Messages, Titles, Lists, Usage, Routing, CompressionGuards, Handoffs, Meta, Store):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(

@@ -1,0 +1,33 @@
+"""Small facts about the store itself, such as when maintenance last ran."""
+
+from __future__ import annotations
+
+from hermes_state.engine.base import Connection, scalar
+from hermes_state.ids import checked_id, is_possible_id
+from hermes_state.sessions import clean
+from hermes_state.statements import Queries
+from hermes_state.store import Store
+
+Q = Queries("meta")
+
+
+class Meta(Store):
+    """The part of `SessionDB` that keeps named values."""
+
+    def get_meta(self, key: str) -> str | None:
+        if not is_possible_id(key):
+            return None
+        return self.engine.read(lambda conn: get(conn, key))
+
+    def set_meta(self, key: str, value: str | None) -> None:
+        checked_id(key, what="meta key")
+        self.engine.write(lambda conn: put(conn, key, value))
+
+
+def get(conn: Connection, key: str) -> str | None:
+    found: str | None = scalar(conn.rows(Q.get, (key,)))
+    return found
+
+
+def put(conn: Connection, key: str, value: str | None) -> None:
+    conn.run(Q.put, (key, None if value is None else clean(str(value))))

@@ -1,0 +1,7 @@
+-- Named values of the store itself.
+
+-- name: get
+SELECT value FROM state_meta WHERE key = ?
+
+-- name: put
+INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value

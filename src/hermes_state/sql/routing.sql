@@ -1,0 +1,56 @@
+-- Routes as other tools see them, and the sessions behind a chat.
+
+-- name: save
+-- A row that says the same already keeps its time: whole indexes are saved again and again.
+INSERT INTO routes AS r (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (scope, session_key) DO UPDATE SET
+    session_id = excluded.session_id, entry_json = excluded.entry_json, updated_at = excluded.updated_at
+WHERE r.session_id IS DISTINCT FROM excluded.session_id OR r.entry_json <> excluded.entry_json
+
+-- name: drop_others
+DELETE FROM routes WHERE scope = ? AND session_key NOT IN {texts}
+
+-- name: drop
+DELETE FROM routes WHERE scope = ? AND session_key IN {texts}
+
+-- name: load
+SELECT session_key, session_id, entry_json FROM routes WHERE scope = ? ORDER BY updated_at, session_key
+
+-- name: leading_to
+SELECT scope, session_key FROM routes WHERE session_id = ? ORDER BY scope, session_key
+
+-- name: of_chat
+-- Newest first. A segment that was compressed leads to the one that goes on.
+SELECT id, user_id FROM sessions
+WHERE source = ? AND chat_id = ?
+    AND (CAST(? AS TEXT) IS NULL OR thread_id = ?) AND (CAST(? AS TEXT) IS NULL OR user_id = ?)
+    AND session_key IS NOT NULL AND (ended_at IS NULL OR end_reason = 'compression')
+ORDER BY started_at DESC, id DESC
+
+-- name: is_live
+SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL
+
+-- name: newest_per_key
+SELECT s.* FROM sessions s JOIN (
+    SELECT id, ROW_NUMBER() OVER (PARTITION BY session_key ORDER BY started_at DESC, id DESC) AS place
+    FROM sessions
+    WHERE session_key IS NOT NULL AND (ended_at IS NULL OR CAST(? AS INTEGER) = 0)
+        AND (CAST(? AS TEXT) IS NULL OR source = ?)
+) newest ON newest.id = s.id AND newest.place = 1
+ORDER BY s.started_at DESC, s.id DESC
+
+-- let: resumable
+-- Live, or ended by accident; and worth going back to.
+(s.ended_at IS NULL OR s.end_reason IN ('agent_close', 'ws_orphan_reap'))
+    AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
+
+-- name: latest_by_key
+SELECT s.* FROM sessions s WHERE s.source = ? AND s.session_key = ? AND {resumable}
+ORDER BY s.started_at DESC, s.id DESC LIMIT 1
+
+-- name: latest_by_peer
+SELECT s.* FROM sessions s
+WHERE s.source = ? AND s.session_key IS NOT NULL
+    AND s.user_id IS NOT DISTINCT FROM ? AND s.chat_id IS NOT DISTINCT FROM ?
+    AND s.chat_type IS NOT DISTINCT FROM ? AND s.thread_id IS NOT DISTINCT FROM ? AND {resumable}
+ORDER BY s.started_at DESC, s.id DESC LIMIT 1

@@ -1,0 +1,51 @@
+-- What sessions used. A cost that was never given stays NULL: unknown is not free.
+
+-- name: route
+-- Locked: two calls at once must not both be the first one.
+SELECT api_call_count, model, billing_provider, billing_base_url, billing_mode FROM sessions WHERE id = ? {lock}
+
+-- name: add
+UPDATE sessions SET
+    input_tokens = COALESCE(input_tokens, 0) + ?,
+    output_tokens = COALESCE(output_tokens, 0) + ?,
+    cache_read_tokens = COALESCE(cache_read_tokens, 0) + ?,
+    cache_write_tokens = COALESCE(cache_write_tokens, 0) + ?,
+    reasoning_tokens = COALESCE(reasoning_tokens, 0) + ?,
+    api_call_count = COALESCE(api_call_count, 0) + ?,
+    estimated_cost_usd = COALESCE(COALESCE(estimated_cost_usd, 0) + CAST(? AS DOUBLE PRECISION), estimated_cost_usd),
+    actual_cost_usd = COALESCE(COALESCE(actual_cost_usd, 0) + CAST(? AS DOUBLE PRECISION), actual_cost_usd),
+    cost_status = COALESCE(?, cost_status), cost_source = COALESCE(?, cost_source),
+    pricing_version = COALESCE(?, pricing_version)
+WHERE id = ?
+
+-- name: set
+UPDATE sessions SET
+    input_tokens = ?, output_tokens = ?, cache_read_tokens = ?, cache_write_tokens = ?, reasoning_tokens = ?,
+    api_call_count = ?,
+    estimated_cost_usd = COALESCE(CAST(? AS DOUBLE PRECISION), estimated_cost_usd),
+    actual_cost_usd = COALESCE(CAST(? AS DOUBLE PRECISION), actual_cost_usd),
+    cost_status = COALESCE(?, cost_status), cost_source = COALESCE(?, cost_source),
+    pricing_version = COALESCE(?, pricing_version)
+WHERE id = ?
+
+-- name: set_route
+UPDATE sessions SET model = ?, billing_provider = ?, billing_base_url = ?, billing_mode = ? WHERE id = ?
+
+-- name: by_model
+INSERT INTO session_model_usage AS u (
+    session_id, model, billing_provider, billing_base_url, billing_mode, task,
+    input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, api_call_count,
+    estimated_cost_usd, actual_cost_usd, cost_status, cost_source, first_seen, last_seen
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (session_id, model, billing_provider, billing_base_url, billing_mode, task) DO UPDATE SET
+    input_tokens = u.input_tokens + excluded.input_tokens,
+    output_tokens = u.output_tokens + excluded.output_tokens,
+    cache_read_tokens = u.cache_read_tokens + excluded.cache_read_tokens,
+    cache_write_tokens = u.cache_write_tokens + excluded.cache_write_tokens,
+    reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens,
+    api_call_count = u.api_call_count + excluded.api_call_count,
+    estimated_cost_usd = u.estimated_cost_usd + excluded.estimated_cost_usd,
+    actual_cost_usd = u.actual_cost_usd + excluded.actual_cost_usd,
+    cost_status = COALESCE(excluded.cost_status, u.cost_status),
+    cost_source = COALESCE(excluded.cost_source, u.cost_source),
+    last_seen = {greatest}(u.last_seen, excluded.last_seen)

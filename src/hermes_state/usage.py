@@ -1,0 +1,219 @@
+"""Tokens, calls and cost: what a session used, and on which model.
+
+Two places hold it. The session's own counters are what lists and budgets read; `session_model_usage` splits the same
+calls by model, provider and task, because one session may switch models and auxiliary calls (a title, a summary) are
+paid for too without being part of the chat. A session's route (model, provider) is what its first accounted call
+says; later calls only fill what is missing. Nothing here knows prices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hermes_state import sessions
+from hermes_state.engine.base import Connection
+from hermes_state.errors import InvalidValue
+from hermes_state.ids import checked_id
+from hermes_state.statements import Queries
+from hermes_state.store import Store
+
+Q = Queries("usage")
+
+_MOST = 10**15  # a sum of thousands of these still fits a column
+_NAME_BYTES = 300  # five names and a session id share one index entry; PostgreSQL allows some 2,700 bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """What one or several model calls used, and where."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    api_call_count: int = 0
+    estimated_cost_usd: float | None = None
+    actual_cost_usd: float | None = None
+    cost_status: str | None = None
+    cost_source: str | None = None
+    pricing_version: str | None = None
+    model: str | None = None
+    billing_provider: str | None = None
+    billing_base_url: str | None = None
+    billing_mode: str | None = None
+
+    def checked(self) -> Used:
+        """The same with every value fit to be stored, or one line that says which is not."""
+        return replace(
+            self,
+            input_tokens=_count("input_tokens", self.input_tokens),
+            output_tokens=_count("output_tokens", self.output_tokens),
+            cache_read_tokens=_count("cache_read_tokens", self.cache_read_tokens),
+            cache_write_tokens=_count("cache_write_tokens", self.cache_write_tokens),
+            reasoning_tokens=_count("reasoning_tokens", self.reasoning_tokens),
+            api_call_count=_count("api_call_count", self.api_call_count),
+            estimated_cost_usd=_cost("estimated_cost_usd", self.estimated_cost_usd),
+            actual_cost_usd=_cost("actual_cost_usd", self.actual_cost_usd),
+            cost_status=_name("cost_status", self.cost_status),
+            cost_source=_name("cost_source", self.cost_source),
+            pricing_version=_name("pricing_version", self.pricing_version),
+            model=_name("model", self.model),
+            billing_provider=_name("billing_provider", self.billing_provider),
+            billing_base_url=_name("billing_base_url", self.billing_base_url),
+            billing_mode=_name("billing_mode", self.billing_mode),
+        )
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """In the order of the statements."""
+        tokens = (self.input_tokens, self.output_tokens, self.cache_read_tokens, self.cache_write_tokens)
+        return (*tokens, self.reasoning_tokens, self.api_call_count)
+
+    @property
+    def route(self) -> tuple[str | None, ...]:
+        return self.model, self.billing_provider, self.billing_base_url, self.billing_mode
+
+    @property
+    def something(self) -> bool:
+        """Whether there is anything to account for."""
+        return any(self.counts) or bool(self.estimated_cost_usd) or bool(self.actual_cost_usd)
+
+
+class Usage(Store):
+    """The part of `SessionDB` that accounts for model calls."""
+
+    def update_token_counts(
+        self,
+        session_id: str,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        model: str | None = None,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        reasoning_tokens: int = 0,
+        estimated_cost_usd: float | None = None,
+        actual_cost_usd: float | None = None,
+        cost_status: str | None = None,
+        cost_source: str | None = None,
+        pricing_version: str | None = None,
+        billing_provider: str | None = None,
+        billing_base_url: str | None = None,
+        billing_mode: str | None = None,
+        api_call_count: int = 0,
+        absolute: bool = False,
+    ) -> None:
+        """Add to the session's counters, or with `absolute` set them; a session nobody knows yet is made."""
+        used = Used(
+            input_tokens=input_tokens, output_tokens=output_tokens, cache_read_tokens=cache_read_tokens,
+            cache_write_tokens=cache_write_tokens, reasoning_tokens=reasoning_tokens, api_call_count=api_call_count,
+            estimated_cost_usd=estimated_cost_usd, actual_cost_usd=actual_cost_usd, cost_status=cost_status,
+            cost_source=cost_source, pricing_version=pricing_version, model=model, billing_provider=billing_provider,
+            billing_base_url=billing_base_url, billing_mode=billing_mode,
+        ).checked()  # fmt: skip
+        checked_id(session_id)
+        self.engine.write(lambda conn: account(conn, session_id, used, self.clock(), absolute=absolute))
+
+    def record_auxiliary_usage(
+        self,
+        session_id: str,
+        task: str,
+        *,
+        model: str | None = None,
+        billing_provider: str | None = None,
+        billing_base_url: str | None = None,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        reasoning_tokens: int = 0,
+        estimated_cost_usd: float | None = None,
+    ) -> None:
+        """One call made beside the chat. It is not part of the session's own counters and has its own route."""
+        used = Used(
+            input_tokens=input_tokens, output_tokens=output_tokens, cache_read_tokens=cache_read_tokens,
+            cache_write_tokens=cache_write_tokens, reasoning_tokens=reasoning_tokens, api_call_count=1,
+            estimated_cost_usd=estimated_cost_usd, model=model, billing_provider=billing_provider,
+            billing_base_url=billing_base_url,
+        ).checked()  # fmt: skip
+        checked_id(session_id)
+        name = _name("task", task) or ""
+
+        def run(conn: Connection) -> None:
+            sessions.ensure(conn, session_id, "unknown", {}, self.clock())
+            _by_model(conn, session_id, used, used.route, self.clock(), task=name)
+
+        self.engine.write(run)
+
+
+def account(conn: Connection, session_id: str, used: Used, now: float, *, absolute: bool = False) -> None:
+    """As `update_token_counts`, inside a bigger transaction; `used` must be `checked`."""
+    rows = conn.rows(Q.route, (session_id,))
+    if not rows:
+        sessions.ensure(conn, session_id, "unknown", {}, now)
+        rows = conn.rows(Q.route, (session_id,))
+    calls, *stored = rows[0]
+    costs = (used.estimated_cost_usd, used.actual_cost_usd, used.cost_status, used.cost_source, used.pricing_version)
+    conn.run(Q.set if absolute else Q.add, (*used.counts, *costs, session_id))
+    if not used.something:
+        return
+    route = _route(stored, used, first_call=not calls)
+    if route != tuple(stored):
+        conn.run(Q.set_route, (*route, session_id))
+    if not absolute:
+        # A call that names another model than the session's says everything it knows; the rest is unknown, not the
+        # session's. A call that names none, or the same one, is on the session's route.
+        own = used.route if used.model not in (None, route[0]) else _filled(used.route, route)
+        _by_model(conn, session_id, used, own, now, task="")
+
+
+def _route(stored: list[str | None], used: Used, *, first_call: bool) -> tuple[str | None, ...]:
+    """The session's route after this call. What was guessed before the first call gives way to what was called."""
+    names = used.model is not None and used.billing_provider is not None
+    if first_call and names and (used.model, used.billing_provider) != tuple(stored[:2]):
+        return used.route
+    return _filled(stored, used.route)
+
+
+def _filled(first: Sequence[str | None], second: Sequence[str | None]) -> tuple[str | None, ...]:
+    return tuple(a if a is not None else b for a, b in zip(first, second, strict=True))
+
+
+def _by_model(
+    conn: Connection, session_id: str, used: Used, route: tuple[str | None, ...], now: float, *, task: str
+) -> None:
+    model, provider, base_url, mode = (name or "" for name in route)
+    conn.run(
+        Q.by_model,
+        (
+            session_id, model or "unknown", provider, base_url, mode, task, *used.counts,
+            used.estimated_cost_usd or 0.0, used.actual_cost_usd or 0.0, used.cost_status, used.cost_source, now, now,
+        ),
+    )  # fmt: skip
+
+
+def _count(name: str, value: object) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > _MOST:
+        raise InvalidValue(f"{name} must be a number of at most {_MOST}, not {value!r:.60}")
+    return int(value)
+
+
+def _cost(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InvalidValue(f"{name} must be a finite number, not {value!r:.60}")
+    return float(value)
+
+
+def _name(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    text = str(sessions.clean(str(value)))
+    if len(text.encode()) > _NAME_BYTES:
+        raise InvalidValue(f"{name} is too long ({len(text.encode())} bytes, max {_NAME_BYTES}): {text[:40]!r}…")
+    return text
