@@ -1,0 +1,230 @@
+"""The inbox: one row per message and version, stored before the platform is told that we have it.
+
+`queued` → `claimed` by a turn → exactly one of `answered`, `error`, `silent`, `dropped`, `superseded`, each with when
+and why. A terminal state never changes again. A redelivery finds its row and changes nothing. Of a refused message
+only the key and the reason are kept, rate-limited and bounded.
+
+Rows of a route are worked off in the order in which they were accepted. A turn may claim several at once, or more
+while it runs (`merge`). When a turn is given up its rows go back to their old place in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from hermes_state import leases, rows
+from hermes_state.engine.base import Connection, Row, scalar
+from hermes_state.errors import InvalidValue
+from hermes_state.ids import PersonId, SessionKey, TurnId, checked_id, new_trace_id
+from hermes_state.statements import Queries
+from hermes_state.store import Store
+
+Q = Queries("inbox")
+
+Outcome = Literal["answered", "error", "silent", "dropped", "superseded"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRow:
+    id: int
+    platform: str
+    account: str
+    chat_id: str
+    message_id: str
+    version: int
+    route: SessionKey | None
+    person_id: PersonId | None
+    trace_id: str
+    payload: dict[str, Any] | None
+    state: str
+    turn_id: TurnId | None
+    reason: str | None
+    received_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    row: InboxRow
+    new: bool
+    """False: it was here before, and this call changed nothing."""
+
+
+class Inbox:
+    """Accept or refuse; claim; finish."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # -- in ----------------------------------------------------------------------------------------------
+
+    def accept(
+        self,
+        *,
+        platform: str,
+        chat_id: str,
+        message_id: str,
+        route: SessionKey,
+        payload: Mapping[str, Any],
+        account: str = "",
+        version: int = 0,
+        person_id: PersonId | None = None,
+        trace_id: str | None = None,
+    ) -> Accepted:
+        """Store an allowed message; durable when this returns. One statement, unless it was here before."""
+        rows.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
+        checked_id(route, what="route")
+        text = rows.to_json(payload, self._store.limits, what="the message")
+        trace, now = trace_id or new_trace_id(), self._store.clock()
+        key = (platform, account, chat_id, message_id, version)
+        params = (*key, route, person_id, trace, text, now)
+        while True:
+            new = scalar(self._store.engine.write(lambda conn: conn.rows(Q.accept, params), single=True))
+            if new is not None:
+                row = (new, *key, route, person_id, trace, text, "queued", None, None, now, None)
+                return Accepted(_row(row), new=True)
+            found = self._store.engine.read(lambda conn: conn.rows(Q.find, key))
+            if found:  # else maintenance removed the old row just now
+                return Accepted(_row(found[0]), new=False)
+
+    def refuse(
+        self,
+        *,
+        platform: str,
+        chat_id: str,
+        message_id: str,
+        reason: str,
+        account: str = "",
+        version: int = 0,
+    ) -> bool:
+        """Note that a message was turned away; False when it is known already or too many came this minute."""
+        rows.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
+        limits, now = self._store.limits, self._store.clock()
+        params = (platform, account, chat_id, message_id, version, new_trace_id(), rows.note(reason), now, now)
+
+        def run(conn: Connection) -> bool:
+            if limits.refused_per_minute == 0 or limits.refused_inbox_rows == 0:
+                return False
+            oldest = scalar(conn.rows(Q.nth_refusal, (limits.refused_per_minute - 1,)))
+            if oldest is not None and now - 60 < oldest <= now:
+                return False
+            new = bool(conn.rows(Q.refuse, params))
+            if new:
+                conn.run(Q.trim_refused, (limits.refused_inbox_rows,))
+            return new
+
+        return self._store.engine.write(run)
+
+    # -- work --------------------------------------------------------------------------------------------
+
+    def claim(self, *, route: SessionKey, turn_id: TurnId, fence: int, limit: int = 1) -> tuple[InboxRow, ...]:
+        """The oldest queued rows of a route, now the running turn's, in order."""
+
+        def run(conn: Connection) -> tuple[InboxRow, ...]:
+            leases.hold_turn(self._store, conn, turn_id, fence)
+            return self.claim_in(conn, route=route, turn_id=turn_id, limit=limit)
+
+        return self._store.engine.write(run)
+
+    def claim_in(self, conn: Connection, *, route: SessionKey, turn_id: TurnId, limit: int = 1) -> tuple[InboxRow, ...]:
+        """As `claim`; the caller has checked the fence in this transaction."""
+        return _in_order(conn.rows(Q.claim, (turn_id, route, max(limit, 0))))
+
+    def merge(self, *, route: SessionKey, turn_id: TurnId, fence: int, ids: Iterable[int]) -> tuple[InboxRow, ...]:
+        """These queued rows of the route join a turn that runs already; the ones that did, in order."""
+        chosen = rows.numbers(ids)
+
+        def run(conn: Connection) -> tuple[InboxRow, ...]:
+            leases.hold_turn(self._store, conn, turn_id, fence)
+            return _in_order(conn.rows(Q.claim_ids, (turn_id, chosen, route)))
+
+        return self._store.engine.write(run)
+
+    def finish(
+        self,
+        ids: Iterable[int],
+        outcome: Outcome,
+        *,
+        reason: str = "",
+        turn_id: TurnId | None = None,
+        fence: int | None = None,
+    ) -> int:
+        """End rows that are queued, or, with a turn and its fence, that it has claimed; how many did."""
+        _check(outcome)
+        chosen, end = rows.numbers(ids), (outcome, rows.note(reason), self._store.clock())
+
+        def run(conn: Connection) -> int:
+            if turn_id is None:
+                return conn.run(Q.finish_queued, (*end, chosen))
+            leases.hold_turn(self._store, conn, turn_id, -1 if fence is None else fence)
+            return conn.run(Q.finish_claimed, (*end, chosen, turn_id))
+
+        return self._store.engine.write(run)
+
+    def finish_turn_in(self, conn: Connection, turn_id: TurnId, outcome: Outcome, *, reason: str) -> int:
+        """Every row the turn still has gets its outcome, in the transaction that ends the turn."""
+        _check(outcome)
+        return conn.run(Q.finish_turn, (outcome, rows.note(reason), self._store.clock(), turn_id))
+
+    def requeue_in(self, conn: Connection, turn_id: TurnId) -> int:
+        """The turn's rows go back to their old place, in the transaction that ends the turn."""
+        return conn.run(Q.requeue_turn, (turn_id,))
+
+    # -- look --------------------------------------------------------------------------------------------
+
+    def get(self, row_id: int) -> InboxRow | None:
+        found = self._store.engine.read(lambda conn: conn.rows(Q.get, (row_id,)))
+        return _row(found[0]) if found else None
+
+    def versions(self, *, platform: str, chat_id: str, message_id: str, account: str = "") -> tuple[InboxRow, ...]:
+        """What we have of one platform message: as first sent, then its edits."""
+        key = (platform, account, chat_id, message_id)
+        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.versions, key))))
+
+    def of_turn(self, turn_id: TurnId) -> tuple[InboxRow, ...]:
+        """Every row a turn ever claimed and did not give back."""
+        return self._store.engine.read(lambda conn: self.of_turn_in(conn, turn_id))
+
+    def of_turn_in(self, conn: Connection, turn_id: TurnId) -> tuple[InboxRow, ...]:
+        return tuple(_row(row) for row in conn.rows(Q.of_turn, (turn_id,)))
+
+    def waiting(self, *, limit: int = 1_000) -> dict[SessionKey, int]:
+        """Routes with queued rows and how many, the longest waiting first."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.routes_waiting, (limit,)))
+        return {route: count for route, count, _oldest in found}
+
+    def list(
+        self,
+        *,
+        state: str | None = None,
+        route: SessionKey | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> tuple[InboxRow, ...]:
+        """Newest first; `before` an id for the next page."""
+        params = (state, state, route, route, before if before is not None else rows.NO_LIMIT, limit)
+        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
+
+    def counts(self) -> dict[str, int]:
+        return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
+
+    def prune(self) -> int:
+        """Remove rows that ended longer ago than `limits.inbox_done_days`."""
+        before = self._store.clock() - self._store.limits.inbox_done_days * rows.DAY
+        return rows.remove_in_steps(self._store, Q.prune, before)
+
+
+def _check(outcome: str) -> None:
+    if outcome not in OUTCOMES:
+        raise InvalidValue(f"no such outcome: {outcome!r:.40}", hint=f"One of {', '.join(OUTCOMES)}.")
+
+
+def _row(row: Row) -> InboxRow:
+    return InboxRow(*rows.decoded(row, 9))
+
+
+def _in_order(found: list[Row]) -> tuple[InboxRow, ...]:
+    return tuple(_row(row) for row in sorted(found))

@@ -1,0 +1,238 @@
+"""The outbox: what we owe a chat, until the platform has it or a person has decided.
+
+`pending` → `sending` → `sent`, or `failed` (we know it did not arrive and gave up), or `unknown` (the sender died or
+lost the answer, so nobody knows). Unknown is never sent again by itself. Failed and unknown items are the dead
+letters: listed, retried or dropped by a person, bounded by `limits.dead_letters`.
+
+A chat is served in order: an item is not due while an older one of its chat is pending or being sent. Two deliverers
+never get the same item, and a report counts only from the attempt that has it. A reply may be shown by edits before
+its turn is committed: that is a `draft`, not owed yet, which `enqueue` with the same key makes final.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_state import rows
+from hermes_state.engine.base import Connection, Row, scalar
+from hermes_state.errors import InvalidValue
+from hermes_state.events import Events
+from hermes_state.ids import ConversationId, TurnId, checked_id, new_trace_id
+from hermes_state.leases import shared_now
+from hermes_state.statements import Queries, Statement
+from hermes_state.store import Store
+
+Q = Queries("outbox")
+
+SENDING_SECONDS = 120.0
+"""How long a sender may be silent before its item counts as unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """Something to say in a chat. `dedup_key` names it once and for all, for example by its turn."""
+
+    dedup_key: str
+    platform: str
+    chat_id: str
+    payload: Mapping[str, Any]
+    account: str = ""
+    conversation_id: ConversationId | None = None
+    turn_id: TurnId | None = None
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxItem:
+    id: int
+    dedup_key: str
+    platform: str
+    account: str
+    chat_id: str
+    conversation_id: ConversationId | None
+    turn_id: TurnId | None
+    trace_id: str
+    payload: dict[str, Any]
+    state: str
+    attempts: int
+    give_up_after: int
+    next_attempt_at: float | None
+    sender: str | None
+    sending_until: float | None
+    platform_ids: tuple[str, ...]
+    draft: dict[str, Any] | None
+    error: str | None
+    created_at: float
+    ended_at: float | None
+
+
+class Outbox:
+    """Enqueue; claim what is due; report; decide about the dead letters."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._events = Events(store)
+
+    # -- what is owed ------------------------------------------------------------------------------------
+
+    def enqueue(self, parcel: Parcel) -> OutboxItem:
+        """Owed from now on. The same key again gives the item that is there, unchanged."""
+        return self._store.engine.write(lambda conn: self.enqueue_in(conn, parcel))
+
+    def enqueue_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
+        now = shared_now(self._store)
+        return self._put(conn, Q.enqueue, parcel, now, now)
+
+    def draft(self, parcel: Parcel) -> OutboxItem:
+        """Not owed yet: a running turn shows it by edits and notes with `progress` what stands in the chat."""
+        now = shared_now(self._store)
+        return self._store.engine.write(lambda conn: self._put(conn, Q.draft, parcel, now))
+
+    def _put(self, conn: Connection, statement: Statement, parcel: Parcel, *moments: float | None) -> OutboxItem:
+        checked_id(parcel.dedup_key, what="dedup key")
+        rows.outside_key(platform=parcel.platform, account=parcel.account, chat_id=parcel.chat_id)
+        payload = rows.to_json(parcel.payload, self._store.limits, what="the reply")
+        params = (
+            parcel.dedup_key, parcel.platform, parcel.account, parcel.chat_id, parcel.conversation_id,
+            parcel.turn_id, parcel.trace_id or new_trace_id(), payload, self._store.limits.delivery_attempts,
+            *moments,
+        )  # fmt: skip
+        found = conn.rows(statement, params) or conn.rows(Q.by_key, (parcel.dedup_key,))
+        return _item(found[0])
+
+    def drop_drafts_in(self, conn: Connection, turn_id: TurnId, *, reason: str) -> int:
+        return conn.run(Q.drop_drafts, (rows.note(reason), shared_now(self._store), turn_id))
+
+    # -- delivery ----------------------------------------------------------------------------------------
+
+    def claim_due(
+        self, *, sender: str, limit: int = 32, platform: str | None = None, seconds: float = SENDING_SECONDS
+    ) -> tuple[OutboxItem, ...]:
+        """Items that this sender must deliver now, oldest first; each of another chat."""
+        now, far = shared_now(self._store), self._store.limits.retry_seconds
+        params = (sender, now, seconds, now, now, far, platform, platform, limit)
+        found = self._store.engine.write(lambda conn: conn.rows(Q.claim_due, params), single=True)
+        return tuple(_item(row) for row in sorted(found))
+
+    def next_due(self) -> float | None:
+        """When something is due next (in the past: now), None when nothing is pending."""
+        due: float | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.next_due)))
+        return due
+
+    def progress(
+        self,
+        item: OutboxItem,
+        *,
+        platform_ids: Sequence[str],
+        draft: Mapping[str, Any] | None = None,
+        seconds: float = SENDING_SECONDS,
+    ) -> bool:
+        """Note what stands in the chat so far; False when the item is not this sender's any more."""
+        text = rows.to_json(draft, self._store.limits, what="the draft")
+        params = (_ids(platform_ids), text, shared_now(self._store), seconds, item.id, item.attempts)
+        return self._store.engine.write(lambda conn: conn.run(Q.progress, params), single=True) == 1
+
+    def sent(self, item: OutboxItem, *, platform_ids: Sequence[str]) -> bool:
+        params = (_ids(platform_ids), shared_now(self._store), item.id, item.attempts)
+        return self._store.engine.write(lambda conn: conn.run(Q.sent, params), single=True) == 1
+
+    def put_off(self, item: OutboxItem, *, seconds: float, error: str) -> OutboxItem | None:
+        """It did not arrive; try again in a while, or never when the attempts are used up. None: not ours."""
+        if not 0 <= seconds <= self._store.limits.retry_seconds:
+            raise InvalidValue(f"a delivery is put off by 0 to {self._store.limits.retry_seconds} s, not {seconds}")
+        now = shared_now(self._store)
+        return self._close(Q.put_off, (rows.note(error), now, seconds, now, item.id, item.attempts))
+
+    def failed(self, item: OutboxItem, *, error: str) -> OutboxItem | None:
+        """It did not arrive, and trying again is of no use."""
+        moment = shared_now(self._store)
+        return self._close(Q.close, ("failed", rows.note(error), moment, item.id, item.attempts))
+
+    def unknown(self, item: OutboxItem, *, error: str) -> OutboxItem | None:
+        """It may have arrived: the connection broke after we had sent it."""
+        moment = shared_now(self._store)
+        return self._close(Q.close, ("unknown", rows.note(error), moment, item.id, item.attempts))
+
+    def lose_senders(self, *, dead: str | None = None) -> tuple[OutboxItem, ...]:
+        """Items whose sender fell silent, or is known to be `dead`, become unknown."""
+        now, far = shared_now(self._store), self._store.limits.retry_seconds
+        why = "the sender died before the platform's answer"
+        params = (why, now, now, now, far, dead)
+
+        def run(conn: Connection) -> list[Row]:
+            found = conn.rows(Q.lose_senders, params)
+            if found:
+                self._bound_dead(conn)
+            return found
+
+        return tuple(_item(row) for row in sorted(self._store.engine.write(run)))
+
+    def _close(self, statement: Statement, params: tuple[Any, ...]) -> OutboxItem | None:
+        def run(conn: Connection) -> OutboxItem | None:
+            found = conn.rows(statement, params)
+            if not found:
+                return None
+            item = _item(found[0])
+            if item.state != "pending":
+                self._bound_dead(conn)
+            return item
+
+        return self._store.engine.write(run)
+
+    def _bound_dead(self, conn: Connection) -> None:
+        for row in conn.rows(Q.trim_dead, (self._store.limits.dead_letters,)):
+            item = _item(row)
+            self._events.append_in(
+                conn,
+                item.conversation_id or ConversationId(""),
+                "outbox.dead_letter_removed",
+                detail={"id": item.id, "state": item.state, "error": item.error},
+                turn_id=item.turn_id,
+                trace_id=item.trace_id,
+            )
+
+    # -- a person decides --------------------------------------------------------------------------------
+
+    def retry(self, item_id: int) -> bool:
+        """Send a dead letter again; only ever because somebody asked for it."""
+        params = (self._store.limits.delivery_attempts, shared_now(self._store), item_id)
+        return self._store.engine.write(lambda conn: conn.run(Q.retry, params), single=True) == 1
+
+    def drop(self, item_id: int, *, reason: str = "dropped by hand") -> bool:
+        """Do not send it; False when it is being sent, was sent or does not exist."""
+        params = (rows.note(reason), shared_now(self._store), item_id)
+        return self._store.engine.write(lambda conn: conn.run(Q.drop, params), single=True) == 1
+
+    def dead_letters(self, *, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
+        params = (before if before is not None else rows.NO_LIMIT, limit)
+        return tuple(map(_item, self._store.engine.read(lambda conn: conn.rows(Q.dead, params))))
+
+    def get(self, item_id: int) -> OutboxItem | None:
+        found = self._store.engine.read(lambda conn: conn.rows(Q.get, (item_id,)))
+        return _item(found[0]) if found else None
+
+    def list(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
+        """Newest first; `before` an id for the next page."""
+        params = (state, state, before if before is not None else rows.NO_LIMIT, limit)
+        return tuple(map(_item, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
+
+    def counts(self) -> dict[str, int]:
+        return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
+
+    def prune(self) -> int:
+        """Remove what was sent or dropped longer ago than `limits.outbox_sent_days`."""
+        before = self._store.clock() - self._store.limits.outbox_sent_days * rows.DAY
+        return rows.remove_in_steps(self._store, Q.prune, before)
+
+
+def _ids(platform_ids: Sequence[str]) -> str:
+    return json.dumps([str(i) for i in platform_ids])
+
+
+def _item(row: Row) -> OutboxItem:
+    columns = rows.decoded(row, 8, 15, 16)
+    columns[15] = tuple(columns[15])
+    return OutboxItem(*columns)

@@ -1,0 +1,179 @@
+"""People, and the identities by which platforms know them.
+
+A person is a human or an API client; an identity is (platform, our account there, their stable id) and points at one
+person. Names are for show and decide nothing. The user of this machine's terminal is the owner, known by the identity
+`local`. Nobody becomes more than a guest by writing to us: roles are given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from hermes_state import rows
+from hermes_state.engine.base import Connection, first
+from hermes_state.errors import IntegrityError, InvalidValue, StateError
+from hermes_state.ids import PersonId, new_person_id
+from hermes_state.statements import Queries, Statement
+from hermes_state.store import Store
+
+Q = Queries("people")
+
+Role = Literal["owner", "admin", "member", "guest"]
+LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    id: PersonId
+    display_name: str | None
+    role: Role
+    zone: str | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    platform: str
+    account: str
+    native_id: str
+    person_id: PersonId
+    display_name: str | None
+    created_at: float
+
+
+class People:
+    """Find or make a person, link identities, give roles."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def ensure(
+        self,
+        *,
+        platform: str,
+        native_id: str,
+        account: str = "",
+        display_name: str | None = None,
+        role: Role = "guest",
+    ) -> Person:
+        """The person behind an identity; made with `role` when it is new, else left as it is."""
+        found = self.find(platform=platform, native_id=native_id, account=account)
+        if found is not None:
+            return found
+        return self._store.engine.write(
+            lambda conn: self.ensure_in(
+                conn, platform=platform, native_id=native_id, account=account, display_name=display_name, role=role
+            )
+        )
+
+    def ensure_in(
+        self,
+        conn: Connection,
+        *,
+        platform: str,
+        native_id: str,
+        account: str = "",
+        display_name: str | None = None,
+        role: Role = "guest",
+    ) -> Person:
+        """As `ensure`, in the caller's transaction."""
+        rows.outside_key(platform=platform, account=account, native_id=native_id)
+        _check_role(role)
+        key = (platform, account, native_id)
+        known = first(conn.rows(Q.by_identity, key))
+        if known is not None:
+            return Person(*known)
+        name, now = rows.note(display_name), self._store.clock()
+        person = Person(new_person_id(), name, role, None, now)
+        conn.run(Q.add, (person.id, name, role, None, now))
+        if conn.run(Q.link, (*key, person.id, name, now)):
+            return person
+        conn.run(Q.remove, (person.id,))  # another process met the same stranger at the same moment
+        return Person(*conn.rows(Q.by_identity, key)[0])
+
+    def owner(self) -> Person:
+        """The user of this machine's terminal."""
+        return self.ensure(platform=LOCAL, native_id="owner", role="owner")
+
+    def find(self, *, platform: str, native_id: str, account: str = "") -> Person | None:
+        rows.outside_key(platform=platform, account=account, native_id=native_id)
+        key = (platform, account, native_id)
+        row = first(self._store.engine.read(lambda conn: conn.rows(Q.by_identity, key)))
+        return None if row is None else Person(*row)
+
+    def get(self, person_id: PersonId) -> Person | None:
+        row = first(self._store.engine.read(lambda conn: conn.rows(Q.get, (person_id,))))
+        return None if row is None else Person(*row)
+
+    def list(self, *, limit: int = 1_000) -> tuple[Person, ...]:
+        """In the order in which we met them."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.list, (limit,)))
+        return tuple(Person(*row) for row in found)
+
+    def identities(self, person_id: PersonId) -> tuple[Identity, ...]:
+        found = self._store.engine.read(lambda conn: conn.rows(Q.identities, (person_id,)))
+        return tuple(Identity(*row) for row in found)
+
+    def link(
+        self,
+        person_id: PersonId,
+        *,
+        platform: str,
+        native_id: str,
+        account: str = "",
+        display_name: str | None = None,
+    ) -> None:
+        """One more identity of a person; an error when it is somebody else's."""
+        rows.outside_key(platform=platform, account=account, native_id=native_id)
+        key = (platform, account, native_id)
+        row = (*key, person_id, rows.note(display_name), self._store.clock())
+
+        def run(conn: Connection) -> None:
+            if not conn.rows(Q.get, (person_id,)):
+                raise _nobody(person_id)
+            if conn.run(Q.link, row) or conn.rows(Q.by_identity, key)[0][0] == person_id:
+                return
+            raise IntegrityError(f"{platform} {native_id} belongs to another person", hint="Unlink it there first.")
+
+        self._store.engine.write(run)
+
+    def unlink(self, *, platform: str, native_id: str, account: str = "") -> bool:
+        """The identity points at nobody any more; the person stays."""
+        key = (platform, account, native_id)
+        return self._store.engine.write(lambda conn: conn.run(Q.unlink, key), single=True) == 1
+
+    def set_role(self, person_id: PersonId, role: Role) -> None:
+        _check_role(role)
+        self._set(Q.set_role, role, person_id)
+
+    def set_zone(self, person_id: PersonId, zone: str | None) -> None:
+        """An IANA name such as Europe/Lisbon; None for the machine's."""
+        if zone is not None:
+            _check_zone(zone)
+        self._set(Q.set_zone, zone, person_id)
+
+    def set_name(self, person_id: PersonId, display_name: str | None) -> None:
+        self._set(Q.set_name, rows.note(display_name), person_id)
+
+    def _set(self, statement: Statement, value: str | None, person_id: PersonId) -> None:
+        if not self._store.engine.write(lambda conn: conn.run(statement, (value, person_id)), single=True):
+            raise _nobody(person_id)
+
+
+def _nobody(person_id: str) -> StateError:
+    return StateError(f"no person {person_id!r:.80}")
+
+
+def _check_role(role: str) -> None:
+    if role not in get_args(Role):
+        raise InvalidValue(f"no such role: {role!r:.40}", hint=f"One of {', '.join(get_args(Role))}.")
+
+
+def _check_zone(zone: str) -> None:
+    import zoneinfo  # not needed to open a store
+
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidValue(f"no such time zone: {zone!r:.60}", hint="For example Europe/Lisbon.") from None

@@ -1,0 +1,81 @@
+-- What came in. `id` is the order of a route; `state` goes forward only, and a terminal one never changes.
+
+-- let: columns
+id, platform, account, chat_id, message_id, version, route, person_id, trace_id, payload, state, turn_id, reason,
+    received_at, ended_at
+
+-- name: accept
+-- Before the platform is told that we have it. A redelivery finds its key taken.
+INSERT INTO inbox (platform, account, chat_id, message_id, version, route, person_id, trace_id, payload, state, received_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', ?)
+ON CONFLICT (platform, account, chat_id, message_id, version) DO NOTHING
+RETURNING id
+
+-- name: refuse
+-- Nothing but the key and the reason, and no more than so many a minute: a stranger must not be able to fill the disk.
+INSERT INTO inbox (platform, account, chat_id, message_id, version, trace_id, state, reason, received_at, ended_at)
+VALUES (?, ?, ?, ?, ?, ?, 'refused', ?, ?, ?)
+ON CONFLICT (platform, account, chat_id, message_id, version) DO NOTHING
+RETURNING id
+
+-- name: nth_refusal
+-- When the n-th newest refusal came.
+SELECT received_at FROM inbox WHERE state = 'refused' ORDER BY id DESC LIMIT 1 OFFSET ?
+
+-- name: trim_refused
+DELETE FROM inbox WHERE state = 'refused'
+    AND id <= (SELECT id FROM inbox WHERE state = 'refused' ORDER BY id DESC LIMIT 1 OFFSET ?)
+
+-- name: find
+SELECT {columns} FROM inbox
+WHERE platform = ? AND account = ? AND chat_id = ? AND message_id = ? AND version = ?
+
+-- name: versions
+SELECT {columns} FROM inbox
+WHERE platform = ? AND account = ? AND chat_id = ? AND message_id = ? ORDER BY version
+
+-- name: get
+SELECT {columns} FROM inbox WHERE id = ?
+
+-- name: of_turn
+SELECT {columns} FROM inbox WHERE turn_id = ? ORDER BY id
+
+-- name: claim
+-- The oldest of a route first. The locks keep two claimers of one database apart.
+UPDATE inbox SET state = 'claimed', turn_id = ?
+WHERE id IN (SELECT id FROM inbox WHERE route = ? AND state = 'queued' ORDER BY id LIMIT ? {lock})
+RETURNING {columns}
+
+-- name: claim_ids
+UPDATE inbox SET state = 'claimed', turn_id = ?
+WHERE id IN {numbers} AND route = ? AND state = 'queued'
+RETURNING {columns}
+
+-- name: finish_queued
+UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id IN {numbers} AND state = 'queued'
+
+-- name: finish_claimed
+UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id IN {numbers} AND state = 'claimed' AND turn_id = ?
+
+-- name: finish_turn
+-- All rows of a turn get its outcome.
+UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE turn_id = ? AND state = 'claimed'
+
+-- name: requeue_turn
+-- Back into the queue. Their ids are older than anything that came meanwhile, so their place is the old one.
+UPDATE inbox SET state = 'queued', turn_id = NULL WHERE turn_id = ? AND state = 'claimed'
+
+-- name: routes_waiting
+-- Routes with something to do, the longest waiting first.
+SELECT route, COUNT(*), MIN(id) FROM inbox WHERE state = 'queued' GROUP BY route ORDER BY MIN(id) LIMIT ?
+
+-- name: list
+SELECT {columns} FROM inbox
+WHERE (CAST(? AS TEXT) IS NULL OR state = ?) AND (CAST(? AS TEXT) IS NULL OR route = ?) AND id < ?
+ORDER BY id DESC LIMIT ?
+
+-- name: counts
+SELECT state, COUNT(*) FROM inbox GROUP BY state
+
+-- name: prune
+DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE ended_at < ? LIMIT ?)

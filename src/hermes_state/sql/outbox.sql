@@ -1,0 +1,124 @@
+-- What we owe a chat. `attempts` grows with every claim and is the fence of the sender that made it: a report that
+-- names an older attempt changes nothing.
+
+-- let: columns
+id, dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state, attempts,
+    give_up_after, next_attempt_at, sender, sending_until, platform_ids, draft, error, created_at, ended_at
+
+-- name: enqueue
+-- Owed from now on. The same key again changes nothing, unless it was only a draft so far.
+INSERT INTO outbox (dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state,
+    give_up_after, next_attempt_at, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, {now}, {now})
+ON CONFLICT (dedup_key) DO UPDATE SET payload = excluded.payload, state = 'pending', next_attempt_at = excluded.created_at
+WHERE outbox.state = 'draft'
+RETURNING {columns}
+
+-- name: draft
+INSERT INTO outbox (dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state,
+    give_up_after, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'draft', ?, {now})
+ON CONFLICT (dedup_key) DO NOTHING
+RETURNING {columns}
+
+-- name: by_key
+SELECT {columns} FROM outbox WHERE dedup_key = ?
+
+-- name: get
+SELECT {columns} FROM outbox WHERE id = ?
+
+-- name: claim_due
+-- What is due and first in its chat. A moment further away than any delay we give means that the clock was set back.
+UPDATE outbox SET state = 'sending', attempts = attempts + 1, sender = ?, sending_until = {now} + ?, error = NULL
+WHERE id IN (
+    SELECT o.id FROM outbox o
+    WHERE o.state = 'pending' AND (o.next_attempt_at <= {now} OR o.next_attempt_at > {now} + ?)
+        AND (CAST(? AS TEXT) IS NULL OR o.platform = ?)
+        AND NOT EXISTS (
+            SELECT 1 FROM outbox e
+            WHERE e.platform = o.platform AND e.account = o.account AND e.chat_id = o.chat_id AND e.id < o.id
+                AND e.state IN ('pending', 'sending')
+        )
+    ORDER BY o.id LIMIT ?
+)
+RETURNING {columns}
+
+-- name: claim_due @postgresql
+-- Two deliverers never get the same row: the second one skips what the first has locked.
+UPDATE outbox SET state = 'sending', attempts = attempts + 1, sender = ?, sending_until = {now} + ?, error = NULL
+WHERE id IN (
+    SELECT o.id FROM outbox o
+    WHERE o.state = 'pending' AND (o.next_attempt_at <= {now} OR o.next_attempt_at > {now} + ?)
+        AND (CAST(? AS TEXT) IS NULL OR o.platform = ?)
+        AND NOT EXISTS (
+            SELECT 1 FROM outbox e
+            WHERE e.platform = o.platform AND e.account = o.account AND e.chat_id = o.chat_id AND e.id < o.id
+                AND e.state IN ('pending', 'sending')
+        )
+    ORDER BY o.id LIMIT ? FOR UPDATE OF o SKIP LOCKED
+)
+RETURNING {columns}
+
+-- name: next_due
+SELECT MIN(next_attempt_at) FROM outbox WHERE state = 'pending'
+
+-- name: progress
+-- What stands in the chat so far; a sender that is heard of has more time.
+UPDATE outbox SET platform_ids = ?, draft = COALESCE(?, draft),
+    sending_until = CASE WHEN state = 'sending' THEN {now} + ? ELSE NULL END
+WHERE id = ? AND attempts = ? AND state IN ('draft', 'sending')
+
+-- name: sent
+-- Also after we stopped waiting: the sender knows better than we do.
+UPDATE outbox SET state = 'sent', platform_ids = ?, draft = NULL, error = NULL, sending_until = NULL, ended_at = {now}
+WHERE id = ? AND attempts = ? AND state IN ('sending', 'unknown')
+
+-- name: put_off
+UPDATE outbox SET error = ?, sending_until = NULL,
+    state = CASE WHEN attempts >= give_up_after THEN 'failed' ELSE 'pending' END,
+    next_attempt_at = CASE WHEN attempts >= give_up_after THEN NULL ELSE {now} + ? END,
+    ended_at = CASE WHEN attempts >= give_up_after THEN {now} END
+WHERE id = ? AND attempts = ? AND state = 'sending'
+RETURNING {columns}
+
+-- name: close
+-- failed or unknown
+UPDATE outbox SET state = ?, error = ?, sending_until = NULL, ended_at = {now}
+WHERE id = ? AND attempts = ? AND state = 'sending'
+RETURNING {columns}
+
+-- name: lose_senders
+-- Nobody has heard of the sender in time, or it is known to be dead: what the chat shows is unknown.
+UPDATE outbox SET state = 'unknown', error = ?, sending_until = NULL, ended_at = {now}
+WHERE state = 'sending' AND (sending_until <= {now} OR sending_until > {now} + ? OR sender = ?)
+RETURNING {columns}
+
+-- name: retry
+UPDATE outbox SET state = 'pending', give_up_after = attempts + ?, next_attempt_at = {now}, ended_at = NULL
+WHERE id = ? AND state IN ('failed', 'unknown')
+
+-- name: drop
+UPDATE outbox SET state = 'dropped', error = ?, next_attempt_at = NULL, ended_at = {now}
+WHERE id = ? AND state IN ('draft', 'pending', 'failed', 'unknown')
+
+-- name: drop_drafts
+-- A turn that ended without a reply owes none.
+UPDATE outbox SET state = 'dropped', error = ?, ended_at = {now} WHERE turn_id = ? AND state = 'draft'
+
+-- name: trim_dead
+DELETE FROM outbox WHERE state IN ('failed', 'unknown')
+    AND id <= (SELECT id FROM outbox WHERE state IN ('failed', 'unknown') ORDER BY id DESC LIMIT 1 OFFSET ?)
+RETURNING {columns}
+
+-- name: dead
+SELECT {columns} FROM outbox WHERE state IN ('failed', 'unknown') AND id < ? ORDER BY id DESC LIMIT ?
+
+-- name: list
+SELECT {columns} FROM outbox WHERE (CAST(? AS TEXT) IS NULL OR state = ?) AND id < ? ORDER BY id DESC LIMIT ?
+
+-- name: counts
+SELECT state, COUNT(*) FROM outbox GROUP BY state
+
+-- name: prune
+DELETE FROM outbox
+WHERE id IN (SELECT id FROM outbox WHERE ended_at < ? AND state IN ('sent', 'dropped') LIMIT ?)

@@ -1,0 +1,56 @@
+-- One inbound batch, its attempts and its outcome. Every change is made under the fence of the attempt that runs.
+
+-- let: columns
+id, conversation_id, session_id, route, trace_id, fence, attempt, state, reason, progress, started_at, updated_at, ended_at
+
+-- name: begin
+INSERT INTO turns (id, conversation_id, session_id, route, trace_id, fence, attempt, state, started_at, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, 1, 'running', ?, ?)
+
+-- name: resume
+-- The next attempt, under the fence of whoever recovers it.
+UPDATE turns SET attempt = attempt + 1, fence = ?, session_id = ?, updated_at = ?
+WHERE id = ? AND state = 'running'
+RETURNING {columns}
+
+-- name: note
+UPDATE turns SET progress = ?, updated_at = ? WHERE id = ?
+
+-- name: end
+UPDATE turns SET state = ?, reason = ?, session_id = ?, updated_at = ?, ended_at = ? WHERE id = ?
+
+-- name: get
+SELECT {columns} FROM turns WHERE id = ?
+
+-- name: lock
+SELECT {columns} FROM turns WHERE id = ? {lock}
+
+-- name: unfinished
+-- Running turns that nobody works on: their lease was released, ran out or was taken over.
+WITH m(now) AS (SELECT {now})
+SELECT {columns} FROM turns t
+WHERE t.state = 'running' AND (CAST(? AS TEXT) IS NULL OR t.conversation_id = ?)
+    AND NOT EXISTS (
+        SELECT 1 FROM leases l, m
+        WHERE l.conversation_id = t.conversation_id AND l.fence = t.fence AND l.holder IS NOT NULL
+            AND l.expires_at > m.now AND l.expires_at - m.now <= l.ttl + 1
+    )
+ORDER BY t.started_at, t.id
+
+-- name: list
+SELECT {columns} FROM turns
+WHERE (CAST(? AS TEXT) IS NULL OR state = ?) AND (CAST(? AS TEXT) IS NULL OR conversation_id = ?)
+ORDER BY started_at DESC, id DESC LIMIT ?
+
+-- name: counts
+SELECT state, COUNT(*) FROM turns GROUP BY state
+
+-- name: prune
+-- Rows that still name the turn go first: erasing a conversation finds them through it.
+DELETE FROM turns WHERE id IN (
+    SELECT t.id FROM turns t
+    WHERE t.ended_at < ?
+        AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.turn_id = t.id)
+        AND NOT EXISTS (SELECT 1 FROM effects e WHERE e.turn_id = t.id)
+    LIMIT ?
+)

@@ -1,0 +1,35 @@
+-- Erasing what belongs to conversations. Rows without a conversation of their own are found through their turn, so
+-- the turns go after them.
+
+-- name: erase_inbox
+DELETE FROM inbox WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
+
+-- name: erase_effects
+DELETE FROM effects WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
+
+-- name: erase_turn_parcels
+DELETE FROM outbox WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
+
+-- name: erase_outbox
+DELETE FROM outbox WHERE conversation_id IN {texts}
+
+-- name: erase_turns
+DELETE FROM turns WHERE conversation_id IN {texts}
+
+-- name: erase_approvals
+DELETE FROM approvals WHERE conversation_id IN {texts}
+
+-- name: erase_events
+DELETE FROM events WHERE conversation_id IN {texts}
+
+-- name: erase_epochs
+DELETE FROM prefix_epochs WHERE conversation_id IN {texts}
+
+-- name: erase_breaks
+DELETE FROM prefix_breaks WHERE conversation_id IN {texts}
+
+-- name: erase_break_counts
+DELETE FROM prefix_break_counts WHERE conversation_id IN {texts} AND conversation_id <> ''
+
+-- name: erase_leases
+DELETE FROM leases WHERE conversation_id IN {texts}

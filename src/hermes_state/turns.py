@@ -1,0 +1,280 @@
+"""Turns: one inbound batch each, its attempts, and exactly one outcome.
+
+`running` → `done`, `failed`, `cancelled` or `parked`. A turn works under the fence of its conversation's lease; every
+change checks it in the same transaction, so an attempt that lost the lease writes nothing more.
+
+`commit_turn` is the end of a good turn in one transaction: the last message rows, usage, the outbox item, the inbox
+rows' outcome, the turn's state and the event. A turn whose process died is found by `unfinished` and taken over by
+`resume` under a new fence; the transcript and the effect marks say how far it came. After `limits.turn_attempts` attempts it is to be parked, so that one poisoned message cannot kill us for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from hermes_state import leases, messages, rows, transcript, usage
+from hermes_state.engine.base import Connection, Row
+from hermes_state.errors import StateError, TurnOver
+from hermes_state.events import Events
+from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId, checked_id, new_trace_id, new_turn_id
+from hermes_state.inbox import Inbox, InboxRow, Outcome
+from hermes_state.outbox import Outbox, OutboxItem, Parcel
+from hermes_state.statements import Queries
+from hermes_state.store import Store
+
+Q = Queries("turns")
+
+EndState = Literal["done", "failed", "cancelled", "parked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    id: TurnId
+    conversation_id: ConversationId
+    session_id: SessionId
+    route: SessionKey | None
+    trace_id: str
+    fence: int
+    attempt: int
+    state: str
+    reason: str | None
+    progress: dict[str, Any] | None
+    started_at: float
+    updated_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A running turn and the inbox rows that are its own, in order."""
+
+    turn: Turn
+    inbox: tuple[InboxRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a turn ended: the ids of the message rows it wrote and the outbox item it owes."""
+
+    message_ids: tuple[int, ...]
+    reply: OutboxItem | None
+
+
+class Turns:
+    """Begin or resume; note progress; end once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._inbox = Inbox(store)
+        self._outbox = Outbox(store)
+        self._events = Events(store)
+
+    # -- beginning ---------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        *,
+        conversation_id: ConversationId,
+        session_id: SessionId,
+        fence: int,
+        route: SessionKey | None = None,
+        claim: int = 0,
+        trace_id: str | None = None,
+        turn_id: TurnId | None = None,
+    ) -> Work | None:
+        """A new turn with the `claim` oldest queued rows of the route; None when it should claim and none waits."""
+        new = turn_id or new_turn_id()
+        checked_id(new, what="turn id")
+        checked_id(session_id)
+
+        def run(conn: Connection) -> Work | None:
+            leases.check(self._store, conn, conversation_id, fence)
+            taken: tuple[InboxRow, ...] = ()
+            if route is not None and claim:
+                taken = self._inbox.claim_in(conn, route=route, turn_id=new, limit=claim)
+                if not taken:
+                    return None
+            now = self._store.clock()
+            trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
+            conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
+            self._event(conn, conversation_id, new, trace, "turn.begun", {"inbox": [row.id for row in taken]})
+            turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
+            return Work(turn, taken)
+
+        return self._store.engine.write(run)
+
+    def resume(self, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
+        """Take over a turn that nobody works on: the next attempt, under the caller's own fence."""
+
+        def run(conn: Connection) -> Work:
+            turn = self._take_over(conn, turn_id, fence)
+            now, segment = self._store.clock(), session_id or turn.session_id
+            turn = _turn(conn.rows(Q.resume, (fence, segment, now, turn_id))[0])
+            self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", {"attempt": turn.attempt})
+            return Work(turn, self._inbox.of_turn_in(conn, turn_id))
+
+        return self._store.engine.write(run)
+
+    def note(self, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
+        """What the turn is doing, for people who look on."""
+        text = rows.to_json(progress, self._store.limits, what="the note")
+
+        def run(conn: Connection) -> None:
+            leases.hold_turn(self._store, conn, turn_id, fence)
+            conn.run(Q.note, (text, self._store.clock(), turn_id))
+
+        self._store.engine.write(run)
+
+    # -- ending ------------------------------------------------------------------------------------------
+
+    def commit_turn(
+        self,
+        turn_id: TurnId,
+        *,
+        fence: int,
+        session_id: SessionId | None = None,
+        final: Iterable[Mapping[str, Any]] = (),
+        reply: Parcel | None = None,
+        reason: str = "",
+        used: usage.Used | None = None,
+    ) -> Ended:
+        """The end of a good turn: with a reply its inbox rows are answered; without one silent, and `reason` says why."""
+        outcome: Outcome = "answered" if reply is not None else "silent"
+        now, top = self._store.clock(), self._store.limits.message_bytes
+        checked = None if used is None else used.checked()
+        encoded = [transcript.encode(message, now, top) for message in final]
+
+        def run(conn: Connection) -> Ended:
+            held = leases.hold_turn(self._store, conn, turn_id, fence)
+            segment = session_id or held.session_id
+            ids = tuple(messages.append(conn, segment, row) for row in encoded)
+            if checked is not None:
+                usage.account(conn, segment, checked, now)
+            item = self._end(conn, turn_id, held, segment, "done", outcome, reason, reply)
+            return Ended(ids, item)
+
+        return self._store.engine.write(run)
+
+    def fail(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
+        """An error; `reply` is what the person is told."""
+        return self._give_up(turn_id, fence, "failed", "error", reason, reply)
+
+    def cancel(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
+        """Stopped on purpose; its messages are dropped."""
+        return self._give_up(turn_id, fence, "cancelled", "dropped", reason, reply)
+
+    def park(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
+        """Set aside after too many attempts. The caller's fence may be that of a recovery, not the turn's own."""
+        return self._give_up(turn_id, fence, "parked", "error", reason, reply)
+
+    def release(self, turn_id: TurnId, *, fence: int, reason: str) -> int:
+        """End a turn that did nothing yet and put its messages back into the queue, in order; how many."""
+
+        def run(conn: Connection) -> int:
+            turn = self._take_over(conn, turn_id, fence)
+            self._outbox.drop_drafts_in(conn, turn_id, reason=reason)
+            back = self._inbox.requeue_in(conn, turn_id)
+            self._close(conn, turn_id, turn.session_id, "cancelled", reason)
+            self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.released", {"queued": back})
+            return back
+
+        return self._store.engine.write(run)
+
+    def _give_up(
+        self,
+        turn_id: TurnId,
+        fence: int,
+        state: EndState,
+        outcome: Outcome,
+        reason: str,
+        reply: Parcel | None,
+    ) -> Ended:
+        def run(conn: Connection) -> Ended:
+            turn = self._take_over(conn, turn_id, fence)
+            held = leases.HeldTurn(turn.conversation_id, turn.session_id, turn.trace_id, turn.attempt)
+            return Ended((), self._end(conn, turn_id, held, turn.session_id, state, outcome, reason, reply))
+
+        return self._store.engine.write(run)
+
+    def _take_over(self, conn: Connection, turn_id: TurnId, fence: int) -> Turn:
+        """The turn, when it runs and `fence` holds its conversation: the turn's own fence or a newer one."""
+        found = conn.rows(Q.lock, (turn_id,))
+        if not found:
+            raise StateError(f"no turn {turn_id!r:.80}")
+        turn = _turn(found[0])
+        if turn.state != "running":
+            raise TurnOver(turn_id, turn.state)
+        leases.check(self._store, conn, turn.conversation_id, fence)
+        return turn
+
+    def _end(
+        self,
+        conn: Connection,
+        turn_id: TurnId,
+        held: leases.HeldTurn,
+        session_id: SessionId,
+        state: EndState,
+        outcome: Outcome,
+        reason: str,
+        reply: Parcel | None,
+    ) -> OutboxItem | None:
+        item = self._owe(conn, turn_id, held, reply) if reply is not None else None
+        if item is None:
+            self._outbox.drop_drafts_in(conn, turn_id, reason=reason or state)
+        ended = self._inbox.finish_turn_in(conn, turn_id, outcome, reason=reason)
+        self._close(conn, turn_id, session_id, state, reason)
+        detail = {"reason": reason, "inbox": ended, "outbox": item.id if item else None}
+        self._event(conn, held.conversation_id, turn_id, held.trace_id, f"turn.{state}", detail)
+        return item
+
+    def _owe(self, conn: Connection, turn_id: TurnId, held: leases.HeldTurn, reply: Parcel) -> OutboxItem:
+        """A reply belongs to its turn, its conversation and its trace, whatever the caller filled in."""
+        own = replace(reply, conversation_id=held.conversation_id, turn_id=turn_id, trace_id=held.trace_id)
+        return self._outbox.enqueue_in(conn, own)
+
+    def _close(self, conn: Connection, turn_id: TurnId, session_id: SessionId, state: EndState, reason: str) -> None:
+        now = self._store.clock()
+        conn.run(Q.end, (state, rows.note(reason), session_id, now, now, turn_id))
+
+    def _event(
+        self,
+        conn: Connection,
+        conversation_id: ConversationId,
+        turn_id: TurnId,
+        trace_id: str,
+        kind: str,
+        detail: dict[str, Any],
+    ) -> None:
+        self._events.append_in(conn, conversation_id, kind, detail=detail, turn_id=turn_id, trace_id=trace_id)
+
+    # -- look --------------------------------------------------------------------------------------------
+
+    def get(self, turn_id: TurnId) -> Turn | None:
+        found = self._store.engine.read(lambda conn: conn.rows(Q.get, (turn_id,)))
+        return _turn(found[0]) if found else None
+
+    def unfinished(self, *, conversation_id: ConversationId | None = None) -> tuple[Turn, ...]:
+        """Running turns that nobody works on, oldest first: what recovery has to resume or park."""
+        params = (leases.shared_now(self._store), conversation_id, conversation_id)
+        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.unfinished, params))))
+
+    def list(
+        self, *, state: str | None = None, conversation_id: ConversationId | None = None, limit: int = 50
+    ) -> tuple[Turn, ...]:
+        """Newest first."""
+        params = (state, state, conversation_id, conversation_id, limit)
+        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
+
+    def counts(self) -> dict[str, int]:
+        return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
+
+    def prune(self) -> int:
+        """Remove turns that ended longer ago than `limits.turns_days`, once nothing names them any more."""
+        before = self._store.clock() - self._store.limits.turns_days * rows.DAY
+        return rows.remove_in_steps(self._store, Q.prune, before)
+
+
+def _turn(row: Row) -> Turn:
+    return Turn(*rows.decoded(row, 9))
