@@ -35,6 +35,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="the long forms of the chaos tests")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many kill points there were."""
+    passed = terminalreporter.getreports("passed")
+    sweeps = sorted(str(value) for report in passed for name, value in report.user_properties if name == "kill points")
+    if sweeps:
+        terminalreporter.section("kill points, each survived")
+        terminalreporter.write_line("\n".join(sweeps))
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A throw-away `HERMES_HOME`, an environment without `HERMES_*`, and a guard around `~/.hermes`."""

