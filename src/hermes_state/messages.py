@@ -133,7 +133,7 @@ class Messages(Store):
         """Take back a user message and everything after it."""
 
         def run(conn: Connection) -> dict[str, Any]:
-            target = first(conn.rows(Q.one, (_row_id(target_message_id),)))
+            target = first(conn.rows(Q.one, (row_id(target_message_id),)))
             if target is None or target[1] != session_id:
                 raise InvalidValue(f"message {target_message_id} is not part of session {session_id}")
             if target[2] != "user":
@@ -150,16 +150,16 @@ class Messages(Store):
         return self.engine.write(run)
 
     def restore_rewound(self, session_id: str, since_message_id: int) -> int:
-        return self.engine.write(lambda conn: conn.run(Q.bring_back, (session_id, _row_id(since_message_id))))
+        return self.engine.write(lambda conn: conn.run(Q.bring_back, (session_id, row_id(since_message_id))))
 
     def list_recent_user_messages(
         self, session_id: str, limit: int = 20, include_inactive: bool = False
     ) -> list[dict[str, Any]]:
         rows = self._rows(session_id, Q.recent_user, (session_id, 0 if include_inactive else 1, max(limit, 0)))
         found = []
-        for row_id, timestamp, content, kind in rows:
+        for message_id, timestamp, content, kind in rows:
             text = values.text_of(values.decode_content(content, kind)).replace("\n", " ").strip()
-            found.append({"id": row_id, "timestamp": timestamp, "preview": text[:80]})
+            found.append({"id": message_id, "timestamp": timestamp, "preview": text[:80]})
         return found
 
     def has_platform_message_id(self, session_id: str, platform_message_id: str) -> bool:
@@ -232,6 +232,6 @@ def insert_rows(conn: Connection, session_id: str, rows: list[list[Any]], *, sta
     conn.run(Q.set_counts, (len(rows), sum(map(transcript.tool_calls_in, rows)), last_active, preview, session_id))
 
 
-def _row_id(value: Any) -> int:
+def row_id(value: Any) -> int:
     """A message id from outside; what cannot be one matches nothing."""
     return value if isinstance(value, int) and -(2**63) <= value < 2**63 else -1

@@ -7,9 +7,8 @@ work tables hang on it as attributes.
 from __future__ import annotations
 
 import time
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_config.limits import Limits
 from hermes_state import opening
@@ -23,12 +22,45 @@ from hermes_state.sessions import Sessions
 from hermes_state.store import Clock, Store
 from hermes_state.titles import Titles
 from hermes_state.usage import Usage
+from hermes_state.windows import Windows
 
 if TYPE_CHECKING:
+    from hermes_state.approvals import Approvals
+    from hermes_state.effects import Effects
+    from hermes_state.events import Events
+    from hermes_state.inbox import Inbox
+    from hermes_state.leases import Leases
     from hermes_state.ledger import Ledger
+    from hermes_state.outbox import Outbox
+    from hermes_state.people import People
+    from hermes_state.prefixes import Prefixes
+    from hermes_state.turns import Turns
 
 
-class SessionDB(Sessions, Messages, Titles, Lists, Usage, Routing, CompressionGuards, Handoffs, Meta, Store):
+class _LazyPart:
+    """Imports and makes a part of the store when it is first asked for; afterwards it is a plain attribute."""
+
+    def __init__(self, module: str, kind: str) -> None:
+        self._module, self._kind = module, kind
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, store: Store | None, owner: type) -> Any:
+        if store is None:
+            return self
+        import importlib
+
+        part = getattr(importlib.import_module(f"hermes_state.{self._module}"), self._kind)(store)
+        store.__dict__[self._name] = part
+        return part
+
+
+def lazy_part(module: str, kind: str) -> Any:
+    return _LazyPart(module, kind)
+
+
+class SessionDB(Sessions, Messages, Windows, Titles, Lists, Usage, Routing, CompressionGuards, Handoffs, Meta, Store):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(
@@ -50,11 +82,16 @@ class SessionDB(Sessions, Messages, Titles, Lists, Usage, Routing, CompressionGu
         """`sqlite:///path` or `postgresql://user@host/database`."""
         return cls(url, read_only, clock=clock, limits=limits)
 
-    @cached_property
-    def ledger(self) -> Ledger:
-        from hermes_state.ledger import Ledger
-
-        return Ledger(self)
+    ledger: Ledger = lazy_part("ledger", "Ledger")
+    people: People = lazy_part("people", "People")
+    inbox: Inbox = lazy_part("inbox", "Inbox")
+    leases: Leases = lazy_part("leases", "Leases")
+    turns: Turns = lazy_part("turns", "Turns")
+    effects: Effects = lazy_part("effects", "Effects")
+    approvals: Approvals = lazy_part("approvals", "Approvals")
+    prefixes: Prefixes = lazy_part("prefixes", "Prefixes")
+    outbox: Outbox = lazy_part("outbox", "Outbox")
+    events: Events = lazy_part("events", "Events")
 
     def close(self) -> None:
         opening.close_engine(self.engine)
