@@ -30,6 +30,9 @@ class Command:
 
 
 GROUPS: dict[str, tuple[Command, ...]] = {
+    "Conversations": (
+        Command("sessions", "list, read, search, move and remove conversations", "hermes_cli.cmd_sessions"),
+    ),
     "Set-up": (Command("config", "show, check and change the configuration", "hermes_cli.cmd_config"),),
 }
 
