@@ -53,10 +53,10 @@ class Journal:
     def __init__(self, out: int, points: Points, clock: Clock, after: Callable[[], None] | None = None) -> None:
         self._out, self._points, self._clock, self._after = out, points, clock, after
 
-    def do(self, name: str, fn: Callable[[], Any]) -> Any:
+    def do(self, name: str, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """One operation: acknowledged when `fn` has returned."""
         self._say("started", name)
-        result = fn()
+        result = fn(*args, **options)
         self._say("done", name)
         self._clock.advance(1)
         if self._after is not None:
