@@ -66,7 +66,7 @@ def filesystem(folder: Path) -> str:
     return ""
 
 
-def is_reference_store(raw: apsw.Connection) -> bool:
-    """True for a file of the reference system: it must not be changed by merely being opened."""
+def is_ours(raw: apsw.Connection) -> bool:
+    """False for what other programs keep in a database: it must not be changed by merely being opened."""
     tables = {row[0] for row in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    return "sessions" in tables and "conversations" not in tables
+    return not tables or "conversations" in tables

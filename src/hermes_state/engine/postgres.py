@@ -169,8 +169,8 @@ class PgEngine:
         except Exception as error:  # boundary: one job's failure is its own
             if isinstance(error, (*_CONFLICTS, psycopg.OperationalError)):
                 raise  # the whole group is run again, or has lost its connection
-            if job.whole and isinstance(error, psycopg.Error):
-                raise NotWhole from error  # the server has given up the transaction
+            if job.whole and not isinstance(error, StateError):
+                raise NotWhole from error  # only our own refusals come before the first write
             job.error = our_error(error, self.where) if isinstance(error, psycopg.Error) else error
             if not job.whole:
                 conn.run("ROLLBACK TO SAVEPOINT job")

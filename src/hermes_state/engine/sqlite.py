@@ -100,7 +100,7 @@ class SqliteEngine:
     def _connect_writer(self) -> SqliteConnection:
         raw = apsw.Connection(str(self.path), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         # The header knows whether the file is in WAL mode; setting it again would cost a lock.
-        if raw.pragma("journal_mode") != "wal" and not files.is_reference_store(raw):
+        if raw.pragma("journal_mode") != "wal" and files.is_ours(raw):
             self._enter_wal(raw)
         raw.pragma("synchronous", self._synchronous)
         raw.pragma("foreign_keys", True)
