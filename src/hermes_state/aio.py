@@ -7,11 +7,12 @@ shorter way: they are queued to the store's writer and share a commit, and no th
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hermes_state import messages, transcript
-from hermes_state.engine.base import Connection
+from hermes_state.engine.base import Connection, Engine
 from hermes_state.engine.writer import Job, Notify
 
 if TYPE_CHECKING:
@@ -25,30 +26,18 @@ class AsyncSessionDB:
 
     def __init__(self, db: SessionDB) -> None:
         self._db = db
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._notify: Notify | None = None
 
     async def append_message(self, session_id: str, role: str, content: Any = None, **fields: Any) -> int:
         """As `SessionDB.append_message`; many at once share one commit."""
         db = self._db
         fields["role"], fields["content"] = role, content
         row = transcript.encode(fields, db.clock(), db.limits.message_bytes)
-        result: int = await self._queued(lambda conn: messages.append(conn, session_id, row), whole=True)
+        result: int = await queued(db.engine, lambda conn: messages.append(conn, session_id, row), whole=True)
         return result
 
     async def write(self, fn: Callable[[Connection], Any]) -> Any:
         """`fn(conn)` in a transaction of the writer's, perhaps together with others."""
-        return await self._queued(fn, whole=False)
-
-    def _queued(self, fn: Callable[[Connection], Any], *, whole: bool) -> asyncio.Future[Any]:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop, self._notify = loop, functools.partial(_tell, loop)
-        future = loop.create_future()
-        self._db.engine.submit(Job(fn, whole=whole, notify=self._notify, ticket=future))
-        return future
+        return await queued(self._db.engine, fn)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._db, name)
@@ -64,12 +53,33 @@ class AsyncSessionDB:
         return forwarded
 
 
-def _tell(loop: asyncio.AbstractEventLoop, jobs: list[Job]) -> None:
+def queued(engine: Engine, fn: Callable[[Connection], Any], *, whole: bool = False) -> asyncio.Future[Any]:
+    """Hand `fn` to the writer's thread; the future is done after the commit that carries it."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    engine.submit(Job(fn, whole=whole, notify=_teller(loop), ticket=future))
+    return future
+
+
+# One for each loop, so that the jobs of a group can be told together.
+_tellers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Notify] = weakref.WeakKeyDictionary()
+
+
+def _teller(loop: asyncio.AbstractEventLoop) -> Notify:
+    found = _tellers.get(loop)
+    if found is None:
+        found = _tellers[loop] = functools.partial(_tell, weakref.ref(loop))
+    return found
+
+
+def _tell(waiting: weakref.ref[asyncio.AbstractEventLoop], jobs: list[Job]) -> None:
     """From the writer's thread: one wake-up of the loop for all jobs of a group."""
-    try:
-        loop.call_soon_threadsafe(_settle, jobs)
-    except RuntimeError:  # the loop is closed: nobody waits any more, and what was written is stored
+    loop = waiting()
+    if loop is None or loop.is_closed():  # nobody waits any more; what was written is stored
         return
+    loop.call_soon_threadsafe(_settle, jobs)
 
 
 def _settle(jobs: list[Job]) -> None:
