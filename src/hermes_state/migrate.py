@@ -83,30 +83,38 @@ def _copy_first(engine: Engine, found: int, target: int) -> Path | None:
     path = engine.path.with_name(f"{engine.path.name}.before-{target}.bak")
 
     def copy(conn: Connection) -> Path | None:
-        if _version(conn) != found or not isinstance(conn, sqlite.SqliteConnection):
+        if _version(conn) != found:
             return None
-        _copy(conn, path)
+        # SQLite does not copy from a connection inside a write; a reader sees the same, as we hold the lock.
+        engine.read(lambda reader: _copy(reader, path))
         return path
 
-    return engine.write(copy)
+    try:
+        return engine.write(copy)
+    except OSError as error:
+        raise StateError(
+            f"the copy that a migration makes first cannot be written: {error.strerror}",
+            where=str(path),
+            hint="Nothing was changed. Free some space and check who may write to the folder.",
+        ) from error
 
 
-def _copy(conn: Connection, path: Path) -> None:
+def _copy(source: Connection, path: Path) -> None:
     import apsw
 
     from hermes_state.engine import sqlite
 
-    assert isinstance(conn, sqlite.SqliteConnection)
+    assert isinstance(source, sqlite.SqliteConnection)
     partial = path.with_name(f"{path.name}.partial")
     for leftover in (partial, partial.with_name(f"{partial.name}-journal")):
         leftover.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     target = apsw.Connection(str(partial))
     try:
-        with target.backup("main", conn.raw, "main") as backup:
+        with target.backup("main", source.raw, "main") as backup:
             backup.step(-1)
         target.pragma("journal_mode", "delete")  # one file, readable anywhere
-        _verify(conn, sqlite.SqliteConnection(target), path)
+        _verify(source, sqlite.SqliteConnection(target), path)
     finally:
         target.close()
     partial.replace(path)

@@ -5,7 +5,8 @@ change checks it in the same transaction, so an attempt that lost the lease writ
 
 `commit_turn` is the end of a good turn in one transaction: the last message rows, usage, the outbox item, the inbox
 rows' outcome, the turn's state and the event. A turn whose process died is found by `unfinished` and taken over by
-`resume` under a new fence; the transcript and the effect marks say how far it came. After `limits.turn_attempts` attempts it is to be parked, so that one poisoned message cannot kill us for ever.
+`resume` under a new fence; the transcript and the effect marks say how far it came. After `limits.turn_attempts`
+attempts it is to be parked, so that one poisoned message cannot kill us for ever.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Turns:
         reason: str = "",
         used: usage.Used | None = None,
     ) -> Ended:
-        """The end of a good turn: with a reply its inbox rows are answered; without one silent, and `reason` says why."""
+        """The end of a good turn: with a reply its inbox rows are answered, without one silent for this reason."""
         outcome: Outcome = "answered" if reply is not None else "silent"
         now, top = self._store.clock(), self._store.limits.message_bytes
         checked = None if used is None else used.checked()

@@ -1,0 +1,220 @@
+"""What was accepted is there once, in order, and ends once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from hermes_config.limits import Limits
+from hermes_state.errors import InvalidValue, StaleFence, TurnOver
+from hermes_state.ids import ConversationId, SessionId, SessionKey
+from hermes_state.inbox import OUTCOMES, Accepted, Inbox
+from hermes_state.leases import Lease, Leases
+from hermes_state.session_db import SessionDB
+from hermes_state.turns import Turn, Turns
+from hermes_testing.clock import Clock
+
+ROUTE = SessionKey("agent:main:telegram:dm:42")
+CHAT = ConversationId("c1")
+
+
+def receive(db: SessionDB, number: int | str, *, route: SessionKey = ROUTE, version: int = 0) -> Accepted:
+    return Inbox(db).accept(
+        platform="telegram",
+        chat_id="42",
+        message_id=str(number),
+        version=version,
+        route=route,
+        payload={"text": f"message {number}"},
+    )
+
+
+def begin(db: SessionDB, *, claim: int = 0, conversation: ConversationId = CHAT) -> tuple[Lease, Turn]:
+    lease = Leases(db).acquire(conversation, holder="test", ttl=60)
+    assert lease is not None
+    work = Turns(db).begin(
+        conversation_id=conversation, session_id=SessionId("s1"), fence=lease.fence, route=ROUTE, claim=claim
+    )
+    assert work is not None
+    return lease, work.turn
+
+
+def test_a_redelivery_changes_nothing(db: SessionDB) -> None:
+    first = receive(db, 1)
+    again = Inbox(db).accept(
+        platform="telegram", chat_id="42", message_id="1", route=SessionKey("other"), payload={"text": "changed"}
+    )
+    assert first.new and not again.new
+    assert again.row == first.row
+    assert Inbox(db).list() == (first.row,)
+
+
+def test_the_whole_message_comes_back_after_a_restart(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:
+    payload = {"text": "a\0b \ud83d 部署 'x' %s ?", "parts": [{"n": 1.5, "none": None}]}
+    row = Inbox(db).accept(platform="p", chat_id="c", message_id="m", route=ROUTE, payload=payload).row
+    db = reopen(db)
+    stored = Inbox(db).get(row.id)
+    assert stored is not None and stored.payload is not None
+    assert stored.payload["text"] == "a\0b \N{REPLACEMENT CHARACTER} 部署 'x' %s ?"
+    assert stored.payload["parts"] == payload["parts"]
+
+
+@pytest.mark.parametrize("part", ["platform", "chat_id", "message_id", "route"])
+def test_hostile_ids_are_opaque(db: SessionDB, part: str) -> None:
+    for number, value in enumerate(("../../x", "a'b\"; DROP TABLE inbox", "%", "🦊" * 50)):
+        ids = {"platform": "p", "chat_id": "c", "message_id": f"m{number}", "route": "r", part: value}
+        row = Inbox(db).accept(**ids, payload={}).row
+        assert getattr(Inbox(db).get(row.id), part) == value
+    for value in ("x\0y", "x" * 10_000, "\ud800"):
+        ids = {"platform": "p", "chat_id": "c", "message_id": "m", "route": "r", part: value}
+        with pytest.raises(InvalidValue):
+            Inbox(db).accept(**ids, payload={})
+
+
+def test_too_large_a_message_is_refused_in_one_line(make_db: Callable[..., SessionDB]) -> None:
+    db = make_db(limits=Limits(message_bytes=65_536))
+    with pytest.raises(InvalidValue, match="larger than 65536 bytes"):
+        Inbox(db).accept(platform="p", chat_id="c", message_id="m", route=ROUTE, payload={"text": "ü" * 40_000})
+    assert Inbox(db).counts() == {}
+
+
+def test_an_edit_is_another_version(db: SessionDB) -> None:
+    old, new = receive(db, 1), receive(db, 1, version=1)
+    assert old.new and new.new
+    assert Inbox(db).finish([old.row.id], "superseded", reason="edited") == 1
+    versions = Inbox(db).versions(platform="telegram", chat_id="42", message_id="1")
+    assert [(row.version, row.state) for row in versions] == [(0, "superseded"), (1, "queued")]
+
+
+def test_a_route_is_worked_off_in_order(db: SessionDB) -> None:
+    for number in range(5):
+        receive(db, number)
+    receive(db, 99, route=SessionKey("another"))
+    lease, turn = begin(db)
+    inbox = Inbox(db)
+    claimed = inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence, limit=2)
+    assert [row.message_id for row in claimed] == ["0", "1"]
+    assert {(row.state, row.turn_id) for row in claimed} == {("claimed", turn.id)}
+    third = inbox.list(state="queued", route=ROUTE)[-1]
+    merged = inbox.merge(route=ROUTE, turn_id=turn.id, fence=lease.fence, ids=[third.id, claimed[0].id])
+    assert [row.message_id for row in merged] == ["2"], "a row is claimed once"
+    assert [row.message_id for row in inbox.of_turn(turn.id)] == ["0", "1", "2"]
+    assert inbox.waiting() == {ROUTE: 2, SessionKey("another"): 1}
+
+
+def test_rows_given_back_keep_their_place(db: SessionDB) -> None:
+    for number in range(3):
+        receive(db, number)
+    lease, turn = begin(db, claim=2)
+    receive(db, 3)
+    assert Turns(db).release(turn.id, fence=lease.fence, reason="shutting down") == 2
+    Leases(db).release(lease)
+    lease, turn = begin(db, claim=10)
+    assert [row.message_id for row in Inbox(db).of_turn(turn.id)] == ["0", "1", "2", "3"]
+
+
+def test_two_claimers_never_share_a_row(make_db: Callable[..., SessionDB]) -> None:
+    stores = [make_db(), make_db()]
+    for number in range(40):
+        receive(stores[0], number)
+    got: list[list[str]] = [[], []]
+
+    def work(which: int) -> None:
+        db = stores[which]
+        lease, turn = begin(db, conversation=ConversationId(f"c{which}"))
+        while rows := Inbox(db).claim(route=ROUTE, turn_id=turn.id, fence=lease.fence, limit=3):
+            got[which] += [row.message_id for row in rows]
+
+    threads = [threading.Thread(target=work, args=(which,)) for which in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got[0] + got[1], key=int) == [str(n) for n in range(40)]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_a_terminal_state_never_changes(db: SessionDB, clock: Clock, outcome: str) -> None:
+    row = receive(db, 1).row
+    inbox = Inbox(db)
+    assert inbox.finish([row.id], outcome, reason="because") == 1
+    ended = inbox.get(row.id)
+    assert ended is not None and (ended.state, ended.reason, ended.ended_at) == (outcome, "because", clock())
+    clock.advance(5)
+    for other in OUTCOMES:
+        assert inbox.finish([row.id], other, reason="again") == 0
+    lease, turn = begin(db)
+    assert inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence, limit=10) == ()
+    assert inbox.get(row.id) == ended
+
+
+def test_a_turn_that_lost_its_lease_claims_and_finishes_nothing(db: SessionDB, clock: Clock) -> None:
+    rows = [receive(db, number).row for number in range(2)]
+    lease, turn = begin(db, claim=1)
+    inbox = Inbox(db)
+    clock.advance(61)
+    with pytest.raises(StaleFence):
+        inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence)
+    with pytest.raises(StaleFence):
+        inbox.finish([rows[0].id], "answered", turn_id=turn.id, fence=lease.fence)
+    assert [row.state for row in inbox.list()] == ["queued", "claimed"]
+    assert inbox.finish([rows[0].id], "dropped") == 0, "what a turn has is the turn's to end"
+
+
+def test_an_ended_turn_claims_nothing(db: SessionDB) -> None:
+    receive(db, 1)
+    lease, turn = begin(db)
+    Turns(db).cancel(turn.id, fence=lease.fence, reason="stop")
+    with pytest.raises(TurnOver):
+        Inbox(db).claim(route=ROUTE, turn_id=turn.id, fence=lease.fence)
+
+
+def test_of_a_refused_message_only_the_key_and_the_reason_stay(db: SessionDB) -> None:
+    inbox = Inbox(db)
+    assert inbox.refuse(platform="telegram", chat_id="666", message_id="1", reason="not on the list")
+    assert not inbox.refuse(platform="telegram", chat_id="666", message_id="1", reason="not on the list")
+    (row,) = inbox.list()
+    assert (row.state, row.reason, row.payload, row.person_id, row.route) == (
+        "refused",
+        "not on the list",
+        None,
+        None,
+        None,
+    )
+    again = inbox.accept(platform="telegram", chat_id="666", message_id="1", route=ROUTE, payload={"text": "hi"})
+    assert not again.new and again.row == row, "allowed later, it is still not run"
+    assert inbox.waiting() == {}
+
+
+def test_refusals_are_limited_in_rate_and_number(make_db: Callable[..., SessionDB], clock: Clock) -> None:
+    db = make_db(limits=Limits(refused_inbox_rows=10, refused_per_minute=4))
+    inbox = Inbox(db)
+    receive(db, "kept")
+    noted = 0
+    for number in range(60):
+        noted += inbox.refuse(platform="x", chat_id="c", message_id=str(number), reason="no")
+        assert inbox.counts().get("refused", 0) <= 10
+        clock.advance(5)
+    assert 16 <= noted <= 24, "about four a minute for five minutes"
+    assert [row.message_id for row in inbox.list(state="queued")] == ["kept"]
+
+
+def test_old_rows_go_and_open_ones_stay(db: SessionDB, clock: Clock) -> None:
+    done, waiting = receive(db, 1).row, receive(db, 2).row
+    Inbox(db).finish([done.id], "answered")
+    clock.advance(29 * 86_400)
+    assert Inbox(db).prune() == 0
+    clock.advance(2 * 86_400)
+    assert Inbox(db).prune() == 1
+    assert [row.id for row in Inbox(db).list()] == [waiting.id]
+
+
+def test_lists_can_be_paged(db: SessionDB) -> None:
+    for number in range(5):
+        receive(db, number)
+    page = Inbox(db).list(limit=3)
+    assert [row.message_id for row in page] == ["4", "3", "2"]
+    assert [row.message_id for row in Inbox(db).list(before=page[-1].id)] == ["1", "0"]
+    assert Inbox(db).counts() == {"queued": 5}
