@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_config.limits import Limits
 from hermes_state import opening
+from hermes_state.deletion import Deletion
 from hermes_state.handoff import Handoffs
 from hermes_state.lists import Lists
 from hermes_state.locks import CompressionGuards
 from hermes_state.messages import Messages
 from hermes_state.meta import Meta
+from hermes_state.pruning import Pruning
 from hermes_state.routing import Routing
 from hermes_state.sessions import Sessions
 from hermes_state.store import Clock, Store
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from hermes_state.outbox import Outbox
     from hermes_state.people import People
     from hermes_state.prefixes import Prefixes
+    from hermes_state.traces import Traces
     from hermes_state.turns import Turns
 
 
@@ -60,7 +63,21 @@ def lazy_part(module: str, kind: str) -> Any:
     return _LazyPart(module, kind)
 
 
-class SessionDB(Sessions, Messages, Windows, Titles, Lists, Usage, Routing, CompressionGuards, Handoffs, Meta, Store):
+class SessionDB(
+    Sessions,
+    Messages,
+    Windows,
+    Titles,
+    Lists,
+    Usage,
+    Routing,
+    CompressionGuards,
+    Handoffs,
+    Meta,
+    Deletion,
+    Pruning,
+    Store,
+):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(
@@ -92,6 +109,7 @@ class SessionDB(Sessions, Messages, Windows, Titles, Lists, Usage, Routing, Comp
     prefixes: Prefixes = lazy_part("prefixes", "Prefixes")
     outbox: Outbox = lazy_part("outbox", "Outbox")
     events: Events = lazy_part("events", "Events")
+    traces: Traces = lazy_part("traces", "Traces")
 
     def close(self) -> None:
         opening.close_engine(self.engine)

@@ -1,0 +1,217 @@
+"""Real erasure: a session's rows, what hangs on them, and its files.
+
+`remove` is the one way a session leaves the store. In one transaction it takes the transcript (and tells the search
+index to forget it), the usage, the locks, the routes and — with the last segment of a conversation — everything the
+work tables hold. Delegations go with the session that started them. Whatever stays is left whole:
+
+- a continuation whose predecessor goes is linked to the segment before that one; without one it becomes the first
+  segment, and the conversation and all that is keyed by it take its id;
+- a segment whose continuation goes is no longer "compressed": it can be written to again;
+- a branch or another child stands alone.
+
+On SQLite deleted bytes are overwritten. Copies that the file kept from earlier reorganisations go with `vacuum`,
+backups are the operator's. Files are removed after the commit, only by names built from ids that can be file names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes_state import chain, values
+from hermes_state.engine.base import Connection, first
+from hermes_state.engine.sqlite import SqliteConnection
+from hermes_state.ids import ConversationId, is_possible_id
+from hermes_state.rows import texts
+from hermes_state.session_files import remove_files
+from hermes_state.statements import Queries
+from hermes_state.store import Store
+
+Q = Queries("deletion")
+
+BATCH = 100  # sessions a transaction: other writers wait for no more than that
+
+
+class Erased(NamedTuple):
+    asked: int  # of the sessions asked for, how many there were
+    ids: list[str]  # every session that is gone, delegations too
+
+
+class Deletion(Store):
+    """The part of `SessionDB` that erases sessions somebody named."""
+
+    def delete_session(self, session_id: str, sessions_dir: str | Path | None = None) -> bool:
+        return self.delete_sessions([session_id], sessions_dir) == 1
+
+    def delete_sessions(self, session_ids: Iterable[str], sessions_dir: str | Path | None = None) -> int:
+        """How many of these there were; unknown, repeated and impossible ids count nothing."""
+        wanted = list(dict.fromkeys(filter(is_possible_id, session_ids)))
+        count = 0
+        for at in range(0, len(wanted), BATCH):
+            erased = self.engine.write(partial(remove, session_ids=wanted[at : at + BATCH]))
+            remove_files(self, erased.ids, sessions_dir)
+            count += erased.asked
+        return count
+
+    def delete_session_if_empty(self, session_id: str, sessions_dir: str | Path | None = None) -> bool:
+        """Discard a session that has no title, no messages and no children."""
+        if not is_possible_id(session_id):
+            return False
+
+        def run(conn: Connection) -> Erased:
+            _lock(conn, [session_id])
+            return remove(conn, [row[0] for row in conn.rows(Q.if_empty, (session_id,))])
+
+        erased = self.engine.write(run)
+        remove_files(self, erased.ids, sessions_dir)
+        return erased.asked == 1
+
+
+def erase(conn: Connection, session_ids: Iterable[str]) -> int:
+    """As `remove`; how many of the sessions asked for there were."""
+    return remove(conn, session_ids).asked
+
+
+def remove(conn: Connection, session_ids: Iterable[str]) -> Erased:
+    """Erase sessions and their delegations, and leave the rest of their conversations whole."""
+    asked = _lock(conn, filter(is_possible_id, session_ids))
+    gone = _with_delegations(conn, asked)
+    if not gone:
+        return Erased(0, [])
+    with _overwriting(conn):
+        _orphan_others(conn, gone)
+        over, mended = [], []
+        for (root,) in conn.rows(Q.roots, (texts(gone),)):
+            left = _regroup(conn, root, gone)
+            mended += left
+            if not left:
+                over.append(root)
+        for statement in (
+            Q.forget_words, Q.erase_messages, Q.erase_usage, Q.erase_locks, Q.erase_routes, Q.erase_sessions,
+        ):  # fmt: skip
+            conn.run(statement, (texts(gone),))
+        if over:
+            from hermes_state import work  # every work table comes with it; most programs never delete
+
+            conn.run(Q.erase_conversations, (texts(over),))
+            work.erase(conn, over)
+        for root in mended:
+            conn.run(Q.no_longer_compressed, (root,))
+            chain.settle(conn, root)
+    return Erased(len(asked), list(gone))
+
+
+def _lock(conn: Connection, session_ids: Iterable[str]) -> list[str]:
+    """Those that exist, held so that nobody appends to them or gives them children meanwhile."""
+    return [row[0] for row in conn.rows(Q.locked, (texts(session_ids),))]
+
+
+def _with_delegations(conn: Connection, session_ids: list[str]) -> dict[str, None]:
+    """The sessions and, as whole conversations, what they delegated; an old home may hold cycles."""
+    gone = dict.fromkeys(session_ids)
+    wave = list(gone)
+    while wave:
+        roots = [root for root, kind, config in conn.rows(Q.children, (texts(wave),)) if _is_delegation(kind, config)]
+        segments = [row[0] for row in conn.rows(Q.segments_of, (texts(roots),))] if roots else []
+        wave = _lock(conn, [segment for segment in segments if segment not in gone])
+        gone.update(dict.fromkeys(wave))
+    return gone
+
+
+def _is_delegation(kind: str | None, model_config: str | None) -> bool:
+    if kind == "delegate":
+        return True
+    marks = values.decode_json(model_config)  # set after the row was made
+    return isinstance(marks, dict) and bool(marks.get("_delegate_from"))
+
+
+def _orphan_others(conn: Connection, gone: dict[str, None]) -> None:
+    """Branches and other children in conversations of their own lose their parent, and are listed from now on."""
+    everybody = texts(gone)
+    for (child,) in conn.rows(Q.other_children, (everybody, everybody)):
+        conn.run(Q.set_parent, (None, child))
+        conn.run(Q.stand_alone, (child,))
+        chain.settle(conn, child)
+    conn.run(Q.forget_origin, (everybody,))
+
+
+def _regroup(conn: Connection, root: str, gone: dict[str, None]) -> list[str]:
+    """Link what stays of a conversation around the segments in `gone`; the conversations that are left of it."""
+    parents: dict[str, str | None] = dict(conn.rows(chain.Q.segments, (root,)))
+    lost = [segment for segment in parents if segment in gone]
+    if len(lost) == len(parents):
+        return []
+    conversation = first(conn.rows(chain.Q.conversation, (root,)))
+    tip = None if conversation is None else conversation[1]
+    tops = []
+    for segment in [s for s, parent in parents.items() if s not in gone and parent in gone]:
+        before = _kept_before(parents, segment, gone) or (None if root in gone else root)
+        conn.run(Q.set_parent, (before, segment))
+        parents[segment] = before
+        if before is None:
+            tops.append(segment)
+    if tip is not None and tip not in gone:
+        conn.run(Q.follow_tip, (tip, texts(lost)))
+    if root not in gone:
+        return [root]
+    _inherit(conn, root, next((top for top in tops if _leads_to(parents, top, tip)), tops[0]))
+    for top in tops:
+        for segment in parents:
+            if segment not in gone and _leads_to(parents, top, segment):
+                conn.run(chain.Q.set_root, (top, segment))
+        if conversation is not None:  # beside the heir: continuations that were hidden behind it, and stay so
+            owner, began = conversation[2], conversation[5]
+            chain.found_conversation(conn, top, tip_id=top, kind="child", origin=None, owner=owner, now=began)
+    return tops
+
+
+def _kept_before(parents: dict[str, str | None], segment: str, gone: dict[str, None]) -> str | None:
+    """The nearest segment before this one that stays."""
+    before = parents[segment]
+    for _ in parents:  # a broken home may hold a cycle
+        if before is None or before not in parents:
+            return None
+        if before not in gone:
+            return before
+        before = parents[before]
+    return None
+
+
+def _inherit(conn: Connection, root: str, heir: str) -> None:
+    """The first segment goes: the conversation and everything that is keyed by it take the heir's id."""
+    from hermes_state import work  # see `remove`
+
+    work.erase(conn, [ConversationId(heir)])  # what an earlier conversation of that id may have left
+    conn.run(Q.inherit_conversation, (heir, heir, root))
+    for statement in (
+        Q.rekey_leases, Q.rekey_turns, Q.rekey_outbox, Q.rekey_approvals, Q.rekey_epochs, Q.rekey_breaks,
+        Q.rekey_break_counts, Q.rekey_events,
+    ):  # fmt: skip
+        conn.run(statement, (heir, root))
+    conn.run(chain.Q.delete_conversation, (root,))
+
+
+def _leads_to(parents: dict[str, str | None], top: str, segment: str | None) -> bool:
+    for _ in range(len(parents) + 1):
+        if segment == top:
+            return True
+        if segment is None:
+            break
+        segment = parents.get(segment)
+    return False
+
+
+@contextmanager
+def _overwriting(conn: Connection) -> Iterator[None]:
+    """SQLite writes zeros over what is deleted meanwhile; always on, it would slow every append down."""
+    if not isinstance(conn, SqliteConnection):
+        yield
+        return
+    conn.raw.pragma("secure_delete", True)
+    try:
+        yield
+    finally:
+        conn.raw.pragma("secure_delete", False)

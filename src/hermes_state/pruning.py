@@ -1,0 +1,241 @@
+"""Getting rid of what nobody needs any more: old, ended or empty sessions, and the space they leave.
+
+What is chosen here is chosen by a rule and not by a person who named it, so the rules are careful. Only ended sessions
+count. Nothing goes that something still leads to: a route into the conversation, somebody at work on it or on what it
+delegated, a newest segment that is open. A conversation is as old as its newest message, however long ago it began.
+Rows go in short transactions, a batch each; a caller that is stopped half-way has pruned half and broken nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from hermes_state import deletion, leases, meta
+from hermes_state.engine.base import Connection, scalar
+from hermes_state.engine.sqlite import SqliteEngine
+from hermes_state.errors import InvalidValue, StateError
+from hermes_state.rows import DAY, NO_LIMIT, texts
+from hermes_state.session_files import remove_files
+from hermes_state.sessions import clean
+from hermes_state.statements import Queries, Statement
+from hermes_state.store import Store
+from hermes_state.titles import like
+
+Q = Queries("pruning")
+log = logging.getLogger(__name__)
+
+_GHOST_AGE = DAY
+_LAST_RUN = "last_auto_prune"
+_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # as SQLite's LIKE: ASCII only
+
+
+class Filters(TypedDict, total=False):
+    """What a prune, its dry run and an archiving can be narrowed to. Texts are taken literally."""
+
+    started_before: float | dt.datetime | None
+    started_after: float | dt.datetime | None
+    title_like: str | None
+    model_like: str | None
+    branch_like: str | None
+    cwd_prefix: str | None
+    end_reason: str | None
+    provider: str | None
+    user_id: str | None
+    chat_id: str | None
+    chat_type: str | None
+    archived: bool | None
+    min_messages: int | None
+    max_messages: int | None
+    min_tokens: int | None
+    max_tokens: int | None
+    min_cost: float | None
+    max_cost: float | None
+    min_tool_calls: int | None
+    max_tool_calls: int | None
+
+
+class Pruning(Store):
+    """The part of `SessionDB` that keeps the store small."""
+
+    def prune_sessions(
+        self,
+        older_than_days: float | None = 90,
+        source: str | None = None,
+        sessions_dir: str | Path | None = None,
+        **filters: Unpack[Filters],
+    ) -> int:
+        """Erase ended sessions; how many."""
+        return self._erase(self._candidates(older_than_days, source, filters), sessions_dir)
+
+    def list_prune_candidates(
+        self, older_than_days: float | None = 90, source: str | None = None, **filters: Unpack[Filters]
+    ) -> list[dict[str, Any]]:
+        """What `prune_sessions` would erase, oldest first; changes nothing."""
+        chosen = self._candidates(older_than_days, source, filters)
+        ids = self.engine.read(lambda conn: chosen.ids(conn, NO_LIMIT, lock=False))
+        return self.engine.read(lambda conn: conn.execute(Q.rows, (texts(ids),)).dicts())
+
+    def archive_sessions(
+        self, older_than_days: float | None = 90, source: str | None = None, **filters: Unpack[Filters]
+    ) -> int:
+        """Hide from lists what `prune_sessions` would erase; how many sessions."""
+        chosen = self._candidates(older_than_days, source, {"archived": False, **filters})
+
+        def run(conn: Connection) -> int:
+            return conn.run(Q.archive, (texts(chosen.ids(conn, NO_LIMIT)),))
+
+        return self.engine.write(run)
+
+    def prune_empty_ghost_sessions(self, sessions_dir: str | Path | None = None) -> int:
+        """Erase windows that were opened and closed again without a word, a day later."""
+        return self._erase(_Chosen(Q.ghosts, (self.clock() - _GHOST_AGE, *self._now()), []), sessions_dir)
+
+    def count_empty_sessions(self) -> int:
+        params = self._now()
+        return int(self.engine.read(lambda conn: scalar(conn.rows(Q.count_empty, params))))
+
+    def delete_empty_sessions(self, sessions_dir: str | Path | None = None) -> int:
+        """Erase ended sessions without messages that are not archived; how many."""
+        return self._erase(_Chosen(Q.empty, self._now(), []), sessions_dir)
+
+    def maybe_auto_prune_and_vacuum(
+        self,
+        retention_days: float = 90,
+        min_interval_hours: float = 24,
+        vacuum: bool = True,
+        sessions_dir: str | Path | None = None,
+    ) -> dict[str, Any]:
+        """Prune when the last time is long enough ago: `{skipped, pruned, vacuumed}`; says `error`, never raises."""
+        result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
+        try:
+            if not self.engine.write(partial(self._claim_run, hours=min_interval_hours)):
+                result["skipped"] = True
+                return result
+            result["pruned"] = self.prune_sessions(retention_days, sessions_dir=sessions_dir)
+            if vacuum and result["pruned"]:
+                self.vacuum()
+                result["vacuumed"] = True
+        except (StateError, OSError) as error:
+            log.warning("maintenance stopped: %s", error, extra={"action": "prune"})
+            result["error"] = str(error)
+        return result
+
+    def vacuum(self) -> None:
+        """Give freed space back. On SQLite this also wipes every trace of erased rows from the file and its log."""
+        if isinstance(self.engine, SqliteEngine):
+            self.engine.with_writer(partial(_vacuum_sqlite, wait_ms=self.limits.write_wait_ms))
+        else:
+            # PostgreSQL does it outside a transaction; readers' connections are in none.
+            self.engine.read(lambda conn: conn.run(Q.vacuum))
+
+    def _claim_run(self, conn: Connection, *, hours: float) -> bool:
+        """True for the one process whose turn it is. A stamp that is no time, or from the future, is none."""
+        now = self.clock()
+        last = _number_or_none(meta.get(conn, _LAST_RUN))
+        if last is not None and 0 <= now - last < hours * 3600:
+            return False
+        meta.put(conn, _LAST_RUN, repr(now))
+        return True
+
+    def _erase(self, chosen: _Chosen, sessions_dir: str | Path | None) -> int:
+        def step(conn: Connection) -> deletion.Erased:
+            return deletion.remove(conn, chosen.ids(conn, deletion.BATCH))
+
+        total = 0
+        while (erased := self.engine.write(step)).asked:
+            remove_files(self, erased.ids, sessions_dir)
+            total += erased.asked
+        return total
+
+    def _candidates(self, older_than_days: float | None, source: str | None, filters: Filters) -> _Chosen:
+        conditions = _conditions(filters)
+        if source is not None:
+            conditions.append((Q.of_source, (clean(source),)))
+        if older_than_days is not None:
+            cutoff = self.clock() - _number("older_than_days", older_than_days) * DAY
+            conditions.append((Q.older, (cutoff, cutoff)))
+        return _Chosen(Q.candidates, self._now(), conditions)
+
+    def _now(self) -> tuple[float | None, float | None]:
+        """The two moments of `loose`."""
+        now = leases.shared_now(self)
+        return now, now
+
+
+_Condition = tuple[Statement, tuple[Any, ...]]
+
+
+class _Chosen:
+    """A choice of sessions: a statement, and fixed conditions with their values."""
+
+    def __init__(self, base: Statement, params: tuple[Any, ...], conditions: list[_Condition]) -> None:
+        parts = [base, *(condition for condition, _ in conditions), Q.in_order]
+        self._params = (*params, *(value for _, values in conditions for value in values))
+        self._locking = _joined([*parts, Q.locked])
+        self._plain = _joined(parts)
+
+    def ids(self, conn: Connection, limit: int, *, lock: bool = True) -> list[str]:
+        return [row[0] for row in conn.rows(self._locking if lock else self._plain, (*self._params, limit))]
+
+
+def _joined(parts: list[Statement]) -> Statement:
+    return Statement(parts[0].name, " ".join(p.sqlite for p in parts), " ".join(p.postgresql for p in parts))
+
+
+def _conditions(filters: Filters) -> list[_Condition]:
+    """The conditions that were asked for. A misspelt one must not silently widen what is erased."""
+    unknown = set(filters) - Filters.__annotations__.keys()
+    if unknown:
+        known = ", ".join(Filters.__annotations__)
+        raise InvalidValue(f"no such filter: {', '.join(sorted(unknown))}", hint=f"Known: {known}.")
+    found: list[_Condition] = []
+    for name, value in filters.items():
+        if value is not None:
+            found.append((getattr(Q, name), _parameters(name, value)))
+    return found
+
+
+def _parameters(name: str, value: Any) -> tuple[Any, ...]:
+    if name == "archived":
+        return (int(bool(value)),)
+    if name.startswith("started_"):
+        return (_number(name, value.timestamp() if isinstance(value, dt.datetime) else value, negative=True),)
+    if name.startswith(("min_", "max_")):
+        return (_number(name, value),)
+    if not isinstance(value, str):
+        raise InvalidValue(f"{name} must be a text, not {value!r:.60}")
+    text = clean(value)
+    if name.endswith("_like"):
+        return (f"%{like(text.translate(_LOWER))}%",)
+    return (len(text), text) if name == "cwd_prefix" else (text,)
+
+
+def _number(name: str, value: object, *, negative: bool = False) -> float:
+    number = _number_or_none(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if number is None or (number < 0 and not negative):
+        raise InvalidValue(f"{name} must be a number{'' if negative else ' from 0 up'}, not {value!r:.60}")
+    return number
+
+
+def _number_or_none(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _vacuum_sqlite(raw: Any, *, wait_ms: int) -> None:
+    raw.set_busy_timeout(wait_ms)
+    try:
+        raw.execute("VACUUM")
+        busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            log.warning("the log keeps old pages that a reader still needs", extra={"action": "vacuum"})
+    finally:
+        raw.set_busy_timeout(0)

@@ -1,0 +1,134 @@
+-- Which sessions may go by a rule. `loose` says that nothing leads to a conversation any more.
+
+-- let: loose
+-- No route into it; nobody at work on it or on what it delegated; its newest segment has ended.
+NOT EXISTS (SELECT 1 FROM sessions o JOIN routes r ON r.session_id = o.id WHERE o.root_id = s.root_id)
+    AND NOT EXISTS (
+        SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.holder IS NOT NULL AND l.expires_at > {now}
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM sessions d JOIN leases l ON l.conversation_id = d.root_id
+        WHERE d.parent_session_id = s.id AND l.holder IS NOT NULL AND l.expires_at > {now}
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM conversations c JOIN sessions t ON t.id = c.tip_id WHERE c.id = s.root_id AND t.ended_at IS NULL
+    )
+
+-- name: candidates
+SELECT s.id FROM sessions s WHERE s.ended_at IS NOT NULL AND {loose}
+
+-- name: ghosts
+-- A segment of a longer conversation is none, even without messages: its continuation has them.
+SELECT s.id FROM sessions s
+WHERE s.source = 'tui' AND s.title IS NULL AND s.ended_at IS NOT NULL AND s.started_at < ?
+    AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
+    AND NOT EXISTS (SELECT 1 FROM sessions o WHERE o.root_id = s.root_id AND o.id <> s.id)
+    AND {loose}
+
+-- name: empty
+SELECT s.id FROM sessions s WHERE s.message_count = 0 AND s.ended_at IS NOT NULL AND s.archived = 0 AND {loose}
+
+-- name: count_empty
+SELECT count(*) FROM sessions s
+WHERE s.message_count = 0 AND s.ended_at IS NOT NULL AND s.archived = 0 AND {loose}
+
+-- name: in_order
+-- Segments of one conversation together, so that it goes in one transaction.
+ORDER BY s.root_id, s.id LIMIT ?
+
+-- name: locked
+{lock}
+
+-- name: rows
+SELECT * FROM sessions WHERE id IN {texts} ORDER BY started_at, id
+
+-- name: archive
+UPDATE sessions SET archived = 1
+WHERE archived = 0 AND root_id IN (SELECT root_id FROM sessions WHERE id IN {texts})
+
+-- name: vacuum @postgresql
+-- Ours only: the database may hold other people's tables.
+VACUUM sessions, messages, conversations, session_model_usage, routes, search_forget, inbox, outbox, turns, effects,
+    approvals, events, prefix_blobs, prefix_epochs, prefix_breaks
+
+-- Conditions on the above, each of them optional.
+
+-- name: of_source
+AND s.source = ?
+
+-- name: older
+-- The whole conversation: it neither began nor said anything since.
+AND NOT EXISTS (
+    SELECT 1 FROM sessions o
+    WHERE o.root_id = s.root_id AND (o.started_at >= ? OR (o.message_count > 0 AND o.last_active >= ?))
+)
+
+-- name: started_before
+AND s.started_at < ?
+
+-- name: started_after
+AND s.started_at > ?
+
+-- name: title_like
+AND s.title LIKE ? ESCAPE '\'
+
+-- name: title_like @postgresql
+-- "C" folds ASCII only, as SQLite's LIKE does.
+AND lower(s.title COLLATE "C") LIKE ? ESCAPE '\'
+
+-- name: model_like
+AND s.model LIKE ? ESCAPE '\'
+
+-- name: model_like @postgresql
+AND lower(s.model COLLATE "C") LIKE ? ESCAPE '\'
+
+-- name: branch_like
+AND s.git_branch LIKE ? ESCAPE '\'
+
+-- name: branch_like @postgresql
+AND lower(s.git_branch COLLATE "C") LIKE ? ESCAPE '\'
+
+-- name: cwd_prefix
+AND substr(s.cwd, 1, CAST(? AS INTEGER)) = ?
+
+-- name: end_reason
+AND s.end_reason = ?
+
+-- name: provider
+AND s.billing_provider = ?
+
+-- name: user_id
+AND s.user_id = ?
+
+-- name: chat_id
+AND s.chat_id = ?
+
+-- name: chat_type
+AND s.chat_type = ?
+
+-- name: archived
+AND (CASE WHEN s.archived <> 0 THEN 1 ELSE 0 END) = ?
+
+-- name: min_messages
+AND s.message_count >= ?
+
+-- name: max_messages
+AND s.message_count <= ?
+
+-- name: min_tokens
+AND COALESCE(s.input_tokens, 0) + COALESCE(s.output_tokens, 0) >= ?
+
+-- name: max_tokens
+AND COALESCE(s.input_tokens, 0) + COALESCE(s.output_tokens, 0) <= ?
+
+-- name: min_cost
+AND COALESCE(s.actual_cost_usd, s.estimated_cost_usd, 0) >= ?
+
+-- name: max_cost
+AND COALESCE(s.actual_cost_usd, s.estimated_cost_usd, 0) <= ?
+
+-- name: min_tool_calls
+AND s.tool_call_count >= ?
+
+-- name: max_tool_calls
+AND s.tool_call_count <= ?
