@@ -100,3 +100,11 @@ class HeadMoved(StateError):
 
 class IdTaken(StateError):
     """A session with this id exists already."""
+
+
+class ArchiveRefused(StateError):
+    """This archive cannot be read; nothing was changed."""
+
+
+class BackupRefused(StateError):
+    """This backup cannot be used; nothing was changed."""

@@ -1,0 +1,270 @@
+"""Bringing an archive into a store.
+
+The archive is read to its end and believed before anything is written (`archive_file`). Then people come first, and
+each conversation in a transaction of its own, whole: its sessions, messages and usage. What is here already is left
+alone and reported, also when it says something else. So a run that was killed is completed by running it again.
+
+Messages get new ids in this database, in the same order. A title that somebody has gets a number. People who are not
+here yet arrive as guests, whatever the archive calls them, unless the store is empty: an archive from a stranger
+must not make anybody an administrator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from hermes_state import archive, chain, tables
+from hermes_state.archive_file import ArchiveFile, Conversation, Row
+from hermes_state.engine.base import Connection, first
+from hermes_state.errors import ArchiveRefused
+from hermes_state.statements import Queries
+from hermes_state.store import Store
+
+Q = Queries("archive")
+
+_MEMORY = 4 << 20
+_TITLE_ROOM = 90
+
+
+@dataclass(slots=True)
+class Report:
+    """What an import did, or with `dry_run` would do. Conversations by their ids."""
+
+    imported: list[str] = field(default_factory=list)
+    already_here: list[str] = field(default_factory=list)
+    different: list[str] = field(default_factory=list)
+    """The same id with other messages: ours was kept."""
+    sessions: int = 0
+    messages: int = 0
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Session id → the title it got because its own was taken."""
+    people: int = 0
+    made_guests: list[str] = field(default_factory=list)
+    routes: int = 0
+    routes_kept: list[str] = field(default_factory=list)
+    """Routes that lead elsewhere here: ours were kept."""
+
+
+def import_archive(
+    store: Store, path: Path, *, dry_run: bool = False, progress: archive.Progress | None = None
+) -> Report:
+    """Merge a `conversations` archive into the store."""
+    with ArchiveFile(path, store.limits) as source:
+        if source.scope != "conversations":
+            raise ArchiveRefused(
+                "this is a backup of a whole store", where=str(path), hint="Use `hermes backup restore`."
+            )
+        source.verify()
+        return _Import(store, source, dry_run, progress).run()
+
+
+class _Import:
+    def __init__(self, store: Store, source: ArchiveFile, dry_run: bool, progress: archive.Progress | None) -> None:
+        self._store = store
+        self._source = source
+        self._dry_run = dry_run
+        self._progress = progress
+        self._report = Report()
+
+    def run(self) -> Report:
+        self._people()
+        done, total = 0, self._source.rows_in("messages")
+        for conversation in self._source.conversations():
+            with tempfile.SpooledTemporaryFile(max_size=_MEMORY) as spool:
+                done += self._conversation(conversation, spool)
+            if self._progress is not None:
+                self._progress(done, total)
+        self._links()
+        self._routes()
+        return self._report
+
+    # -- people ------------------------------------------------------------------------------------------
+
+    def _people(self) -> None:
+        trusted = not self._store.engine.read(lambda conn: conn.rows(Q.any_session))
+        for page in pages(self._source.lines("people")):
+            self._tell_people(self._write(partial(_add_people, page=page, trusted=trusted)))
+        for page in pages(self._source.lines("identities")):
+            self._write(partial(_add_identities, page=page))
+
+    def _tell_people(self, added: list[tuple[str, bool]]) -> None:
+        self._report.people += len(added)
+        self._report.made_guests += [person for person, lowered in added if lowered]
+
+    # -- conversations -----------------------------------------------------------------------------------
+
+    def _conversation(self, conversation: Conversation, spool: IO[bytes]) -> int:
+        """One conversation, all or nothing; how many messages the archive has of it."""
+        # The engine may have to repeat the transaction, and a zip can be read forward only: so the lines wait here.
+        messages, said = 0, _Said(row["id"] for row in conversation.sessions)
+        for row in conversation.messages:
+            line = archive.encode_line("messages", row)
+            said.add(line)
+            spool.write(line)
+            messages += 1
+        names = json.dumps([row["id"] for row in conversation.sessions])
+        known = self._store.engine.read(lambda conn: conn.rows(Q.known, (names, conversation.id)))
+        if known:
+            same = self._store.engine.read(lambda conn: _said_here(conn, conversation.id), snapshot=True)
+            here = self._report.already_here if same == said.digest() else self._report.different
+            here.append(conversation.id)
+            return messages
+        renamed = self._write(lambda conn: _add_conversation(conn, conversation, spool))
+        self._report.imported.append(conversation.id)
+        self._report.sessions += len(conversation.sessions)
+        self._report.messages += messages
+        self._report.renamed.update(renamed)
+        return messages
+
+    def _links(self) -> None:
+        """Parents in other conversations, now that all of them are here."""
+        parents = ((row["parent_session_id"], row["id"]) for row in self._source.lines("sessions"))
+        known = (link for link in parents if link[0] is not None and link[0] != link[1])
+        while page := list(islice(known, tables.PAGE)):
+            self._write(partial(_add_links, page=page))
+
+    def _routes(self) -> None:
+        for page in pages(self._source.lines("routes")):
+            added, kept = self._write(partial(_add_routes, page=page))
+            self._report.routes += added
+            self._report.routes_kept += kept
+
+    def _write(self, fn: Callable[[Connection], Any]) -> Any:
+        """`fn` in one transaction, which a dry run takes back."""
+        if not self._dry_run:
+            return self._store.engine.write(fn)
+
+        def rehearse(conn: Connection) -> Any:
+            raise _Rehearsed(fn(conn))
+
+        try:
+            self._store.engine.write(rehearse)
+        except _Rehearsed as end:
+            return end.result
+
+
+class _Rehearsed(Exception):
+    """Carries a result out of a transaction that must not happen."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.result = result
+
+
+class _Said:
+    """A checksum of what a conversation says: its sessions and their messages, not their titles or counters."""
+
+    def __init__(self, sessions: Iterable[str]) -> None:
+        self._sum = hashlib.sha256(json.dumps(sorted(sessions)).encode())
+
+    def add(self, line: bytes) -> None:
+        self._sum.update(line)
+
+    def digest(self) -> bytes:
+        return self._sum.digest()
+
+
+def _said_here(conn: Connection, root: str) -> bytes:
+    sessions = sorted(str(row["id"]) for row in conn.execute(Q.sessions, (root,)).dicts())
+    said = _Said(sessions)
+    for session in sessions:
+        for row in archive.message_lines(conn, session):
+            said.add(archive.encode_line("messages", row))
+    return said.digest()
+
+
+# -- inside the transactions ---------------------------------------------------------------------------------------
+
+
+def _add_conversation(conn: Connection, conversation: Conversation, spool: IO[bytes]) -> dict[str, str]:
+    """Put a conversation in that is not here; the titles that had to be changed."""
+    conversations, sessions = tables.named("conversations"), tables.named("sessions")
+    messages, usage = tables.named("messages"), tables.named("session_model_usage")
+    renamed = _free_titles(conn, conversation.sessions)
+    rows = [{**row, "title": renamed.get(row["id"], row["title"])} for row in conversation.sessions]
+    tables.fill(conn, sessions, [as_tuple(sessions.names, row) for row in rows])
+    if conversation.row is not None:
+        conn.run(tables.insert(conversations), as_tuple(conversations.names, conversation.row))
+    for row in conversation.sessions:
+        if row["parent_session_id"] not in (None, row["id"]):
+            conn.run(Q.link, (row["parent_session_id"], row["id"], row["parent_session_id"]))
+    if conversation.row is None:  # an old home: the conversation is known by its sessions only
+        begun = min(row["started_at"] for row in conversation.sessions)
+        root = conversation.id
+        chain.found_conversation(conn, root, tip_id=root, kind="new", origin=None, owner=None, now=begun)
+        chain.settle(conn, root)
+    names = [name for name in messages.names if name not in messages.key]
+    spool.seek(0)
+    for page in pages(json.loads(line) for line in spool):
+        conn.many(tables.insert(messages, names), [tuple(map(row.get, names)) for row in page])
+    if conversation.usage:
+        conn.many(tables.insert(usage), [as_tuple(usage.names, row) for row in conversation.usage])
+    return renamed
+
+
+def _free_titles(conn: Connection, sessions: list[Row]) -> dict[str, str]:
+    renamed: dict[str, str] = {}
+    taken: set[str] = set()
+    for row in sessions:
+        title, number = row["title"], 1
+        while title is not None and (title in taken or conn.rows(Q.title_holder, (title,))):
+            number += 1
+            title = f"{row['title'][:_TITLE_ROOM]} #{number}"
+        if title is not None:
+            taken.add(title)
+        if title != row["title"]:
+            renamed[row["id"]] = title
+    return renamed
+
+
+def _add_people(conn: Connection, page: list[Row], *, trusted: bool) -> list[tuple[str, bool]]:
+    added = []
+    for row in page:
+        if not conn.rows(Q.person, (row["id"],)):
+            lowered = not trusted and row["role"] != "guest"
+            person = {**row, "role": "guest"} if lowered else row
+            conn.run(tables.insert(tables.named("people")), as_tuple(tables.named("people").names, person))
+            added.append((row["id"], lowered))
+    return added
+
+
+def _add_identities(conn: Connection, page: list[Row]) -> None:
+    table = tables.named("identities")
+    for row in page:
+        here = conn.rows(Q.identity, (row["platform"], row["account"], row["native_id"]))
+        if not here and conn.rows(Q.person, (row["person_id"],)):
+            conn.run(tables.insert(table), as_tuple(table.names, row))
+
+
+def _add_links(conn: Connection, page: list[tuple[str, str]]) -> None:
+    for parent, child in page:
+        conn.run(Q.link, (parent, child, parent))
+
+
+def _add_routes(conn: Connection, page: list[Row]) -> tuple[int, list[str]]:
+    added, kept = 0, []
+    for row in page:
+        here = first(conn.rows(Q.route, (row["scope"], row["session_key"])))
+        if here is None:
+            conn.run(tables.insert(tables.named("routes")), as_tuple(tables.named("routes").names, row))
+            added += 1
+        elif here[0] != row["session_id"]:
+            kept.append(row["session_key"])
+    return added, kept
+
+
+def as_tuple(names: Iterable[str], row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in names)
+
+
+def pages(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    while page := list(islice(rows, tables.PAGE)):
+        yield page

@@ -1,0 +1,63 @@
+-- What an archive is made of. The order of lines is made here and in archive.py, the same on both engines: by the
+-- bytes of ids, and within a session by the order of its rows.
+
+-- name: roots
+SELECT DISTINCT root_id FROM sessions
+
+-- name: root_of
+SELECT root_id FROM sessions WHERE id = ?
+
+-- name: conversation
+SELECT * FROM conversations WHERE id = ?
+
+-- name: sessions
+SELECT * FROM sessions WHERE root_id = ?
+
+-- name: messages
+-- Rows that were replaced are on their way out and are nobody's content any more.
+SELECT * FROM messages WHERE session_id = ? AND id > ? AND replaced = 0 ORDER BY id LIMIT ?
+
+-- name: usage
+SELECT u.* FROM session_model_usage u JOIN sessions s ON s.id = u.session_id WHERE s.root_id = ?
+
+-- name: routes
+SELECT * FROM routes
+
+-- name: routes_of
+SELECT r.* FROM routes r JOIN sessions s ON s.id = r.session_id WHERE s.root_id = ?
+
+-- name: people
+SELECT * FROM people
+
+-- name: person
+SELECT * FROM people WHERE id = ?
+
+-- name: identities_of
+SELECT * FROM identities WHERE person_id = ?
+
+-- name: count_messages
+SELECT count(*) FROM messages WHERE replaced = 0
+
+-- name: schema
+SELECT version FROM schema_version
+
+-- name: known
+-- Is anything of this conversation here already?
+SELECT id FROM sessions WHERE id IN {texts} UNION SELECT id FROM conversations WHERE id = ?
+
+-- name: link
+-- The parent may come later than its child, in another conversation of the same archive.
+UPDATE sessions SET parent_session_id = ? WHERE id = ? AND parent_session_id IS NULL
+    AND EXISTS (SELECT 1 FROM sessions p WHERE p.id = ?)
+
+-- name: any_session
+SELECT 1 FROM sessions LIMIT 1
+
+-- name: identity
+SELECT person_id FROM identities WHERE platform = ? AND account = ? AND native_id = ?
+
+-- name: route
+SELECT session_id FROM routes WHERE scope = ? AND session_key = ?
+
+-- name: title_holder
+SELECT id FROM sessions WHERE title = ?
