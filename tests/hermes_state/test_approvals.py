@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hermes_state.approvals import Approval, Approvals
+from hermes_state.approvals import Approval
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.session_db import SessionDB
@@ -19,7 +19,7 @@ CALL = "hash-of-rm-rf-old"
 
 
 def ask(db: SessionDB, turn: str = "t1", *, call: str = CALL, approver: PersonId | None = OWNER) -> Approval:
-    return Approvals(db).ask(
+    return db.approvals.ask(
         conversation_id=CHAT,
         turn_id=TurnId(turn),
         call_hash=call,
@@ -38,27 +38,27 @@ def spend(
     person: PersonId | None = ANA,
     chat: ConversationId = CHAT,
 ) -> bool:
-    granted = Approvals(db).spend(conversation_id=chat, turn_id=TurnId(turn), call_hash=call, person_id=person)
+    granted = db.approvals.spend(conversation_id=chat, turn_id=TurnId(turn), call_hash=call, person_id=person)
     return granted is not None
 
 
 def test_once_is_once_for_this_turn_and_this_call(db: SessionDB) -> None:
     asked = ask(db)
     assert not spend(db), "asking is not leave"
-    assert Approvals(db).decide(asked.id, "once", approver_id=OWNER) is not None
+    assert db.approvals.decide(asked.id, "once", approver_id=OWNER) is not None
     assert not spend(db, call="another call")
     assert not spend(db, "t2")
     assert not spend(db, chat=OTHER_CHAT)
     assert spend(db)
     assert not spend(db)
-    used = Approvals(db).get(asked.id)
+    used = db.approvals.get(asked.id)
     assert used is not None and (used.state, used.approver_id) == ("used", OWNER)
 
 
 def test_two_processes_cannot_use_one_leave_twice(make_db: Callable[..., SessionDB]) -> None:
     stores = [make_db(), make_db()]
     asked = ask(stores[0])
-    Approvals(stores[0]).decide(asked.id, "once", approver_id=OWNER)
+    stores[0].approvals.decide(asked.id, "once", approver_id=OWNER)
     results: list[bool] = []
     threads = [threading.Thread(target=lambda db=db: results.append(spend(db))) for db in stores * 4]
     for thread in threads:
@@ -73,41 +73,41 @@ def test_a_question_survives_a_restart_and_is_asked_once(
 ) -> None:
     asked = ask(db)
     db = reopen(db)
-    assert Approvals(db).pending() == (asked,)
+    assert db.approvals.pending() == (asked,)
     assert asked.call == {"tool": "terminal", "command": "rm -rf old"}
     assert ask(db) == asked, "the resumed turn finds its question"
 
 
 def test_only_the_named_approver_decides(db: SessionDB) -> None:
     asked = ask(db)
-    assert Approvals(db).decide(asked.id, "always", approver_id=ANA) is None, "not the requester"
-    assert Approvals(db).decide(asked.id, "always", approver_id=None) is None
+    assert db.approvals.decide(asked.id, "always", approver_id=ANA) is None, "not the requester"
+    assert db.approvals.decide(asked.id, "always", approver_id=None) is None
     assert not spend(db)
-    assert Approvals(db).decide(asked.id, "deny", approver_id=OWNER, reason="no") is not None
-    assert Approvals(db).decide(asked.id, "once", approver_id=OWNER) is None, "decided is decided"
+    assert db.approvals.decide(asked.id, "deny", approver_id=OWNER, reason="no") is not None
+    assert db.approvals.decide(asked.id, "once", approver_id=OWNER) is None, "decided is decided"
     assert not spend(db)
 
 
 def test_silence_is_a_denial(db: SessionDB, clock: Clock) -> None:
     asked = ask(db)
     clock.advance(300)
-    assert Approvals(db).pending() == ()
-    assert Approvals(db).decide(asked.id, "once", approver_id=OWNER) is None
+    assert db.approvals.pending() == ()
+    assert db.approvals.decide(asked.id, "once", approver_id=OWNER) is None
     assert not spend(db)
-    assert [a.state for a in Approvals(db).lapse()] == ["lapsed"]
-    assert Approvals(db).lapse() == ()
+    assert [a.state for a in db.approvals.lapse()] == ["lapsed"]
+    assert db.approvals.lapse() == ()
 
 
 def test_an_unknown_question_or_answer(db: SessionDB) -> None:
-    assert Approvals(db).decide("ask_nope", "once", approver_id=OWNER) is None
+    assert db.approvals.decide("ask_nope", "once", approver_id=OWNER) is None
     asked = ask(db)
     with pytest.raises(InvalidValue):
-        Approvals(db).decide(asked.id, "sure", approver_id=OWNER)
+        db.approvals.decide(asked.id, "sure", approver_id=OWNER)
     assert not spend(db)
 
 
 def test_a_rule_for_the_session_holds_in_this_conversation(db: SessionDB) -> None:
-    Approvals(db).decide(ask(db).id, "session", approver_id=OWNER)
+    db.approvals.decide(ask(db).id, "session", approver_id=OWNER)
     assert spend(db) and spend(db, "t2") and spend(db, "t3")
     assert not spend(db, "t2", chat=OTHER_CHAT)
     assert not spend(db, "t2", person=PersonId("ben"))
@@ -116,7 +116,7 @@ def test_a_rule_for_the_session_holds_in_this_conversation(db: SessionDB) -> Non
 
 
 def test_a_rule_for_always_holds_everywhere_for_this_person_until_revoked(db: SessionDB, clock: Clock) -> None:
-    approvals = Approvals(db)
+    approvals = db.approvals
     asked = ask(db)
     approvals.decide(asked.id, "always", approver_id=OWNER)
     assert spend(db, "t9", chat=OTHER_CHAT)
@@ -131,17 +131,17 @@ def test_a_rule_for_always_holds_everywhere_for_this_person_until_revoked(db: Se
 
 
 def test_a_rule_may_run_out(db: SessionDB, clock: Clock) -> None:
-    Approvals(db).decide(ask(db).id, "always", approver_id=OWNER, rule_seconds=3_600)
-    assert Approvals(db).standing(conversation_id=CHAT, call_hash=CALL, person_id=ANA) is not None
+    db.approvals.decide(ask(db).id, "always", approver_id=OWNER, rule_seconds=3_600)
+    assert db.approvals.standing(conversation_id=CHAT, call_hash=CALL, person_id=ANA) is not None
     clock.advance(3_600)
-    assert Approvals(db).standing(conversation_id=CHAT, call_hash=CALL, person_id=ANA) is None
+    assert db.approvals.standing(conversation_id=CHAT, call_hash=CALL, person_id=ANA) is None
     assert not spend(db, "t2")
 
 
 def test_settled_questions_go_after_their_time(db: SessionDB, clock: Clock) -> None:
-    Approvals(db).decide(ask(db).id, "deny", approver_id=OWNER)
+    db.approvals.decide(ask(db).id, "deny", approver_id=OWNER)
     ask(db, "t2")
     clock.advance(91 * 86_400)
-    assert Approvals(db).prune() == 1, "the denial; the other has only just lapsed"
+    assert db.approvals.prune() == 1, "the denial; the other has only just lapsed"
     clock.advance(91 * 86_400)
-    assert Approvals(db).prune() == 1
+    assert db.approvals.prune() == 1

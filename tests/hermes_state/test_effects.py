@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hermes_state.effects import Effects
 from hermes_state.errors import InvalidValue, StaleFence, StateError
 from hermes_state.ids import ConversationId, SessionId, TurnId
-from hermes_state.leases import Leases
 from hermes_state.session_db import SessionDB
-from hermes_state.turns import Turns
 from hermes_testing.clock import Clock
 
 CHAT = ConversationId("c1")
@@ -17,16 +14,16 @@ CHAT = ConversationId("c1")
 
 @pytest.fixture
 def turn(db: SessionDB) -> tuple[TurnId, int]:
-    lease = Leases(db).acquire(CHAT, holder="a", ttl=60)
+    lease = db.leases.acquire(CHAT, holder="a", ttl=60)
     assert lease is not None
-    begun = Turns(db).begin(conversation_id=CHAT, session_id=SessionId("s1"), fence=lease.fence)
+    begun = db.turns.begin(conversation_id=CHAT, session_id=SessionId("s1"), fence=lease.fence)
     assert begun is not None
     return begun.turn.id, lease.fence
 
 
 def test_a_call_starts_once_and_finishes_once(db: SessionDB, turn: tuple[TurnId, int]) -> None:
     turn_id, fence = turn
-    effects = Effects(db)
+    effects = db.effects
     first = effects.start(turn_id, "call_1", tool="terminal", fence=fence)
     assert first.new and first.effect.outcome_unknown
     second = effects.start(turn_id, "call_1", tool="terminal", fence=fence)
@@ -41,15 +38,15 @@ def test_after_a_crash_an_open_call_is_reported_and_not_repeated(
     db: SessionDB, turn: tuple[TurnId, int], clock: Clock
 ) -> None:
     turn_id, fence = turn
-    effects = Effects(db)
+    effects = db.effects
     effects.start(turn_id, "done", tool="read_file", fence=fence)
     effects.finish(turn_id, "done", fence=fence)
     clock.advance(1)
     effects.start(turn_id, "open", tool="terminal", fence=fence)
     clock.advance(61)
-    new = Leases(db).acquire(CHAT, holder="b", ttl=60)
+    new = db.leases.acquire(CHAT, holder="b", ttl=60)
     assert new is not None
-    Turns(db).resume(turn_id, fence=new.fence)
+    db.turns.resume(turn_id, fence=new.fence)
     assert [effect.call_id for effect in effects.open_effects(turn_id)] == ["open"]
     assert [effect.call_id for effect in effects.of_turn(turn_id)] == ["done", "open"]
     again = effects.start(turn_id, "open", tool="terminal", fence=new.fence)
@@ -60,29 +57,29 @@ def test_after_a_crash_an_open_call_is_reported_and_not_repeated(
 
 def test_a_late_turn_starts_and_finishes_nothing(db: SessionDB, turn: tuple[TurnId, int], clock: Clock) -> None:
     turn_id, fence = turn
-    Effects(db).start(turn_id, "a", tool="terminal", fence=fence)
+    db.effects.start(turn_id, "a", tool="terminal", fence=fence)
     clock.advance(61)
     with pytest.raises(StaleFence):
-        Effects(db).start(turn_id, "b", tool="terminal", fence=fence)
+        db.effects.start(turn_id, "b", tool="terminal", fence=fence)
     with pytest.raises(StaleFence):
-        Effects(db).finish(turn_id, "a", fence=fence)
-    assert [effect.call_id for effect in Effects(db).open_effects(turn_id)] == ["a"]
+        db.effects.finish(turn_id, "a", fence=fence)
+    assert [effect.call_id for effect in db.effects.open_effects(turn_id)] == ["a"]
 
 
 def test_what_was_never_started_cannot_finish(db: SessionDB, turn: tuple[TurnId, int]) -> None:
     turn_id, fence = turn
     with pytest.raises(StateError, match="never started"):
-        Effects(db).finish(turn_id, "ghost", fence=fence)
+        db.effects.finish(turn_id, "ghost", fence=fence)
     with pytest.raises(InvalidValue):
-        Effects(db).start(turn_id, "x" * 5_000, tool="terminal", fence=fence)
+        db.effects.start(turn_id, "x" * 5_000, tool="terminal", fence=fence)
 
 
 def test_marks_of_a_running_turn_are_kept_however_old(db: SessionDB, turn: tuple[TurnId, int], clock: Clock) -> None:
     turn_id, fence = turn
-    Effects(db).start(turn_id, "a", tool="terminal", fence=fence)
+    db.effects.start(turn_id, "a", tool="terminal", fence=fence)
     clock.advance(40 * 86_400)
-    assert Effects(db).prune() == 0
-    new = Leases(db).acquire(CHAT, holder="b", ttl=60)
+    assert db.effects.prune() == 0
+    new = db.leases.acquire(CHAT, holder="b", ttl=60)
     assert new is not None
-    Turns(db).park(turn_id, fence=new.fence, reason="old")
-    assert Effects(db).prune() == 1
+    db.turns.park(turn_id, fence=new.fence, reason="old")
+    assert db.effects.prune() == 1

@@ -9,7 +9,7 @@ import pytest
 from hermes_config.limits import Limits
 from hermes_state.engine.base import Connection
 from hermes_state.errors import InvalidValue
-from hermes_state.events import START, Events
+from hermes_state.events import START
 from hermes_state.ids import ConversationId
 from hermes_state.session_db import SessionDB
 from hermes_testing.stores import TestStores
@@ -18,7 +18,7 @@ A, B = ConversationId("a"), ConversationId("b")
 
 
 def test_a_follower_sees_every_event_once(db: SessionDB) -> None:
-    events = Events(db)
+    events = db.events
     events.append(A, "first", detail={"text": "ü\0"}, trace_id="t1")
     batch = events.since()
     assert [(e.kind, e.detail, e.trace_id) for e in batch.events] == [("first", {"text": "ü\0"}, "t1")]
@@ -34,13 +34,13 @@ def test_a_follower_sees_every_event_once(db: SessionDB) -> None:
 def test_a_cursor_that_is_none_is_refused(db: SessionDB) -> None:
     for wrong in ("", "x", "1", "1:", "-1:2", "1:2; DROP TABLE events"):
         with pytest.raises(InvalidValue):
-            Events(db).since(wrong)
+            db.events.since(wrong)
 
 
 @pytest.mark.parametrize("bound", [1, 7, 40])
 def test_a_conversation_keeps_its_newest_events_only(make_db: Callable[..., SessionDB], bound: int) -> None:
     db = make_db(limits=Limits(events_per_conversation=bound))
-    events = Events(db)
+    events = db.events
     events.append(B, "other")
     for number in range(130):
         events.append(A, str(number))
@@ -54,18 +54,18 @@ def test_a_conversation_keeps_its_newest_events_only(make_db: Callable[..., Sess
 def test_a_lowered_bound_is_applied_by_maintenance(make_db: Callable[..., SessionDB]) -> None:
     db = make_db()
     for number in range(20):
-        Events(db).append(A, str(number))
+        db.events.append(A, str(number))
     db.close()
     db = make_db(limits=Limits(events_per_conversation=5))
-    assert Events(db).prune() == 15
-    assert [e.kind for e in Events(db).last(A)] == ["15", "16", "17", "18", "19"]
+    assert db.events.prune() == 15
+    assert [e.kind for e in db.events.last(A)] == ["15", "16", "17", "18", "19"]
 
 
 def test_a_transaction_held_open_across_a_catch_up_is_not_missed(stores: TestStores) -> None:
     """PostgreSQL hands out ids before commits. A follower must not pass by a row that commits late."""
     address = stores.postgresql()
     slow, quick = SessionDB(address), SessionDB(address)
-    follower = Events(quick)
+    follower = quick.events
     seen: list[str] = []
     cursor = START
 
@@ -76,11 +76,11 @@ def test_a_transaction_held_open_across_a_catch_up_is_not_missed(stores: TestSto
         seen.extend(event.kind for event in batch.events)
 
     def hold_open(conn: Connection) -> None:
-        Events(slow).append_in(conn, A, "early id, late commit")
-        Events(quick).append(B, "late id, early commit")
+        slow.events.append_in(conn, A, "early id, late commit")
+        quick.events.append(B, "late id, early commit")
         follow()
         assert seen == [], "an older transaction still runs: what it wrote may come before"
-        Events(quick).append(B, "later")
+        quick.events.append(B, "later")
         follow()
 
     slow._execute_write(hold_open)

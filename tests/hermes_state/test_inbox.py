@@ -10,10 +10,10 @@ import pytest
 from hermes_config.limits import Limits
 from hermes_state.errors import InvalidValue, StaleFence, TurnOver
 from hermes_state.ids import ConversationId, SessionId, SessionKey
-from hermes_state.inbox import OUTCOMES, Accepted, Inbox
-from hermes_state.leases import Lease, Leases
+from hermes_state.inbox import OUTCOMES, Accepted
+from hermes_state.leases import Lease
 from hermes_state.session_db import SessionDB
-from hermes_state.turns import Turn, Turns
+from hermes_state.turns import Turn
 from hermes_testing.clock import Clock
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
@@ -21,7 +21,7 @@ CHAT = ConversationId("c1")
 
 
 def receive(db: SessionDB, number: int | str, *, route: SessionKey = ROUTE, version: int = 0) -> Accepted:
-    return Inbox(db).accept(
+    return db.inbox.accept(
         platform="telegram",
         chat_id="42",
         message_id=str(number),
@@ -32,9 +32,9 @@ def receive(db: SessionDB, number: int | str, *, route: SessionKey = ROUTE, vers
 
 
 def begin(db: SessionDB, *, claim: int = 0, conversation: ConversationId = CHAT) -> tuple[Lease, Turn]:
-    lease = Leases(db).acquire(conversation, holder="test", ttl=60)
+    lease = db.leases.acquire(conversation, holder="test", ttl=60)
     assert lease is not None
-    work = Turns(db).begin(
+    work = db.turns.begin(
         conversation_id=conversation, session_id=SessionId("s1"), fence=lease.fence, route=ROUTE, claim=claim
     )
     assert work is not None
@@ -43,19 +43,19 @@ def begin(db: SessionDB, *, claim: int = 0, conversation: ConversationId = CHAT)
 
 def test_a_redelivery_changes_nothing(db: SessionDB) -> None:
     first = receive(db, 1)
-    again = Inbox(db).accept(
+    again = db.inbox.accept(
         platform="telegram", chat_id="42", message_id="1", route=SessionKey("other"), payload={"text": "changed"}
     )
     assert first.new and not again.new
     assert again.row == first.row
-    assert Inbox(db).list() == (first.row,)
+    assert db.inbox.list() == (first.row,)
 
 
 def test_the_whole_message_comes_back_after_a_restart(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:
     payload = {"text": "a\0b \ud83d 部署 'x' %s ?", "parts": [{"n": 1.5, "none": None}]}
-    row = Inbox(db).accept(platform="p", chat_id="c", message_id="m", route=ROUTE, payload=payload).row
+    row = db.inbox.accept(platform="p", chat_id="c", message_id="m", route=ROUTE, payload=payload).row
     db = reopen(db)
-    stored = Inbox(db).get(row.id)
+    stored = db.inbox.get(row.id)
     assert stored is not None and stored.payload is not None
     assert stored.payload["text"] == "a\0b \N{REPLACEMENT CHARACTER} 部署 'x' %s ?"
     assert stored.payload["parts"] == payload["parts"]
@@ -65,26 +65,26 @@ def test_the_whole_message_comes_back_after_a_restart(db: SessionDB, reopen: Cal
 def test_hostile_ids_are_opaque(db: SessionDB, part: str) -> None:
     for number, value in enumerate(("../../x", "a'b\"; DROP TABLE inbox", "%", "🦊" * 50)):
         ids = {"platform": "p", "chat_id": "c", "message_id": f"m{number}", "route": "r", part: value}
-        row = Inbox(db).accept(**ids, payload={}).row
-        assert getattr(Inbox(db).get(row.id), part) == value
+        row = db.inbox.accept(**ids, payload={}).row
+        assert getattr(db.inbox.get(row.id), part) == value
     for value in ("x\0y", "x" * 10_000, "\ud800"):
         ids = {"platform": "p", "chat_id": "c", "message_id": "m", "route": "r", part: value}
         with pytest.raises(InvalidValue):
-            Inbox(db).accept(**ids, payload={})
+            db.inbox.accept(**ids, payload={})
 
 
 def test_too_large_a_message_is_refused_in_one_line(make_db: Callable[..., SessionDB]) -> None:
     db = make_db(limits=Limits(message_bytes=65_536))
     with pytest.raises(InvalidValue, match="larger than 65536 bytes"):
-        Inbox(db).accept(platform="p", chat_id="c", message_id="m", route=ROUTE, payload={"text": "ü" * 40_000})
-    assert Inbox(db).counts() == {}
+        db.inbox.accept(platform="p", chat_id="c", message_id="m", route=ROUTE, payload={"text": "ü" * 40_000})
+    assert db.inbox.counts() == {}
 
 
 def test_an_edit_is_another_version(db: SessionDB) -> None:
     old, new = receive(db, 1), receive(db, 1, version=1)
     assert old.new and new.new
-    assert Inbox(db).finish([old.row.id], "superseded", reason="edited") == 1
-    versions = Inbox(db).versions(platform="telegram", chat_id="42", message_id="1")
+    assert db.inbox.finish([old.row.id], "superseded", reason="edited") == 1
+    versions = db.inbox.versions(platform="telegram", chat_id="42", message_id="1")
     assert [(row.version, row.state) for row in versions] == [(0, "superseded"), (1, "queued")]
 
 
@@ -93,7 +93,7 @@ def test_a_route_is_worked_off_in_order(db: SessionDB) -> None:
         receive(db, number)
     receive(db, 99, route=SessionKey("another"))
     lease, turn = begin(db)
-    inbox = Inbox(db)
+    inbox = db.inbox
     claimed = inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence, limit=2)
     assert [row.message_id for row in claimed] == ["0", "1"]
     assert {(row.state, row.turn_id) for row in claimed} == {("claimed", turn.id)}
@@ -109,10 +109,10 @@ def test_rows_given_back_keep_their_place(db: SessionDB) -> None:
         receive(db, number)
     lease, turn = begin(db, claim=2)
     receive(db, 3)
-    assert Turns(db).release(turn.id, fence=lease.fence, reason="shutting down") == 2
-    Leases(db).release(lease)
+    assert db.turns.release(turn.id, fence=lease.fence, reason="shutting down") == 2
+    db.leases.release(lease)
     lease, turn = begin(db, claim=10)
-    assert [row.message_id for row in Inbox(db).of_turn(turn.id)] == ["0", "1", "2", "3"]
+    assert [row.message_id for row in db.inbox.of_turn(turn.id)] == ["0", "1", "2", "3"]
 
 
 def test_two_claimers_never_share_a_row(make_db: Callable[..., SessionDB]) -> None:
@@ -124,7 +124,7 @@ def test_two_claimers_never_share_a_row(make_db: Callable[..., SessionDB]) -> No
     def work(which: int) -> None:
         db = stores[which]
         lease, turn = begin(db, conversation=ConversationId(f"c{which}"))
-        while rows := Inbox(db).claim(route=ROUTE, turn_id=turn.id, fence=lease.fence, limit=3):
+        while rows := db.inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence, limit=3):
             got[which] += [row.message_id for row in rows]
 
     threads = [threading.Thread(target=work, args=(which,)) for which in (0, 1)]
@@ -138,7 +138,7 @@ def test_two_claimers_never_share_a_row(make_db: Callable[..., SessionDB]) -> No
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_a_terminal_state_never_changes(db: SessionDB, clock: Clock, outcome: str) -> None:
     row = receive(db, 1).row
-    inbox = Inbox(db)
+    inbox = db.inbox
     assert inbox.finish([row.id], outcome, reason="because") == 1
     ended = inbox.get(row.id)
     assert ended is not None and (ended.state, ended.reason, ended.ended_at) == (outcome, "because", clock())
@@ -153,7 +153,7 @@ def test_a_terminal_state_never_changes(db: SessionDB, clock: Clock, outcome: st
 def test_a_turn_that_lost_its_lease_claims_and_finishes_nothing(db: SessionDB, clock: Clock) -> None:
     rows = [receive(db, number).row for number in range(2)]
     lease, turn = begin(db, claim=1)
-    inbox = Inbox(db)
+    inbox = db.inbox
     clock.advance(61)
     with pytest.raises(StaleFence):
         inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence)
@@ -166,13 +166,13 @@ def test_a_turn_that_lost_its_lease_claims_and_finishes_nothing(db: SessionDB, c
 def test_an_ended_turn_claims_nothing(db: SessionDB) -> None:
     receive(db, 1)
     lease, turn = begin(db)
-    Turns(db).cancel(turn.id, fence=lease.fence, reason="stop")
+    db.turns.cancel(turn.id, fence=lease.fence, reason="stop")
     with pytest.raises(TurnOver):
-        Inbox(db).claim(route=ROUTE, turn_id=turn.id, fence=lease.fence)
+        db.inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence)
 
 
 def test_of_a_refused_message_only_the_key_and_the_reason_stay(db: SessionDB) -> None:
-    inbox = Inbox(db)
+    inbox = db.inbox
     assert inbox.refuse(platform="telegram", chat_id="666", message_id="1", reason="not on the list")
     assert not inbox.refuse(platform="telegram", chat_id="666", message_id="1", reason="not on the list")
     (row,) = inbox.list()
@@ -190,7 +190,7 @@ def test_of_a_refused_message_only_the_key_and_the_reason_stay(db: SessionDB) ->
 
 def test_refusals_are_limited_in_rate_and_number(make_db: Callable[..., SessionDB], clock: Clock) -> None:
     db = make_db(limits=Limits(refused_inbox_rows=10, refused_per_minute=4))
-    inbox = Inbox(db)
+    inbox = db.inbox
     receive(db, "kept")
     noted = 0
     for number in range(60):
@@ -203,18 +203,18 @@ def test_refusals_are_limited_in_rate_and_number(make_db: Callable[..., SessionD
 
 def test_old_rows_go_and_open_ones_stay(db: SessionDB, clock: Clock) -> None:
     done, waiting = receive(db, 1).row, receive(db, 2).row
-    Inbox(db).finish([done.id], "answered")
+    db.inbox.finish([done.id], "answered")
     clock.advance(29 * 86_400)
-    assert Inbox(db).prune() == 0
+    assert db.inbox.prune() == 0
     clock.advance(2 * 86_400)
-    assert Inbox(db).prune() == 1
-    assert [row.id for row in Inbox(db).list()] == [waiting.id]
+    assert db.inbox.prune() == 1
+    assert [row.id for row in db.inbox.list()] == [waiting.id]
 
 
 def test_lists_can_be_paged(db: SessionDB) -> None:
     for number in range(5):
         receive(db, number)
-    page = Inbox(db).list(limit=3)
+    page = db.inbox.list(limit=3)
     assert [row.message_id for row in page] == ["4", "3", "2"]
-    assert [row.message_id for row in Inbox(db).list(before=page[-1].id)] == ["1", "0"]
-    assert Inbox(db).counts() == {"queued": 5}
+    assert [row.message_id for row in db.inbox.list(before=page[-1].id)] == ["1", "0"]
+    assert db.inbox.counts() == {"queued": 5}

@@ -11,7 +11,6 @@ import pytest
 from hermes_state.engine.base import Connection
 from hermes_state.errors import InvalidValue, StaleFence
 from hermes_state.ids import ConversationId
-from hermes_state.leases import Leases
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.stores import TestStores
@@ -24,7 +23,7 @@ def write_under(db: SessionDB, fence: int, key: str = "note") -> None:
 
     def run(conn: Connection) -> None:
         conn.run("INSERT INTO state_meta (key, value) VALUES (?, 'x')", (key,))
-        Leases(db).check(conn, CHAT, fence)
+        db.leases.check(conn, CHAT, fence)
 
     db._execute_write(run)
 
@@ -34,7 +33,7 @@ def written(db: SessionDB, key: str = "note") -> bool:
 
 
 def test_only_one_holds_a_conversation(db: SessionDB) -> None:
-    leases = Leases(db)
+    leases = db.leases
     lease = leases.acquire(CHAT, holder="a", ttl=30)
     assert lease is not None
     assert leases.acquire(CHAT, holder="b", ttl=30) is None
@@ -45,7 +44,7 @@ def test_only_one_holds_a_conversation(db: SessionDB) -> None:
 
 
 def test_the_fence_only_grows(db: SessionDB, clock: Clock) -> None:
-    leases = Leases(db)
+    leases = db.leases
     fences = []
     for round_ in range(6):
         lease = leases.acquire(CHAT, holder=f"h{round_}", ttl=10)
@@ -60,7 +59,7 @@ def test_the_fence_only_grows(db: SessionDB, clock: Clock) -> None:
 
 
 def test_a_lease_that_ran_out_writes_nothing_and_cannot_be_renewed(db: SessionDB, clock: Clock) -> None:
-    leases = Leases(db)
+    leases = db.leases
     lease = leases.acquire(CHAT, holder="a", ttl=10)
     assert lease is not None
     write_under(db, lease.fence, "in time")
@@ -73,7 +72,7 @@ def test_a_lease_that_ran_out_writes_nothing_and_cannot_be_renewed(db: SessionDB
 
 
 def test_a_holder_that_was_overtaken_writes_nothing(db: SessionDB, clock: Clock) -> None:
-    leases = Leases(db)
+    leases = db.leases
     old = leases.acquire(CHAT, holder="a", ttl=10)
     clock.advance(11)
     new = leases.acquire(CHAT, holder="b", ttl=10)
@@ -86,7 +85,7 @@ def test_a_holder_that_was_overtaken_writes_nothing(db: SessionDB, clock: Clock)
 
 
 def test_renewing_keeps_the_fence(db: SessionDB, clock: Clock) -> None:
-    leases = Leases(db)
+    leases = db.leases
     lease = leases.acquire(CHAT, holder="a", ttl=10)
     assert lease is not None
     for _ in range(5):
@@ -97,7 +96,7 @@ def test_renewing_keeps_the_fence(db: SessionDB, clock: Clock) -> None:
 
 
 def test_a_clock_set_back_does_not_freeze_the_conversation(db: SessionDB, clock: Clock) -> None:
-    leases = Leases(db)
+    leases = db.leases
     lease = leases.acquire(CHAT, holder="a", ttl=30)
     assert lease is not None
     clock.advance(-3_600)
@@ -109,13 +108,13 @@ def test_a_clock_set_back_does_not_freeze_the_conversation(db: SessionDB, clock:
 
 
 def test_leases_survive_a_restart(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:
-    lease = Leases(db).acquire(CHAT, holder="a", ttl=30)
+    lease = db.leases.acquire(CHAT, holder="a", ttl=30)
     db = reopen(db)
-    assert lease is not None and Leases(db).get(CHAT) == lease
+    assert lease is not None and db.leases.get(CHAT) == lease
 
 
 def test_the_leases_of_a_dead_holder_are_freed_at_once(db: SessionDB) -> None:
-    leases = Leases(db)
+    leases = db.leases
     for name in ("c1", "c2"):
         leases.acquire(ConversationId(name), holder="dead", ttl=60)
     leases.acquire(ConversationId("c3"), holder="alive", ttl=60)
@@ -127,19 +126,19 @@ def test_the_leases_of_a_dead_holder_are_freed_at_once(db: SessionDB) -> None:
 @pytest.mark.parametrize("ttl", [0, -1, 1e9])
 def test_an_impossible_time_is_refused(db: SessionDB, ttl: float) -> None:
     with pytest.raises(InvalidValue):
-        Leases(db).acquire(CHAT, holder="a", ttl=ttl)
+        db.leases.acquire(CHAT, holder="a", ttl=ttl)
 
 
 def test_without_a_clock_of_its_own_postgresql_counts_by_the_server(stores: TestStores) -> None:
     """A machine whose clock is wrong neither steals nor keeps a lease."""
     address = stores.postgresql()
     db = SessionDB(address)
-    lease = Leases(db).acquire(CHAT, holder="a", ttl=0.2)
+    lease = db.leases.acquire(CHAT, holder="a", ttl=0.2)
     assert lease is not None
     server = db._read(lambda conn: conn.rows("SELECT extract(epoch FROM clock_timestamp())::float8"))[0][0]
     assert 0 <= server - lease.acquired_at < 5
     time.sleep(0.25)
-    assert Leases(db).get(CHAT) is None
+    assert db.leases.get(CHAT) is None
     db.close()
 
 
@@ -147,19 +146,19 @@ def test_a_takeover_waits_for_a_checked_write(stores: TestStores, clock: Clock) 
     """PostgreSQL: between the check and the commit nobody else gets the lease."""
     address = stores.postgresql()
     db = SessionDB(address, clock=clock)
-    lease = Leases(db).acquire(CHAT, holder="a", ttl=10)
+    lease = db.leases.acquire(CHAT, holder="a", ttl=10)
     assert lease is not None
     other = SessionDB(address, clock=lambda: clock() + 60)
     taken = threading.Event()
 
     def take() -> None:
-        Leases(other).acquire(CHAT, holder="b", ttl=10)
+        other.leases.acquire(CHAT, holder="b", ttl=10)
         taken.set()
 
     thread = threading.Thread(target=take)
 
     def run(conn: Connection) -> bool:
-        Leases(db).check(conn, CHAT, lease.fence)
+        db.leases.check(conn, CHAT, lease.fence)
         thread.start()
         return taken.wait(0.5)
 

@@ -13,7 +13,6 @@ import pytest
 from hermes_state import migrate, opening, statements
 from hermes_state.engine.base import Connection, Engine
 from hermes_state.errors import FutureSchema, StateError
-from hermes_state.inbox import Inbox
 from hermes_state.session_db import SessionDB
 from hermes_testing.stores import EngineName, TestStores
 
@@ -122,7 +121,7 @@ def test_every_row_survives_and_the_new_tables_work(old: Address) -> None:
     assert [m["content"] for m in db.get_messages("s1")] == ["hello", "部署OK"]
     session = db.get_session("s1")
     assert session is not None and session["started_at"] == 1.5
-    accepted = Inbox(db).accept(platform="p", chat_id="c", message_id="1", route="r", payload={})
+    accepted = db.inbox.accept(platform="p", chat_id="c", message_id="1", route="r", payload={})
     assert accepted.new
     db.close()
     assert version(old) == opening.CURRENT

@@ -9,9 +9,8 @@ import pytest
 
 from hermes_config.limits import Limits
 from hermes_state.errors import InvalidValue
-from hermes_state.events import Events
 from hermes_state.ids import ConversationId
-from hermes_state.outbox import Outbox, OutboxItem, Parcel
+from hermes_state.outbox import OutboxItem, Parcel
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 
@@ -25,18 +24,18 @@ def parcel(key: str, *, chat: str = "42", text: str = "hello") -> Parcel:
 
 
 def claim_one(db: SessionDB) -> OutboxItem:
-    (item,) = Outbox(db).claim_due(sender="me")
+    (item,) = db.outbox.claim_due(sender="me")
     return item
 
 
 def state(db: SessionDB, item: OutboxItem) -> str:
-    found = Outbox(db).get(item.id)
+    found = db.outbox.get(item.id)
     assert found is not None
     return found.state
 
 
 def test_a_key_is_owed_once(db: SessionDB) -> None:
-    outbox = Outbox(db)
+    outbox = db.outbox
     first = outbox.enqueue(parcel("turn-1"))
     again = outbox.enqueue(parcel("turn-1", text="something else"))
     assert again == first and first.payload == {"text": "hello"}
@@ -44,7 +43,7 @@ def test_a_key_is_owed_once(db: SessionDB) -> None:
 
 
 def test_the_way_of_a_reply(db: SessionDB, clock: Clock) -> None:
-    outbox = Outbox(db)
+    outbox = db.outbox
     outbox.enqueue(parcel("a"))
     item = claim_one(db)
     assert (item.state, item.sender, item.attempts) == ("sending", "me", 1)
@@ -58,7 +57,7 @@ def test_the_way_of_a_reply(db: SessionDB, clock: Clock) -> None:
 
 
 def test_a_chat_is_served_in_order(db: SessionDB) -> None:
-    outbox = Outbox(db)
+    outbox = db.outbox
     for key, chat in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")):
         outbox.enqueue(parcel(key, chat=chat))
     first = outbox.claim_due(sender="me")
@@ -71,19 +70,19 @@ def test_a_chat_is_served_in_order(db: SessionDB) -> None:
 
 
 def test_a_platform_can_be_served_alone(db: SessionDB) -> None:
-    Outbox(db).enqueue(parcel("a"))
-    assert Outbox(db).claim_due(sender="me", platform="slack") == ()
-    assert len(Outbox(db).claim_due(sender="me", platform="telegram")) == 1
+    db.outbox.enqueue(parcel("a"))
+    assert db.outbox.claim_due(sender="me", platform="slack") == ()
+    assert len(db.outbox.claim_due(sender="me", platform="telegram")) == 1
 
 
 def test_two_deliverers_never_get_the_same_item(make_db: Callable[..., SessionDB]) -> None:
     stores = [make_db(), make_db()]
     for number in range(60):
-        Outbox(stores[0]).enqueue(parcel(f"k{number}", chat=f"chat{number % 20}"))
+        stores[0].outbox.enqueue(parcel(f"k{number}", chat=f"chat{number % 20}"))
     got: list[list[str]] = [[], []]
 
     def deliver(which: int) -> None:
-        outbox = Outbox(stores[which])
+        outbox = stores[which].outbox
         while outbox.next_due() is not None:
             for item in outbox.claim_due(sender=f"d{which}", limit=3):
                 got[which].append(item.dedup_key)
@@ -99,7 +98,7 @@ def test_two_deliverers_never_get_the_same_item(make_db: Callable[..., SessionDB
 
 def test_a_failed_attempt_is_repeated_later_and_not_for_ever(make_db: Callable[..., SessionDB], clock: Clock) -> None:
     db = make_db(limits=Limits(delivery_attempts=3))
-    outbox = Outbox(db)
+    outbox = db.outbox
     outbox.enqueue(parcel("a"))
     for attempt in (1, 2):
         item = claim_one(db)
@@ -117,20 +116,20 @@ def test_a_failed_attempt_is_repeated_later_and_not_for_ever(make_db: Callable[.
 
 
 def test_a_clock_set_back_does_not_hold_up_a_delivery(db: SessionDB, clock: Clock) -> None:
-    Outbox(db).enqueue(parcel("a"))
+    db.outbox.enqueue(parcel("a"))
     clock.advance(-3 * 86_400)
     assert claim_one(db).dedup_key == "a"
 
 
 @pytest.mark.parametrize("seconds", [-1, 90_000])
 def test_an_impossible_delay_is_refused(db: SessionDB, seconds: float) -> None:
-    Outbox(db).enqueue(parcel("a"))
+    db.outbox.enqueue(parcel("a"))
     with pytest.raises(InvalidValue):
-        Outbox(db).put_off(claim_one(db), seconds=seconds, error="x")
+        db.outbox.put_off(claim_one(db), seconds=seconds, error="x")
 
 
 def test_what_a_dead_sender_had_is_unknown_and_not_sent_again(db: SessionDB, clock: Clock) -> None:
-    outbox = Outbox(db)
+    outbox = db.outbox
     outbox.enqueue(parcel("a"))
     item = claim_one(db)
     outbox.progress(item, platform_ids=["101"])
@@ -149,7 +148,7 @@ def test_what_a_dead_sender_had_is_unknown_and_not_sent_again(db: SessionDB, clo
 
 
 def test_a_sender_that_was_given_up_may_still_report_success(db: SessionDB, clock: Clock) -> None:
-    outbox = Outbox(db)
+    outbox = db.outbox
     outbox.enqueue(parcel("a"))
     item = claim_one(db)
     clock.advance(1_000)
@@ -159,7 +158,7 @@ def test_a_sender_that_was_given_up_may_still_report_success(db: SessionDB, cloc
 
 
 def test_a_sender_known_to_be_dead_loses_its_items_at_once(db: SessionDB) -> None:
-    outbox = Outbox(db)
+    outbox = db.outbox
     for chat in ("a", "b"):
         outbox.enqueue(parcel(chat, chat=chat))
     outbox.claim_due(sender="dead", limit=1)
@@ -169,7 +168,7 @@ def test_a_sender_known_to_be_dead_loses_its_items_at_once(db: SessionDB) -> Non
 
 
 def test_an_unknown_outcome_lets_the_next_message_pass(db: SessionDB) -> None:
-    outbox = Outbox(db)
+    outbox = db.outbox
     for key in ("a", "b"):
         outbox.enqueue(parcel(key))
     outbox.unknown(claim_one(db), error="the connection broke")
@@ -177,7 +176,7 @@ def test_an_unknown_outcome_lets_the_next_message_pass(db: SessionDB) -> None:
 
 
 def test_dead_letters_are_dropped_or_retried_by_hand(db: SessionDB) -> None:
-    outbox = Outbox(db)
+    outbox = db.outbox
     items = []
     for key in ("a", "b"):
         outbox.enqueue(parcel(key, chat=key))
@@ -193,20 +192,20 @@ def test_dead_letters_are_dropped_or_retried_by_hand(db: SessionDB) -> None:
 
 def test_dead_letters_are_bounded_and_the_log_says_what_went(make_db: Callable[..., SessionDB]) -> None:
     db = make_db(limits=Limits(dead_letters=3))
-    outbox = Outbox(db)
+    outbox = db.outbox
     for number in range(5):
         outbox.enqueue(parcel(str(number), chat=str(number)))
         outbox.failed(claim_one(db), error="gone")
     assert [item.dedup_key for item in outbox.dead_letters()] == ["4", "3", "2"]
-    assert [e.kind for e in Events(db).last(CHAT)] == ["outbox.dead_letter_removed"] * 2
+    assert [e.kind for e in db.events.last(CHAT)] == ["outbox.dead_letter_removed"] * 2
 
 
 def test_a_draft_becomes_the_reply(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:
     """What a turn showed by edits before it was committed is the message that is finished later."""
-    draft = Outbox(db).draft(parcel("turn-1", text=""))
-    assert Outbox(db).progress(draft, platform_ids=["101"], draft={"text": "Once upon"})
+    draft = db.outbox.draft(parcel("turn-1", text=""))
+    assert db.outbox.progress(draft, platform_ids=["101"], draft={"text": "Once upon"})
     db = reopen(db)
-    outbox = Outbox(db)
+    outbox = db.outbox
     assert outbox.claim_due(sender="me") == (), "not owed yet"
     same = outbox.draft(parcel("turn-1"))
     assert (same.id, same.platform_ids, same.draft) == (draft.id, ("101",), {"text": "Once upon"})
@@ -216,7 +215,7 @@ def test_a_draft_becomes_the_reply(db: SessionDB, reopen: Callable[[SessionDB], 
 
 
 def test_old_deliveries_go_and_dead_letters_stay(db: SessionDB, clock: Clock) -> None:
-    outbox = Outbox(db)
+    outbox = db.outbox
     for key in ("sent", "failed", "pending"):
         outbox.enqueue(parcel(key, chat=key))
     sent, failed, _ = outbox.claim_due(sender="me")

@@ -9,15 +9,14 @@ import pytest
 
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
 from hermes_state.ids import PersonId
-from hermes_state.people import People
 from hermes_state.session_db import SessionDB
 
 
 def test_an_identity_is_one_person(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:
-    ana = People(db).ensure(platform="telegram", native_id="42", display_name="Ana")
+    ana = db.people.ensure(platform="telegram", native_id="42", display_name="Ana")
     assert (ana.role, ana.display_name, ana.zone) == ("guest", "Ana", None)
     db = reopen(db)
-    people = People(db)
+    people = db.people
     assert people.ensure(platform="telegram", native_id="42", display_name="Owner", role="owner") == ana
     assert people.find(platform="telegram", native_id="42") == ana
     assert people.find(platform="telegram", account="second bot", native_id="42") is None
@@ -26,19 +25,19 @@ def test_an_identity_is_one_person(db: SessionDB, reopen: Callable[[SessionDB], 
 
 
 def test_a_name_decides_nothing(db: SessionDB) -> None:
-    one = People(db).ensure(platform="telegram", native_id="1", display_name="Ana")
-    two = People(db).ensure(platform="telegram", native_id="2", display_name="Ana")
+    one = db.people.ensure(platform="telegram", native_id="1", display_name="Ana")
+    two = db.people.ensure(platform="telegram", native_id="2", display_name="Ana")
     assert one.id != two.id
 
 
 def test_the_terminal_user_is_the_owner(db: SessionDB) -> None:
-    owner = People(db).owner()
-    assert owner.role == "owner" and People(db).owner() == owner
-    assert People(db).list() == (owner,)
+    owner = db.people.owner()
+    assert owner.role == "owner" and db.people.owner() == owner
+    assert db.people.list() == (owner,)
 
 
 def test_identities_are_linked_to_one_person_only(db: SessionDB) -> None:
-    people = People(db)
+    people = db.people
     owner, ana = people.owner(), people.ensure(platform="telegram", native_id="42")
     people.link(owner.id, platform="slack", account="team", native_id="U1", display_name="me")
     people.link(owner.id, platform="slack", account="team", native_id="U1")
@@ -54,7 +53,7 @@ def test_identities_are_linked_to_one_person_only(db: SessionDB) -> None:
 
 
 def test_role_zone_and_name_can_be_set(db: SessionDB) -> None:
-    people = People(db)
+    people = db.people
     ana = people.ensure(platform="telegram", native_id="42")
     people.set_role(ana.id, "member")
     people.set_zone(ana.id, "Europe/Lisbon")
@@ -78,11 +77,11 @@ def test_two_processes_meeting_a_stranger_make_one_person(make_db: Callable[...,
 
     def meet(db: SessionDB) -> None:
         ready.wait()
-        met.append(People(db).ensure(platform="telegram", native_id="42").id)
+        met.append(db.people.ensure(platform="telegram", native_id="42").id)
 
     threads = [threading.Thread(target=meet, args=(db,)) for db in stores]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(met)) == 1 and len(People(stores[0]).list()) == 1
+    assert len(set(met)) == 1 and len(stores[0].people.list()) == 1

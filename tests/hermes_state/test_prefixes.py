@@ -10,8 +10,7 @@ from hermes_config.limits import Limits
 from hermes_state import work
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId
-from hermes_state.leases import Leases
-from hermes_state.prefixes import Prefixes, prefix_hash
+from hermes_state.prefixes import prefix_hash
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 
@@ -24,17 +23,17 @@ def blobs(db: SessionDB) -> int:
 
 
 def test_the_same_bytes_come_back_after_a_restart(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:
-    epoch = Prefixes(db).begin(A, BYTES, reason="first use")
+    epoch = db.prefixes.begin(A, BYTES, reason="first use")
     assert (epoch.epoch, epoch.hash) == (1, prefix_hash(BYTES))
     db = reopen(db)
-    current = Prefixes(db).current(A)
+    current = db.prefixes.current(A)
     assert current is not None and current.bytes == BYTES and current.epoch == epoch
-    assert Prefixes(db).bytes_of(epoch.hash) == BYTES
-    assert Prefixes(db).current(B) is None and Prefixes(db).bytes_of("nope") is None
+    assert db.prefixes.bytes_of(epoch.hash) == BYTES
+    assert db.prefixes.current(B) is None and db.prefixes.bytes_of("nope") is None
 
 
 def test_an_epoch_begins_only_with_other_bytes(db: SessionDB, clock: Clock) -> None:
-    prefixes = Prefixes(db)
+    prefixes = db.prefixes
     first = prefixes.begin(A, b"one", reason="first use")
     clock.advance(10)
     assert prefixes.begin(A, b"one", reason="restart") == first
@@ -50,27 +49,27 @@ def test_an_epoch_begins_only_with_other_bytes(db: SessionDB, clock: Clock) -> N
 
 def test_bytes_are_stored_once_for_all(db: SessionDB) -> None:
     for conversation in (A, B):
-        Prefixes(db).begin(conversation, BYTES, reason="first use")
+        db.prefixes.begin(conversation, BYTES, reason="first use")
     assert blobs(db) == 1
     db._execute_write(lambda conn: work.erase(conn, [A]))
-    current = Prefixes(db).current(B)
+    current = db.prefixes.current(B)
     assert current is not None and current.bytes == BYTES
     db._execute_write(lambda conn: work.erase(conn, [B]))
     assert blobs(db) == 0, "a prefix holds a person's memory: it goes with the last conversation that used it"
 
 
 def test_a_late_turn_begins_no_epoch(db: SessionDB, clock: Clock) -> None:
-    lease = Leases(db).acquire(A, holder="a", ttl=10)
+    lease = db.leases.acquire(A, holder="a", ttl=10)
     assert lease is not None
-    Prefixes(db).begin(A, b"one", reason="first use", fence=lease.fence)
+    db.prefixes.begin(A, b"one", reason="first use", fence=lease.fence)
     clock.advance(11)
     with pytest.raises(StaleFence):
-        Prefixes(db).begin(A, b"two", reason="late", fence=lease.fence)
-    assert len(Prefixes(db).epochs(A)) == 1
+        db.prefixes.begin(A, b"two", reason="late", fence=lease.fence)
+    assert len(db.prefixes.epochs(A)) == 1
 
 
 def test_breaks_are_counted_per_conversation_and_in_all(db: SessionDB) -> None:
-    prefixes = Prefixes(db)
+    prefixes = db.prefixes
     assert prefixes.break_count() == 0
     for conversation in (A, A, B):
         prefixes.broke(conversation, epoch=1, expected="e", seen="s", reason="tool order")
@@ -84,7 +83,7 @@ def test_breaks_are_counted_per_conversation_and_in_all(db: SessionDB) -> None:
 
 def test_epochs_and_breaks_are_bounded(make_db: Callable[..., SessionDB]) -> None:
     db = make_db(limits=Limits(prefix_epochs=3, prefix_breaks=2))
-    prefixes = Prefixes(db)
+    prefixes = db.prefixes
     for number in range(6):
         prefixes.begin(A, str(number).encode(), reason=str(number))
         prefixes.broke(A, epoch=number, expected="e", seen="s", reason="x")

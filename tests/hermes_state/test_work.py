@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from hermes_state import work
-from hermes_state.approvals import Approvals
-from hermes_state.effects import Effects
-from hermes_state.events import Events
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
-from hermes_state.inbox import Inbox
-from hermes_state.leases import Lease, Leases
-from hermes_state.outbox import Outbox, Parcel
-from hermes_state.prefixes import Prefixes
+from hermes_state.leases import Lease
+from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
-from hermes_state.traces import Traces
-from hermes_state.turns import Turns
 from hermes_testing.clock import Clock
 
 TABLES = (
@@ -26,34 +19,34 @@ def live(db: SessionDB, clock: Clock, name: str) -> Lease:
     """A whole life of one message in the conversation `name`."""
     chat, route = ConversationId(name), SessionKey(f"route:{name}")
     db.create_session(name, "telegram")
-    Inbox(db).accept(
+    db.inbox.accept(
         platform="telegram", chat_id=name, message_id="1", route=route, payload={"text": "hi"}, trace_id=f"trace-{name}"
     )
-    lease = Leases(db).acquire(chat, holder="h", ttl=600)
+    lease = db.leases.acquire(chat, holder="h", ttl=600)
     assert lease is not None
     clock.advance(1)
-    begun = Turns(db).begin(conversation_id=chat, session_id=SessionId(name), fence=lease.fence, route=route, claim=1)
+    begun = db.turns.begin(conversation_id=chat, session_id=SessionId(name), fence=lease.fence, route=route, claim=1)
     assert begun is not None
     turn = begun.turn.id
-    Prefixes(db).begin(chat, f"prefix of {name}".encode(), reason="first use")
-    Prefixes(db).broke(chat, epoch=1, expected="e", seen="s", reason="r")
+    db.prefixes.begin(chat, f"prefix of {name}".encode(), reason="first use")
+    db.prefixes.broke(chat, epoch=1, expected="e", seen="s", reason="r")
     clock.advance(1)
-    asked = Approvals(db).ask(
+    asked = db.approvals.ask(
         conversation_id=chat, turn_id=turn, call_hash="h", call={}, requester_id=PersonId("p"), approver_id=None,
         seconds=60,
     )  # fmt: skip
     clock.advance(1)
-    Approvals(db).decide(asked.id, "once", approver_id=PersonId("o"))
+    db.approvals.decide(asked.id, "once", approver_id=PersonId("o"))
     clock.advance(1)
-    Effects(db).start(turn, "call_1", tool="terminal", fence=lease.fence)
+    db.effects.start(turn, "call_1", tool="terminal", fence=lease.fence)
     clock.advance(1)
-    Effects(db).finish(turn, "call_1", fence=lease.fence)
+    db.effects.finish(turn, "call_1", fence=lease.fence)
     clock.advance(1)
     reply = Parcel(dedup_key=f"reply-{name}", platform="telegram", chat_id=name, payload={"text": "hello"})
-    Turns(db).commit_turn(turn, fence=lease.fence, final=[{"role": "assistant", "content": "hello"}], reply=reply)
+    db.turns.commit_turn(turn, fence=lease.fence, final=[{"role": "assistant", "content": "hello"}], reply=reply)
     clock.advance(1)
-    (item,) = Outbox(db).claim_due(sender="d")
-    Outbox(db).sent(item, platform_ids=["9"])
+    (item,) = db.outbox.claim_due(sender="d")
+    db.outbox.sent(item, platform_ids=["9"])
     return lease
 
 
@@ -64,8 +57,8 @@ def counts(db: SessionDB) -> dict[str, int]:
 def test_a_trace_tells_the_life_of_a_message_in_order(db: SessionDB, clock: Clock) -> None:
     live(db, clock, "a")
     live(db, clock, "b")
-    assert Traces(db).last() == "trace-b"
-    story = Traces(db).get("trace-a")
+    assert db.traces.last() == "trace-b"
+    story = db.traces.get("trace-a")
     assert [moment.at for moment in story] == sorted(moment.at for moment in story)
     told = [(moment.where, moment.what) for moment in story if moment.where != "event"]
     assert told[:6] == [
@@ -80,12 +73,12 @@ def test_a_trace_tells_the_life_of_a_message_in_order(db: SessionDB, clock: Cloc
     assert told[-1] == ("outbox", "sent")
     assert [m.what for m in story if m.where == "event"] == ["turn.begun", "turn.done"]
     assert all("b" not in m.detail.get("chat_id", "") for m in story)
-    assert Traces(db).get("nope") == ()
+    assert db.traces.get("nope") == ()
 
 
 def test_an_unanswered_message_shows_where_it_stands(db: SessionDB, clock: Clock) -> None:
-    Inbox(db).accept(platform="p", chat_id="c", message_id="1", route=SessionKey("r"), payload={}, trace_id="t")
-    assert [(m.where, m.what) for m in Traces(db).get("t")] == [("inbox", "received")]
+    db.inbox.accept(platform="p", chat_id="c", message_id="1", route=SessionKey("r"), payload={}, trace_id="t")
+    assert [(m.where, m.what) for m in db.traces.get("t")] == [("inbox", "received")]
 
 
 def test_everything_goes_with_its_conversation_and_nothing_else(db: SessionDB, clock: Clock) -> None:
@@ -95,7 +88,7 @@ def test_everything_goes_with_its_conversation_and_nothing_else(db: SessionDB, c
     live(db, clock, "b")
     db._execute_write(lambda conn: work.erase(conn, [ConversationId("a")]))
     assert counts(db) == one
-    assert Traces(db).get("trace-a") == () and Traces(db).get("trace-b")
+    assert db.traces.get("trace-a") == () and db.traces.get("trace-b")
     db._execute_write(lambda conn: work.erase(conn, [ConversationId("b")]))
     assert set(counts(db).values()) == {0}
     db._execute_write(lambda conn: work.erase(conn, []))
@@ -104,7 +97,7 @@ def test_everything_goes_with_its_conversation_and_nothing_else(db: SessionDB, c
 def test_a_conversation_id_used_again_does_not_revive_an_old_fence(db: SessionDB, clock: Clock) -> None:
     old = live(db, clock, "a")
     db._execute_write(lambda conn: work.erase(conn, [old.conversation_id]))
-    new = Leases(db).acquire(old.conversation_id, holder="h", ttl=60)
+    new = db.leases.acquire(old.conversation_id, holder="h", ttl=60)
     assert new is not None and new.fence > old.fence
 
 
@@ -116,4 +109,4 @@ def test_retention_keeps_what_is_young(db: SessionDB, clock: Clock) -> None:
     clock.advance(100 * 86_400)
     removed = work.prune(db)
     assert (removed["inbox"], removed["outbox"], removed["turns"], removed["effects"]) == (1, 1, 1, 1)
-    assert Events(db).last(ConversationId("a")), "events are bounded by number, not by age"
+    assert db.events.last(ConversationId("a")), "events are bounded by number, not by age"
