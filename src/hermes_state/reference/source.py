@@ -112,8 +112,8 @@ class Source:
         tables = [row[0] for row in self._raw.execute(Q.source_tables.sqlite)]
         self.indexes = [row[0] for row in self._raw.execute(Q.source_indexes.sqlite)]
         shadows = tuple(f"{index}_" for index in self.indexes)
-        self.tables = {
-            table: dict(self._raw.execute(Q.source_columns.sqlite, (table,)).fetchall())
+        self.tables: dict[str, dict[str, str]] = {
+            table: {str(name): str(kind) for name, kind in self._raw.execute(Q.source_columns.sqlite, (table,))}
             for table in tables
             if not table.startswith(shadows or "\0")
         }

@@ -158,3 +158,21 @@ CREATE TABLE {table} ({columns})
 
 -- name: fill_table @sqlite
 INSERT INTO {table} VALUES ({columns})
+
+-- name: count_sessions
+SELECT count(*) FROM sessions
+
+-- name: count_messages
+SELECT count(*) FROM messages
+
+-- name: count_routes
+SELECT count(*) FROM routes
+
+-- name: count_conversations
+SELECT count(*) FROM conversations
+
+-- name: count_homeless
+SELECT count(*) FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = s.root_id)
+
+-- name: count_tipless
+SELECT count(*) FROM conversations c WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = c.tip_id)

@@ -1,0 +1,170 @@
+"""`hermes import hermes PATH`: bring over a home of the reference. The other home is only read.
+
+The words say what came, what was there already, what was set aside and why, and what stays behind. A dry run reads
+the same and writes nothing, not even our own home.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_cli import output, store, text
+from hermes_cli.parser import Parser, Verbs, add_json, add_yes
+from hermes_cli.progress import Progress
+from hermes_config.errors import UsageError
+from hermes_config.home import ensure_folder, ensure_home, hermes_home
+
+if TYPE_CHECKING:
+    from hermes_state.reference.source import Home
+    from hermes_state.reference.survey import Survey
+
+_SHOWN = 10
+
+
+def register(parser: Parser) -> None:
+    verbs = Verbs(parser)
+    hermes = verbs.add(
+        "hermes",
+        _run,
+        help="bring over a home of the reference; it is only read",
+        example="""hermes import hermes ~/.hermes --dry-run
+                   HERMES_HOME=~/.hermes-new hermes import hermes ~/.hermes""",
+    )
+    hermes.add_argument("path", metavar="PATH", help="the other home, or its state.db")
+    hermes.add_argument("--dry-run", action="store_true", help="only say what would come over")
+    add_json(hermes)
+    add_yes(hermes)
+
+
+def _run(args: argparse.Namespace) -> None:
+    from hermes_state.reference import holding, source, survey  # commands that import nothing should not wait for it
+
+    holding.refuse_reference_installed()
+    home = source.find(Path(args.path).expanduser())
+    _refuse_own(home)
+    if home.whole:
+        holding.refuse_held(home.folder)
+    opened = None if home.database is None else source.Source(home.database)
+    try:
+        found = survey.survey(home, opened)
+        facts = _look(found) if args.dry_run else _bring(found, args)
+    finally:
+        if opened is not None:
+            opened.close()
+    if facts is None:
+        print("Nothing was changed.")
+    elif args.json:
+        output.print_json(facts)
+    else:
+        print(words(facts))
+
+
+def _refuse_own(home: Home) -> None:
+    ours = store.database_file(store.address())
+    same = [(home.folder, hermes_home()), (home.database, ours)]
+    if any(a is not None and b is not None and os.path.realpath(a) == os.path.realpath(b) for a, b in same):
+        raise UsageError(
+            "this is the home Hermes itself uses now, so there is nowhere to bring it to",
+            where=str(home.folder),
+            hint="Set HERMES_HOME to a new folder and repeat, or convert it in place with hermes state upgrade.",
+        )
+
+
+def _look(found: Survey) -> dict[str, Any]:
+    from hermes_state.reference import homefiles, importing, report
+
+    files = homefiles.plan(found.home.folder, hermes_home()) if found.home.whole else []
+    address = store.address()
+    file = store.database_file(address)
+    if file is not None and not file.exists():  # looking must not make it
+        return report.facts(found, files=files)
+    from hermes_state import SessionDB
+
+    db = SessionDB(address, read_only=True)
+    try:
+        return report.facts(found, files=files, differences=importing.compare(db, found))
+    finally:
+        db.close()
+
+
+def _bring(found: Survey, args: argparse.Namespace) -> dict[str, Any] | None:
+    from hermes_state.reference import aside, homefiles, importing, report
+
+    question = f"Bring {len(found.sessions):,} sessions with {found.messages:,} messages over to {hermes_home()}?"
+    if not output.confirm(question, yes=args.yes):
+        return None
+    target = ensure_home()
+    with store.open_store(create=True) as db, Progress("bringing over", unit="messages") as progress:
+        differences = importing.compare(db, found)
+        done = importing.bring_over(db, found, tick=progress.update)
+    files = homefiles.plan(found.home.folder, target) if found.home.whole else []
+    unread = homefiles.copy(found.home.folder, target, files)
+    facts = report.facts(found, done=done, differences=differences, files=files, unread=unread)
+    folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
+    aside.keep(folder, found, done, facts)
+    return facts | {"report": str(folder)}
+
+
+# -- words -------------------------------------------------------------------------------------------------------
+
+
+def words(facts: dict[str, Any]) -> str:
+    """The facts as a person reads them."""
+    brought, found = facts["brought"], facts["found"]
+    verb = "Would bring over" if brought is None else "Brought over"
+    counts = found if brought is None else brought
+    schema = "no database" if facts["schema"] is None else f"schema {facts['schema']}"
+    lines = [
+        f"{verb} from {facts['home']} ({schema}, {text.size(facts['database_bytes'])})",
+        f"  {counts['sessions']:,} sessions in {counts['conversations']:,} conversations",
+        f"  {counts['messages']:,} messages, {counts['routes']:,} routes, {counts['people']:,} people",
+    ]
+    if found["by_source"]:
+        lines.append("  found: " + ", ".join(f"{count:,} {source}" for source, count in found["by_source"].items()))
+    if facts["files"]:
+        names = [f"{item['name']} ({text.size(item['size'])})" for item in facts["files"]]
+        lines.append(f"  files: {', '.join(names)}")
+    lines += _there_already(facts)
+    lines += problem_lines(facts)
+    lines += _list("Could not be copied:", [f"{name}: {why}" for name, why in facts["unread"].items()])
+    lines += _list("Kept as it is, unused:", _kept(facts))
+    lines += _list("Stays behind:", [f"{name}: {why}" for name, why in facts["left"].items()])
+    if "report" in facts:
+        lines.append(f"The full report, and what was set aside: {facts['report']}")
+    lines.append("The other home was not changed.")
+    return "\n".join(lines)
+
+
+def problem_lines(facts: dict[str, Any]) -> list[str]:
+    return _list("Not as it was:", [f"{p['kind']} {p['which']}: {p['why']}" for p in facts["problems"]])
+
+
+def _there_already(facts: dict[str, Any]) -> list[str]:
+    lines = []
+    if facts["skipped"]:
+        lines.append(f"There already and left alone: {len(facts['skipped']):,} sessions")
+    if facts["brought"] and facts["brought"]["routes_kept"]:
+        lines.append(f"Routes of yours that count before theirs: {facts['brought']['routes_kept']:,}")
+    here = [
+        f"{one['session_id']}: {one['how']} ({one['here']:,} messages here, {one['there']:,} there)"
+        for one in facts["different"]
+    ]
+    return lines + _list("In both, and not the same:", here)
+
+
+def _kept(facts: dict[str, Any]) -> list[str]:
+    tables = [f"table {name} ({count:,} rows)" for name, count in facts["other_tables"].items() if count]
+    columns = [f"{table}.{name}" for table, names in facts["other_columns"].items() for name in names]
+    return tables + columns
+
+
+def _list(title: str, entries: list[str]) -> list[str]:
+    if not entries:
+        return []
+    shown = [f"  {text.harmless(entry)}" for entry in entries[:_SHOWN]]
+    more = len(entries) - len(shown)
+    return [title, *shown, *([f"  … and {more:,} more"] if more else [])]

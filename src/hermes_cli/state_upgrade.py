@@ -1,0 +1,70 @@
+"""`hermes state upgrade`: convert a home of the reference in place, and say how to go back."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from typing import TYPE_CHECKING
+
+from hermes_cli import cmd_import, output, store
+from hermes_cli.progress import Progress
+from hermes_config import config
+from hermes_config.errors import UsageError
+from hermes_config.home import ensure_folder, ensure_home, hermes_home
+
+if TYPE_CHECKING:
+    from hermes_state.reference.upgrading import Upgraded
+
+
+def run_upgrade(args: argparse.Namespace) -> None:
+    """Takes `yes` and `json` from the arguments."""
+    from hermes_state.reference import holding, upgrading
+
+    holding.refuse_reference_installed()
+    home = hermes_home()
+    file = store.database_file(store.address())
+    if file is None or os.path.realpath(file) != os.path.realpath(home / "state.db"):
+        raise UsageError(
+            "an upgrade in place converts state.db of the home, but another database is configured",
+            where=str(home),
+            hint="Bring the home over instead: hermes import hermes PATH.",
+        )
+    found = upgrading.look(home)
+    question = (
+        f"Convert {home} in place ({len(found.sessions):,} sessions, {found.messages:,} messages)? "
+        "A backup is made first; the other program will not be able to use the home afterwards."
+    )
+    if not output.confirm(question, yes=args.yes):
+        print("Nothing was changed.")
+        return
+    ensure_home()
+    with Progress("upgrading", unit="steps") as progress:
+        upgraded = upgrading.upgrade(home, step=lambda _: progress.update, limits=config.load().limits)
+    _tell(upgraded, as_json=args.json)
+
+
+def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
+    from hermes_state.reference import aside, report, source
+
+    home = hermes_home()
+    with source.Source(upgraded.backup) as backup:
+        upgraded.found.source = backup
+        facts = report.facts(upgraded.found, done=upgraded.done)
+        folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
+        aside.keep(folder, upgraded.found, upgraded.done, facts)
+    facts |= {"home": str(home), "backup": str(upgraded.backup), "report": str(folder)}
+    if as_json:
+        output.print_json(facts)
+        return
+    brought = facts["brought"]
+    print(
+        f"{home} is converted: {brought['sessions']:,} sessions in {brought['conversations']:,} conversations, "
+        f"{brought['messages']:,} messages, {brought['routes']:,} routes. Every row was compared."
+    )
+    for line in cmd_import.problem_lines(facts):
+        print(line)
+    print(f"The backup: {upgraded.backup}")
+    print(f"The full report, and what was set aside: {folder}")
+    print("To go back, with Hermes stopped (what was written since then is not in the backup):")
+    print(f"  rm -f '{home}/state.db-wal' '{home}/state.db-shm' && cp '{upgraded.backup}' '{home}/state.db'")

@@ -1,0 +1,182 @@
+"""A home of the reference converted in place.
+
+    1  refuse when anybody uses the home
+    2  back the database up through SQLite (its log included), check the copy and count its rows
+    3  build the new database beside the old one, from the backup, by the import everybody uses
+    4  compare the two row by row
+    5  move the old log into the old file, make sure nobody wrote since step 2, and rename the new file over the old
+
+A kill before the rename leaves the home as it was, openable by the reference; after it, the new one. The backup is
+there from step 2 on. A log must never lie beside a file it does not belong to, which is why the old one is emptied
+and removed before the rename and why the rename happens under SQLite's exclusive lock.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from hermes_config.home import sync_folder
+from hermes_config.limits import Limits
+from hermes_state.engine.sqlite import translated
+from hermes_state.errors import StateError, StoreDamaged, StoreUnavailable
+from hermes_state.reference import checking, holding, importing, survey
+from hermes_state.reference.source import Home, Source, quoted
+from hermes_state.session_db import SessionDB
+from hermes_state.statements import Queries
+
+Q = Queries("reference")
+
+Step = Callable[[str], importing.Tick | None]
+_WAIT_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """What was done, and the way back."""
+
+    backup: Path
+    found: survey.Survey
+    done: importing.Outcome
+
+
+def look(home: Path) -> survey.Survey:
+    """What an upgrade would do; raises when it could not. Nothing is written."""
+    database = home / "state.db"
+    if not database.is_file():
+        raise StoreUnavailable("there is no database to upgrade", where=str(database))
+    holding.refuse_held(home)
+    with Source(database) as source:
+        return survey.survey(_as_home(home, database), source)
+
+
+def upgrade(home: Path, *, step: Step | None = None, limits: Limits | None = None) -> Upgraded:
+    """Convert the home. `step` is told what begins and may give a function that hears of progress."""
+    look(home)
+    database = home / "state.db"
+    for leftover in home.glob(".upgrade-*"):  # of an upgrade that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    with translated(str(database)):
+        old = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
+        draft: Path | None = None
+        try:
+            old.set_busy_timeout(_WAIT_MS)
+            before = old.pragma("data_version")
+            backup = _back_up(old, home, _tick(step, "backing up"))
+            draft = home / f".upgrade-{_stamp()}-{os.getpid()}"
+            draft.mkdir(mode=0o700)
+            new = draft / "state.db"
+            found, done = _build(_as_home(home, backup), new, step, limits)
+            _swap(old, before, new, database)
+        finally:
+            old.close()
+            if draft is not None:
+                shutil.rmtree(draft, ignore_errors=True)
+    return Upgraded(backup, found, done)
+
+
+def _as_home(home: Path, database: Path) -> Home:
+    index = home / "sessions" / "sessions.json"
+    return Home(home, database, index if index.is_file() else None, whole=True)
+
+
+def _tick(step: Step | None, what: str) -> importing.Tick | None:
+    return None if step is None else step(what)
+
+
+def _back_up(old: apsw.Connection, home: Path, tick: importing.Tick | None) -> Path:
+    """A copy of the database that is known to be whole."""
+    folder = home / "backups"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"state-before-upgrade-{_stamp()}.db"
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    copy = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)
+    try:
+        with copy.backup("main", old, "main") as backup:
+            while not backup.done:
+                backup.step(4_096)
+                if tick is not None:
+                    tick(backup.page_count - backup.remaining, backup.page_count)
+        copy.pragma("journal_mode", "delete")  # one file that needs no other
+        wrong = _damage(copy)
+        if wrong:
+            raise StoreDamaged(f"the database is damaged ({wrong}); it was left as it is", where=str(home / "state.db"))
+        if _row_counts(copy) != _row_counts(old):
+            raise StateError("the backup has not as many rows as the original; nothing was changed", where=str(path))
+    finally:
+        copy.close()
+    sync_folder(folder)
+    return path
+
+
+def _damage(raw: apsw.Connection) -> str:
+    """The first thing that is wrong with the file; empty for nothing.
+
+    Their full-text indexes do not count: we leave them behind, and a newer SQLite than the one that wrote them finds
+    fault with sound ones.
+    """
+    said = [str(row[0]) for row in raw.execute("PRAGMA integrity_check").fetchall()]
+    return next((line for line in said if line != "ok" and " FTS5 table " not in line), "")
+
+
+def _row_counts(raw: apsw.Connection) -> dict[str, int]:
+    tables = [str(row[0]) for row in raw.execute(Q.source_tables.sqlite).fetchall()]
+    counts = {}
+    for table in tables:
+        sql = Q.source_count.sqlite.replace("{table}", quoted(table))
+        counts[table] = int(str(raw.execute(sql).fetchall()[0][0]))
+    return counts
+
+
+def _build(home: Home, new: Path, step: Step | None, limits: Limits | None) -> tuple[survey.Survey, importing.Outcome]:
+    """The new database, complete, compared and closed."""
+    assert home.database is not None
+    db = SessionDB(new, limits=limits)
+    try:
+        with Source(home.database) as source:
+            found = survey.survey(home, source)
+            done = importing.bring_over(db, found, tick=_tick(step, "converting"))
+            wrong = checking.complaints(db, found, done, tick=_tick(step, "comparing"))
+    finally:
+        db.close()
+    if wrong:
+        raise StateError(
+            f"the new database does not say what the old one said ({'; '.join(wrong[:3])}); nothing was changed",
+            where=str(home.folder),
+            hint="Please report this; hermes import hermes PATH into a new home shows more.",
+        )
+    if Path(f"{new}-wal").exists():
+        raise StateError("the new database could not be closed; nothing was changed", where=str(new))
+    return found, done
+
+
+def _swap(old: apsw.Connection, before: object, new: Path, database: Path) -> None:
+    """The moment of truth: one rename, while nobody else can have the old file open for writing."""
+    try:
+        old.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        if old.pragma("journal_mode", "delete") != "delete":
+            raise holding.HomeInUse(where=str(database.parent), hint="Stop the other program and try again.")
+        old.execute("BEGIN EXCLUSIVE")
+    except apsw.BusyError as error:
+        raise holding.HomeInUse(where=str(database.parent), hint="Stop the other program and try again.") from error
+    try:
+        if old.pragma("data_version") != before:
+            raise holding.HomeInUse(
+                "somebody wrote to the home during the upgrade; it was left as it is",
+                where=str(database.parent),
+                hint="Stop the other program and try again.",
+            )
+        new.replace(database)
+        sync_folder(database.parent)
+    finally:
+        old.execute("ROLLBACK")
+
+
+def _stamp() -> str:
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime())
