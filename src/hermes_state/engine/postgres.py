@@ -94,6 +94,8 @@ class PgEngine:
     def _connect(self) -> PgConnection:
         try:
             raw = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name="hermes")
+            # Without it a write would wait for ever for a row that a stuck program has locked.
+            raw.execute("SELECT set_config('lock_timeout', %s, false)", (str(self._limits.write_wait_ms),))
         except psycopg.Error as error:
             raise StoreUnavailable(
                 f"the database cannot be reached: {_first_line(error)}",
