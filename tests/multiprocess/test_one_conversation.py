@@ -55,6 +55,10 @@ def test_four_processes_one_conversation(address: str | Path, spoken: list[list[
     assert len(stored) == len(set(stored))
     assert set(stored) == appended
 
+    # the processes really took turns
+    writers = [content.split()[1].split("-")[0] for _, _, content in stored]
+    assert sum(here != there for here, there in pairwise(writers)) > 100
+
     # every acknowledged rotation once, and together they are one chain without forks
     rotations = {child: parent for lines in promised for kind, _, parent, child in lines if kind == "rotate"}
     assert {child: parent for child, parent in parents.items() if parent} == rotations
