@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -68,12 +69,15 @@ def test_a_lock_that_goes_away_in_time_is_only_a_delay(make_db: Callable[..., Se
 
 
 @contextmanager
-def _mounted(folder: Path, size: str) -> Iterator[None]:
+def _small_disk(size: str) -> Iterator[Path]:
+    """A file system of its own, not below pytest's folders: those are removed whatever is mounted there."""
+    folder = Path(tempfile.mkdtemp(prefix="hermes-disk-"))
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
     try:
-        yield
+        yield folder
     finally:
         subprocess.run(["umount", folder], check=True)
+        folder.rmdir()
 
 
 def _may_mount() -> bool:
@@ -97,10 +101,8 @@ def _fill(db: SessionDB) -> tuple[list[str], StateError]:
 
 
 @needs_mount
-def test_disk_full(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    with _mounted(disk, "3m"):
+def test_disk_full() -> None:
+    with _small_disk("3m") as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(b"x" * MIB)
         db = SessionDB(disk / "state.db")
@@ -141,10 +143,8 @@ def test_files_may_not_grow(tmp_path: Path) -> None:
 
 
 @needs_mount
-def test_the_disk_turns_read_only_and_back(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    with _mounted(disk, "16m"):
+def test_the_disk_turns_read_only_and_back() -> None:
+    with _small_disk("16m") as disk:
         db = SessionDB(disk / "state.db")
         db.create_session("s", "cli")
         db.append_message("s", "user", "before")
