@@ -97,6 +97,13 @@ class Limits:
     import_max_ratio: int = _limit(
         1_000, "times", "an archive that unpacks to more times its size is refused", minimum=10
     )
+    import_call_sessions: int = _limit(500, "sessions", "`import_sessions` refuses a longer list, nothing is stored")
+    import_call_messages: int = _limit(50_000, "messages", "`import_sessions` refuses more, nothing is stored")
+    import_call_bytes: int = _limit(
+        25 * _MIB, "bytes", "`import_sessions` refuses more, nothing is stored", minimum=_KIB
+    )
+    import_session_messages: int = _limit(10_000, "messages", "`import_sessions` refuses a session with more")
+    import_session_bytes: int = _limit(5 * _MIB, "bytes", "`import_sessions` refuses a larger session", minimum=_KIB)
     config_bytes: int = _limit(4 * _MIB, "bytes", "a larger config.yaml or .env is refused", fixed=True)
     config_homes: int = _limit(16, "homes", "the configuration read longest ago is read again", fixed=True)
     crash_reports: int = _limit(20, "files", "the oldest crash reports are removed", fixed=True)

@@ -1,0 +1,182 @@
+"""Judging sessions that come from outside, before anything is stored: pure functions, no database.
+
+An import takes all of its sessions or none, so everything that can be wrong with one is found here and said in one
+line. What is taken over is named: what a session said and used. Where it came from (route, chat, handoff, locks)
+belongs to the store it came from and is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_config.limits import Limits
+from hermes_state import transcript, values
+from hermes_state.errors import InvalidValue
+from hermes_state.ids import checked_id, is_possible_id
+from hermes_state.sessions import clean
+
+ROLES = frozenset({"user", "assistant", "tool", "system", "session_meta"})
+_TEXTS = (
+    "model", "system_prompt", "cwd", "git_branch", "git_repo_root", "profile_name", "end_reason", "billing_provider",
+    "billing_base_url", "billing_mode", "cost_status", "cost_source", "pricing_version",
+)  # fmt: skip
+_COUNTS = (
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "api_call_count",
+    "rewind_count",
+)  # fmt: skip
+_NUMBERS = ("ended_at", "estimated_cost_usd", "actual_cost_usd")
+_MESSAGE_TEXTS = (
+    "tool_call_id", "tool_name", "effect_disposition", "finish_reason", "reasoning", "reasoning_content", "api_content",
+)  # fmt: skip
+_MOST = 10**15
+
+
+@dataclass(slots=True)
+class Incoming:
+    """One session that passed: its columns, its encoded rows, and which rows are taken back or summarised."""
+
+    id: str
+    fields: dict[str, Any]
+    rows: list[list[Any]]
+    hidden: dict[int, int]  # position → compacted
+    parent: str | None
+    named_parent: bool
+
+
+def check(records: object, limits: Limits, now: float) -> tuple[list[Incoming], list[dict[str, Any]]]:
+    """(what can be taken, what is wrong). Something wrong means that nothing may be taken."""
+    if not isinstance(records, list):
+        return [], [_error(None, None, "an import is a list of sessions")]
+    if len(records) > limits.import_call_sessions:
+        return [], [_error(None, None, f"{len(records)} sessions; the limit is {limits.import_call_sessions}")]
+    taken: dict[str, Incoming] = {}
+    errors = []
+    size = messages = 0
+    for index, record in enumerate(records):
+        try:
+            size += _size(record, limits)
+            session = _session(record, limits, now)
+            messages += len(session.rows)
+            if size > limits.import_call_bytes:
+                raise InvalidValue(f"the import is larger than {limits.import_call_bytes} bytes")
+            if messages > limits.import_call_messages:
+                raise InvalidValue(f"the import has more than {limits.import_call_messages} messages")
+            if session.id in taken:
+                raise InvalidValue("the same session stands in the list twice")
+            taken[session.id] = session
+        except InvalidValue as error:
+            shown = record.get("id") if isinstance(record, dict) else None
+            errors.append(_error(index, shown if is_possible_id(shown) else None, str(error)))
+    return list(taken.values()), errors
+
+
+def parents_first(sessions: list[Incoming]) -> list[Incoming]:
+    """Every session after its parent; where parents go round in a circle, one link of it is cut."""
+    by_id = {session.id: session for session in sessions}
+    ordered: dict[str, Incoming] = {}
+    for session in sessions:
+        path: dict[str, Incoming] = {}
+        here: Incoming | None = session
+        while here is not None and here.id not in ordered:
+            path[here.id] = here
+            if here.parent in path:
+                here.parent = None
+            here = by_id.get(here.parent) if here.parent is not None else None
+        for step in reversed(path.values()):
+            ordered[step.id] = step
+    return list(ordered.values())
+
+
+def _session(record: Any, limits: Limits, now: float) -> Incoming:
+    if not isinstance(record, dict):
+        raise InvalidValue("a session is an object with its columns and messages")
+    session_id = checked_id(record.get("id"))
+    messages = record.get("messages")
+    if messages is None:
+        messages = []
+    if not isinstance(messages, list):
+        raise InvalidValue("messages must be a list")
+    if len(messages) > limits.import_session_messages:
+        raise InvalidValue(f"{len(messages)} messages; the limit is {limits.import_session_messages} a session")
+    fields: dict[str, Any] = {name: _text(name, record.get(name)) for name in _TEXTS}
+    fields |= {name: _whole(name, record.get(name)) for name in _COUNTS}
+    fields |= {name: _number(name, record.get(name)) for name in _NUMBERS}
+    fields["source"] = _text("source", record.get("source")) or "import"
+    fields["title"] = values.sanitize_title(_text("title", record.get("title")))
+    fields["model_config"] = _config(record.get("model_config"))
+    fields["archived"] = int(bool(record.get("archived")))
+    started = _number("started_at", record.get("started_at"))
+    fields["started_at"] = now if started is None else started
+    if fields["end_reason"] is not None and fields["ended_at"] is None:
+        fields["ended_at"] = fields["started_at"]
+    rows = [_message(at, message, limits, now) for at, message in enumerate(messages)]
+    hidden = {at: int(bool(m.get("compacted"))) for at, m in enumerate(messages) if m.get("active") in (0, False)}
+    named = record.get("parent_session_id")
+    parent = named if is_possible_id(named) and named != session_id else None
+    return Incoming(session_id, fields, rows, hidden, parent, named is not None)
+
+
+def _message(at: int, message: Any, limits: Limits, now: float) -> list[Any]:
+    if not isinstance(message, dict):
+        raise InvalidValue(f"message {at} is not an object")
+    if not isinstance(message.get("role"), str) or message["role"] not in ROLES:
+        known_roles = ", ".join(sorted(ROLES))
+        raise InvalidValue(f"message {at} has the role {message.get('role')!r:.40}; known are {known_roles}")
+    try:
+        for name in _MESSAGE_TEXTS:
+            _text(name, message.get(name))
+        known = {name: value for name, value in message.items() if name not in ("turn_id", "person_id")}
+        if known.get("token_count") is not None:
+            known["token_count"] = _whole("token_count", known["token_count"])
+        return transcript.encode(known, now, limits.message_bytes)
+    except InvalidValue as error:
+        raise InvalidValue(f"message {at}: {error}") from error
+
+
+def _size(record: Any, limits: Limits) -> int:
+    try:
+        size = len(json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    except RecursionError:
+        raise InvalidValue("it is nested too deeply") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(f"it is not JSON: {error}") from error
+    if size > limits.import_session_bytes:
+        raise InvalidValue(f"it is larger than {limits.import_session_bytes} bytes")
+    return size
+
+
+def _text(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidValue(f"{name} must be a text, not {value!r:.40}")
+    text: str = clean(value)
+    return text
+
+
+def _config(value: object) -> str | None:
+    if value is not None and not isinstance(value, (str, Mapping)):
+        raise InvalidValue(f"model_config must be an object, not {value!r:.40}")
+    text: str | None = clean(values.encode_json(value))
+    return text
+
+
+def _whole(name: str, value: object) -> int:
+    number = _number(name, value)
+    return 0 if number is None else int(number)
+
+
+def _number(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > _MOST:
+        raise InvalidValue(f"{name} must be a number, not {value!r:.40}")
+    return value
+
+
+def _error(index: int | None, session_id: str | None, text: str) -> dict[str, Any]:
+    return {"index": index, "session_id": session_id, "error": text}
