@@ -27,36 +27,28 @@ SELECT {columns} FROM outbox WHERE dedup_key = ?
 -- name: get
 SELECT {columns} FROM outbox WHERE id = ?
 
--- name: claim_due
--- What is due and first in its chat. A moment further away than any delay we give means that the clock was set back.
-UPDATE outbox SET state = 'sending', attempts = attempts + 1, sender = ?, sending_until = {now} + ?, error = NULL
-WHERE id IN (
-    SELECT o.id FROM outbox o
+-- let: due
+-- Due, and the first of its chat that is not finished. A moment further away than any delay we give means that the
+-- clock was set back. The order between chats does not matter; this one is the index's.
+SELECT o.id FROM outbox o
     WHERE o.state = 'pending' AND (o.next_attempt_at <= {now} OR o.next_attempt_at > {now} + ?)
         AND (CAST(? AS TEXT) IS NULL OR o.platform = ?)
-        AND NOT EXISTS (
-            SELECT 1 FROM outbox e
-            WHERE e.platform = o.platform AND e.account = o.account AND e.chat_id = o.chat_id AND e.id < o.id
+        AND o.id = (
+            SELECT MIN(e.id) FROM outbox e
+            WHERE e.platform = o.platform AND e.account = o.account AND e.chat_id = o.chat_id
                 AND e.state IN ('pending', 'sending')
         )
-    ORDER BY o.id LIMIT ?
-)
+    ORDER BY o.next_attempt_at LIMIT ?
+
+-- name: claim_due
+UPDATE outbox SET state = 'sending', attempts = attempts + 1, sender = ?, sending_until = {now} + ?, error = NULL
+WHERE id IN ({due})
 RETURNING {columns}
 
 -- name: claim_due @postgresql
 -- Two deliverers never get the same row: the second one skips what the first has locked.
 UPDATE outbox SET state = 'sending', attempts = attempts + 1, sender = ?, sending_until = {now} + ?, error = NULL
-WHERE id IN (
-    SELECT o.id FROM outbox o
-    WHERE o.state = 'pending' AND (o.next_attempt_at <= {now} OR o.next_attempt_at > {now} + ?)
-        AND (CAST(? AS TEXT) IS NULL OR o.platform = ?)
-        AND NOT EXISTS (
-            SELECT 1 FROM outbox e
-            WHERE e.platform = o.platform AND e.account = o.account AND e.chat_id = o.chat_id AND e.id < o.id
-                AND e.state IN ('pending', 'sending')
-        )
-    ORDER BY o.id LIMIT ? FOR UPDATE OF o SKIP LOCKED
-)
+WHERE id IN ({due} FOR UPDATE OF o SKIP LOCKED)
 RETURNING {columns}
 
 -- name: next_due
