@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from hermes_state.statistics import Statistics
 
 _COLUMNS = (
-    output.Column("Title", shrinks=True),
+    output.Column("Title", shrinks=True, keeps=20),
     output.Column("Preview", shrinks=True),
-    output.Column("Last active", right=True),
+    output.Column("Active", right=True),
     output.Column("Src"),
     output.Column("ID"),
 )
@@ -81,15 +81,16 @@ def _stats(args: argparse.Namespace) -> None:
 
     with store.open_store() as db:
         found = statistics.of(db)
+        index = db.search_status()
     if args.json:
         from dataclasses import asdict
 
-        output.print_json(asdict(found))
+        output.print_json({**asdict(found), "search_index": index})
         return
-    print(_described(found))
+    print(_described(found, index))
 
 
-def _described(found: Statistics) -> str:
+def _described(found: Statistics, index: dict[str, Any]) -> str:
     facts = [
         ("where", found.where),
         ("engine", found.engine),
@@ -101,7 +102,8 @@ def _described(found: Statistics) -> str:
     ]
     if found.wal_bytes is not None:
         facts.append(("write-ahead log", text.size(found.wal_bytes)))
-    facts.append(("search index", "none yet" if found.index_bytes is None else text.size(found.index_bytes)))
+    behind = f", {text.counted(index['behind'], 'message')} behind" if index["behind"] else ""
+    facts.append(("search index", index["note"] or f"{text.size(index['bytes'])}{behind}"))
     lines = [f"{output.style(f'{name:<16}', 'dim')}{text.harmless(value)}" for name, value in facts]
     if found.sources:
         columns = (

@@ -83,7 +83,11 @@ def _keep_newest(segments: list[dict[str, Any]], limit: int) -> None:
 
 
 def _header(row: dict[str, Any], path: list[str]) -> str:
-    facts = [row["source"], f"{row['message_count']} messages", f"active {transcript_view.moment(row['last_active'])}"]
+    facts = [
+        row["source"],
+        text.counted(row["message_count"], "message"),
+        f"active {transcript_view.moment(row['last_active'])}",
+    ]
     if row["ended_at"] is not None:
         facts.append(f"ended {transcript_view.moment(row['ended_at'])} ({row['end_reason'] or 'no reason given'})")
     if row["archived"]:

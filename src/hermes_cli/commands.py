@@ -32,8 +32,12 @@ class Command:
 GROUPS: dict[str, tuple[Command, ...]] = {
     "Conversations": (
         Command("sessions", "list, read, search, move and remove conversations", "hermes_cli.cmd_sessions"),
+        Command("demo", "show Hermes on a throw-away home in ./.demo", "hermes_cli.cmd_demo"),
     ),
-    "Set-up": (Command("config", "show, check and change the configuration", "hermes_cli.cmd_config"),),
+    "Set-up": (
+        Command("config", "show, check and change the configuration", "hermes_cli.cmd_config"),
+        Command("import", "bring over a home of the reference", "hermes_cli.cmd_import"),
+    ),
 }
 
 COMMANDS: dict[str, Command] = {row.name: row for rows in GROUPS.values() for row in rows}

@@ -39,8 +39,8 @@ def tree(family: Family, *, asked: str, columns: int | None, now: float | None =
 def _title_line(root: Member) -> str:
     count, said = len(root.segments), sum(segment["message_count"] for segment in root.segments)
     title = output.style(text.harmless(root.title or title_of(root.segments[-1])), "bold")
-    segments = "1 segment" if count == 1 else f"{count} segments"
-    facts = f" · {root.segments[0]['source']} · {segments}, {said} messages"
+    counts = f"{text.counted(count, 'segment')}, {text.counted(said, 'message')}"
+    facts = f" · {root.segments[0]['source']} · {counts}"
     return title + output.style(text.harmless(facts), "dim")
 
 
@@ -85,8 +85,7 @@ class _Drawer:
         self._line(head, width, f"  {self._facts(segment, began=began)}", "dim")
 
     def _facts(self, segment: dict[str, Any], *, began: bool) -> str:
-        count = segment["message_count"]
-        facts = ["1 message" if count == 1 else f"{count} messages"]
+        facts = [text.counted(segment["message_count"], "message")]
         if began and segment["ended_at"] is not None:
             facts.append(f"began {self._ago(segment['started_at'])}")
         if segment["ended_at"] is None:

@@ -22,11 +22,12 @@ _NARROWEST = 8
 
 
 class Column(NamedTuple):
-    """A column of a table. One that `shrinks` is shortened when the window is too narrow."""
+    """A column of a table. One that `shrinks` is shortened when the window is too narrow, others before it `keeps`."""
 
     title: str
     right: bool = False
     shrinks: bool = False
+    keeps: int = _NARROWEST
 
 
 def is_terminal() -> bool:
@@ -58,12 +59,13 @@ def _fit(columns: Sequence[Column], widths: list[int], window: int) -> list[int]
     """Take the missing columns from the widest one that may shrink, again and again."""
     fitted = list(widths)
     excess = sum(fitted) + len(_GAP) * (len(fitted) - 1) - window
-    while excess > 0:
-        shrinkable = [i for i, column in enumerate(columns) if column.shrinks and fitted[i] > _NARROWEST]
-        if not shrinkable:
-            break
-        fitted[max(shrinkable, key=fitted.__getitem__)] -= 1
-        excess -= 1
+    for floors in ([column.keeps for column in columns], [_NARROWEST] * len(columns)):
+        while excess > 0:
+            shrinkable = [i for i, column in enumerate(columns) if column.shrinks and fitted[i] > floors[i]]
+            if not shrinkable:
+                break
+            fitted[max(shrinkable, key=fitted.__getitem__)] -= 1
+            excess -= 1
     return fitted
 
 

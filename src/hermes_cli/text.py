@@ -83,6 +83,11 @@ def span(seconds: float) -> str:
     return chosen
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def size(count: float) -> str:
     """A number of bytes: `812 B`, `3.4 MB`, `1.2 GB`."""
     if count < 1_000:

@@ -75,7 +75,7 @@ def _body(row: dict[str, Any], results: dict[str, dict[str, Any]], *, full: bool
     if said:
         lines += _block(said)
     for call in _calls(row):
-        name, arguments = _call(call)
+        name, arguments = tool_call(call)
         result = results.get(_call_id(call) or "")
         outcome = None if result is None else content_text(result["content"])
         lines += _fold(name, arguments, outcome, full=full, columns=columns)
@@ -111,7 +111,7 @@ def _call_id(call: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _call(call: Any) -> tuple[str, str]:
+def tool_call(call: Any) -> tuple[str, str]:
     """The name of a tool call and its arguments as `key=value …`."""
     if not isinstance(call, dict):
         return "tool", str(call)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from hermes_state.engine.base import Connection, scalar
 from hermes_state.statements import Queries
@@ -36,13 +36,11 @@ class Statistics:
     newest: float | None
     database_bytes: int
     wal_bytes: int | None
-    index_bytes: int | None
     sources: list[SourceCount]
 
 
 def of(store: Store) -> Statistics:
     """Counted at one moment."""
-    index_bytes = None
 
     def run(conn: Connection) -> Statistics:
         segments, messages, oldest, newest = conn.rows(Q.totals)[0]
@@ -58,8 +56,9 @@ def of(store: Store) -> Statistics:
             newest=newest,
             database_bytes=int(scalar(conn.rows(Q.size))),
             wal_bytes=_size(f"{store.engine.where}-wal") if conn.dialect == "sqlite" else None,
-            index_bytes=index_bytes,
-            sources=[SourceCount(name, int(count), int(said), last) for name, count, said, last in conn.rows(Q.by_source)],
+            sources=[
+                SourceCount(name, int(count), int(said), last) for name, count, said, last in conn.rows(Q.by_source)
+            ],
         )
 
     return store.engine.read(run, snapshot=True)
@@ -68,6 +67,6 @@ def of(store: Store) -> Statistics:
 def _size(path: str) -> int:
     """By asking the kernel: opening a database's file would drop SQLite's locks on it."""
     try:
-        return os.stat(path).st_size
+        return Path(path).stat().st_size
     except FileNotFoundError:
         return 0

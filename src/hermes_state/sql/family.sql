@@ -14,13 +14,13 @@ FROM conversations c LEFT JOIN sessions o ON o.id = c.origin_session_id WHERE c.
 -- Conversations that began in this one, and in those. A reset is where the trail of a place goes on, not a part of
 -- this tree: it is named and not followed. The depth ends a cycle that a broken home may hold.
 WITH RECURSIVE family (id, kind, depth) AS (
-    SELECT CAST(? AS TEXT), CAST('root' AS TEXT), 0
+    SELECT id, origin_kind, 0 FROM conversations WHERE id = ?
     UNION
     SELECT c.id, c.origin_kind, f.depth + 1
     FROM family f
     JOIN sessions s ON s.root_id = f.id
     JOIN conversations c ON c.origin_session_id = s.id
-    WHERE f.depth < 16 AND f.kind <> 'reset'
+    WHERE f.depth = 0 OR (f.depth < 16 AND f.kind <> 'reset')
 )
 SELECT DISTINCT c.id, c.tip_id, c.origin_kind, c.origin_session_id, o.root_id AS origin_root
 FROM family f JOIN conversations c ON c.id = f.id LEFT JOIN sessions o ON o.id = c.origin_session_id

@@ -1,0 +1,188 @@
+"""`hermes sessions rename`, `archive`, `unarchive`, `delete`, `prune`: everything that changes what is stored.
+
+These take ids, beginnings of ids and whole titles, never a part of a title. What erases asks first, says what exactly
+would go, and has a `--dry-run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes_cli import finding, output, session_filters, store, text
+from hermes_cli.cmd_sessions_list import listing
+from hermes_cli.parser import Parser, Verbs, add_json, add_yes
+from hermes_config.errors import UsageError
+from hermes_config.home import hermes_home
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.family import Member
+
+_SHOWN = 20
+_PRUNE_AFTER_DAYS = 90
+
+
+def add(verbs: Verbs) -> None:
+    rename = verbs.add(
+        "rename", _rename, help="give a conversation a title", example="hermes sessions rename 20261109 Trip to Kyoto"
+    )
+    rename.add_argument("id", metavar="ID", help="an id, the beginning of one, or its title")
+    rename.add_argument("title", nargs="+", metavar="TITLE", help="the new title")
+    archive = verbs.add(
+        "archive",
+        _archive,
+        help="hide conversations from lists; nothing is removed",
+        example="""hermes sessions archive "Bike repair"
+                   hermes sessions archive --source cron --older-than 30""",
+    )
+    archive.add_argument("ids", nargs="*", metavar="ID", help="ids, beginnings of ids, or titles")
+    session_filters.add_filters(archive)
+    _add_safety(archive)
+    unarchive = verbs.add(
+        "unarchive",
+        _unarchive,
+        help="show archived conversations again",
+        example='hermes sessions unarchive "Bike repair"',
+    )
+    unarchive.add_argument("ids", nargs="+", metavar="ID", help="ids, beginnings of ids, or titles")
+    delete = verbs.add(
+        "delete",
+        _delete,
+        help="erase conversations for good",
+        example="""hermes sessions delete "Bike repair"
+                   hermes sessions delete 20261109 20261110 --yes""",
+    )
+    delete.add_argument("ids", nargs="+", metavar="ID", help="ids, beginnings of ids, or titles")
+    _add_safety(delete)
+    prune = verbs.add(
+        "prune",
+        _prune,
+        help="erase ended conversations, by default those older than 90 days",
+        example="""hermes sessions prune --dry-run
+                   hermes sessions prune --source cron --older-than 30
+                   hermes sessions prune --max-messages 2 --before 2026-01-01 --yes""",
+    )
+    session_filters.add_filters(prune)
+    prune.add_argument("--include-archived", action="store_true", help="archived ones too")
+    _add_safety(prune)
+    for verb in (archive, prune):
+        add_json(verb)
+
+
+def _add_safety(parser: Parser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    add_yes(parser)
+
+
+def _rename(args: argparse.Namespace) -> None:
+    title = " ".join(args.title)
+    with store.open_store() as db:
+        row = finding.find(db, args.id)
+        if db.sanitize_title(title) is None:
+            raise UsageError("a title needs at least one visible character")
+        tip = db.get_compression_tip(row["id"])
+        db.set_session_title(tip, title)
+        print(text.harmless(f'{tip} is now called "{db.get_session_title(tip)}".'))
+
+
+def _archive(args: argparse.Namespace) -> None:
+    filters = session_filters.chosen(args)
+    if bool(args.ids) == bool(filters):
+        raise UsageError(
+            "name conversations, or give filters such as --older-than 30, one of the two",
+            hint="See hermes sessions archive --help.",
+        )
+    with store.open_store() as db:
+        if args.ids:
+            _set_archived(db, args.ids, archived=True, dry_run=args.dry_run)
+            return
+        meant = {"older_than_days": None, "archived": False, **filters}
+        rows = db.list_prune_candidates(**meant)
+        if _agreed(args, rows, "archive"):
+            _done(args, rows, "archived", db.archive_sessions(**meant))
+
+
+def _unarchive(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        _set_archived(db, args.ids, archived=False, dry_run=False)
+
+
+def _set_archived(db: SessionDB, wanted: Sequence[str], *, archived: bool, dry_run: bool) -> None:
+    rows = [finding.find(db, name) for name in wanted]
+    did = ("Would archive" if dry_run else "Archived") if archived else "Unarchived"
+    for row in rows:
+        if not dry_run:
+            db.set_session_archived(row["id"], archived)
+        print(text.harmless(f'{did} "{finding.title_of(row)}" ({row["id"]}).'))
+
+
+def _delete(args: argparse.Namespace) -> int:
+    from hermes_state import family
+
+    with store.open_store() as db:
+        found = [family.of(db, finding.find(db, name)["id"]) for name in args.ids]
+        roots = list({one.root.id: one.root for one in found if one is not None}.values())
+        for root in roots:
+            print(text.harmless(f"{'Would erase' if args.dry_run else 'To erase'}: {_described(root)}"))
+        if args.dry_run:
+            return 0
+        if not output.confirm("Erase this for good?", yes=args.yes):
+            print("Nothing was changed.")
+            return 1
+        for root in roots:
+            segments = [segment["id"] for segment in root.segments]
+            db.delete_sessions(segments, hermes_home() / "sessions")
+        print(f"Erased {text.counted(len(roots), 'conversation')}.")
+    return 0
+
+
+def _described(root: Member) -> str:
+    said = sum(segment["message_count"] for segment in root.segments)
+    title = root.title or finding.title_of(root.segments[-1])
+    parts = [text.counted(len(root.segments), "segment"), text.counted(said, "message")]
+    delegated = sum(child.kind == "delegate" for children in root.began_in.values() for child in children)
+    if delegated:
+        parts.append(text.counted(delegated, "delegation"))
+    return f'"{title}" ({root.tip_id}), {", ".join(parts)}'
+
+
+def _prune(args: argparse.Namespace) -> None:
+    filters = session_filters.chosen(args) or {"older_than_days": _PRUNE_AFTER_DAYS}
+    meant = {"older_than_days": None, "archived": None if args.include_archived else False, **filters}
+    with store.open_store() as db:
+        rows = db.list_prune_candidates(**meant)
+        if _agreed(args, rows, "erase"):
+            _done(args, rows, "erased", db.prune_sessions(sessions_dir=hermes_home() / "sessions", **meant))
+
+
+def _agreed(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> bool:
+    """Show what matches and ask; False when nothing is to be done."""
+    if args.dry_run or not rows:
+        if args.json:
+            output.print_json({"matched": [row["id"] for row in rows], "changed": 0})
+        else:
+            print(_matches(rows, verb))
+        return False
+    if not args.json:
+        print(_matches(rows, verb))
+    if output.confirm(f"{verb.capitalize()} {text.counted(len(rows), 'session')}?", yes=args.yes):
+        return True
+    print("Nothing was changed.")
+    return False
+
+
+def _matches(rows: list[dict[str, Any]], verb: str) -> str:
+    if not rows:
+        return f"Nothing to {verb}: no ended conversation matches."
+    shown = listing([{"preview": None, **row} for row in rows[:_SHOWN]])
+    more = f"\n… and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
+    return f"{shown}{more}\n{text.counted(len(rows), 'session')} to {verb}."
+
+
+def _done(args: argparse.Namespace, rows: list[dict[str, Any]], word: str, count: int) -> None:
+    if args.json:
+        output.print_json({"matched": [row["id"] for row in rows], "changed": count})
+    else:
+        print(f"{text.counted(count, 'session')} {word}.")

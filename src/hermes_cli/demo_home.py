@@ -1,0 +1,146 @@
+"""The made-up home of `hermes demo`: a dozen conversations, built through the same doors as real ones.
+
+Nobody in it exists. Times are counted back from now, so that the lists always look lived in. What is here on purpose:
+several sources and scripts, a conversation that was compressed three times, a branch, a delegation, tool calls, and a
+message that was taken back. The short conversations are in `demo_chats`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hermes_cli.demo_chats import CHATS, DAY, HOUR, MINUTE, Turn, assistant, summary, tool, user
+from hermes_state import SessionDB
+
+
+def build(database: Path, now: float) -> None:
+    """Fill a fresh database."""
+    home = _Builder(database, now)
+    try:
+        _plan_kyoto(home)
+        for chat in CHATS:
+            session_id = home.open(chat.source, chat.title, age=chat.age + HOUR / 2, person=chat.person)
+            home.say(session_id, *chat.turns, age=chat.age)
+            if chat.ended:
+                home.db.ledger.end(session_id, chat.ended)
+            home.db.set_session_archived(session_id, chat.archived)
+    finally:
+        home.db.close()
+
+
+class _Builder:
+    """A store whose clock stands at the moment being told."""
+
+    def __init__(self, database: Path, now: float) -> None:
+        self._now = now
+        self._at = now
+        # Nobody would miss this home after a power cut, so it need not wait for the disk.
+        self.db = SessionDB(database, clock=lambda: self._at, synchronous="NORMAL")
+
+    def open(self, source: str, title: str, *, age: float, person: str = "") -> str:
+        """A new conversation; one from a chat app has a route and a person behind it."""
+        self.at(age)
+        route = f"agent:main:{source}:dm:{person.lower()}" if person else None
+        fields = {"display_name": person, "user_id": person.lower(), "chat_type": "dm"} if person else {}
+        session_id = self.db.ledger.open(source=source, route=route, fields=fields).session_id
+        self.db.set_session_title(session_id, title)
+        return session_id
+
+    def say(self, session_id: str, *turns: Turn, age: float, pace: float = 20.0) -> list[int]:
+        """Several messages in one commit, `pace` seconds apart, the last of them `age` seconds ago."""
+        first = self._now - age - pace * (len(turns) - 1)
+        rows = [{**turn, "timestamp": first + pace * place} for place, turn in enumerate(turns)]
+        self.at(age)
+        return self.db.append_messages(session_id, rows)
+
+    def compress(self, session_id: str, said: str, *, age: float) -> str:
+        self.at(age)
+        return self.db.ledger.rotate(session_id, [summary(said)]).session_id
+
+    def at(self, age: float) -> None:
+        self._at = self._now - age
+
+
+def _plan_kyoto(home: _Builder) -> None:
+    """Six days of planning: four segments, a delegation in the second, a branch off the third."""
+    first = home.open("telegram", "Trip to Kyoto", age=6 * DAY + 1, person="Ada")
+    home.say(
+        first,
+        user("Plan a week in Kyoto for two, early spring. We like gardens, quiet streets and good noodles."),
+        assistant("Late March has plum and early cherry blossom. Flights first, or where to stay?"),
+        user("Where to stay. A small ryokan, not too far from the river."),
+        *tool("search_web", {"query": "京都 旅館 鴨川 静か"}, "6 results: 鴨川のほとりの小さな旅館 · 京都の町家 · …"),
+        assistant("Three near the Kamo river. The smallest ryokan, Yanagi, has four rooms and a garden."),
+        user("Yanagi sounds right. I am allergic to nuts, please note that for dinners."),
+        assistant("Noted: no nuts. I will ask Yanagi before anything is booked."),
+        age=5 * DAY + 22 * HOUR,
+    )
+    second = home.compress(
+        first, "A week in 京都 in late March, two people. Ryokan Yanagi preferred. Ada: nut allergy.", age=4 * DAY + 1
+    )
+    home.say(
+        second,
+        user("They answered: 「三月二十四日から七泊、お部屋をご用意できます。ナッツは使いません。」 What does it say?"),
+        assistant("A room for seven nights from 24 March, and they cook without nuts."),
+        user("Book it. And find us a noodle place for the first evening."),
+        *tool("send_mail", {"to": "yanagi@example.jp", "subject": "24 March, seven nights"}, "sent, message 7741"),
+        assistant("The booking is sent. I have put somebody on the noodles."),
+        age=3 * DAY + 20 * HOUR,
+    )
+    _delegate_noodles(home, second)
+    third = home.compress(
+        second, "京都, 24–31 March, Yanagi booked (message 7741). First evening: Omen, no nuts.", age=2 * DAY + 1
+    )
+    home.say(
+        third,
+        user("How do we get from Kansai airport to the ryokan with two suitcases?"),
+        assistant("Take the Haruka express to 京都駅 (75 min), then a taxi, 10 minutes. No stairs on the way. 🚄"),
+        age=DAY + 20 * HOUR,
+    )
+    _branch_winter(home, third)
+    fourth = home.compress(third, "京都, 24–31 March, Yanagi booked, Haruka and taxi, Omen.", age=5 * HOUR + 1)
+    _change_of_mind(home, fourth)
+
+
+def _delegate_noodles(home: _Builder, parent: str) -> None:
+    home.at(3 * DAY + 19 * HOUR)
+    worker = home.db.create_session(
+        f"{parent[:15]}_de1e6a7e", "telegram", parent_session_id=parent, model_config={"_delegate_from": parent}
+    )
+    home.say(
+        worker,
+        user("Find a noodle restaurant in Kyoto for two, safe for a nut allergy."),
+        *tool("search_web", {"query": "京都 うどん 銀閣寺 おすすめ"}, "Omen (おめん), near Ginkaku-ji, open 11–21"),
+        assistant("Omen near Ginkaku-ji. No nuts in broth or toppings; they were asked."),
+        age=3 * DAY + 18 * HOUR,
+    )
+    home.db.end_session(worker, "done")
+
+
+def _branch_winter(home: _Builder, origin: str) -> None:
+    home.at(DAY + 19 * HOUR)
+    branch = home.db.ledger.branch(origin, title="Kyoto in winter").session_id
+    home.say(
+        branch,
+        user("What if we went in January? Same ryokan."),
+        assistant("Colder, emptier, a third cheaper, and with luck snow on the Golden Pavilion. ❄️"),
+        age=DAY + 18 * HOUR,
+    )
+
+
+def _change_of_mind(home: _Builder, session_id: str) -> None:
+    """Something typed into the wrong chat, and taken back."""
+    sent = home.say(
+        session_id,
+        user("Is 京都御所 open on the 25th?"),
+        assistant("Yes, from 9:00 to 16:30; it closes on Mondays only."),
+        user("Cancel everything, I quit!!"),
+        age=HOUR,
+    )
+    home.db.rewind_to_message(session_id, sent[-1])
+    home.say(
+        session_id,
+        user("Sorry, wrong chat. When is 哲学の道 quiet?"),
+        assistant("Before nine in the morning. Omen opens at eleven, five minutes away. 🍜"),
+        age=2 * MINUTE + 5,
+    )

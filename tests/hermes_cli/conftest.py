@@ -1,0 +1,51 @@
+"""What tests of commands can ask for: a command run for real, in this process, on a store of either engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from hermes_cli.main import main
+
+
+class Ran(NamedTuple):
+    """What a command did, as a person sees it."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """`run("sessions", "list")`: the command, with what it printed. A traceback fails the test at once."""
+
+    def command(*arguments: str) -> Ran:
+        capsys.readouterr()
+        code = main(list(arguments))
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        assert code != 70, f"a defect came through: {err}"
+        if code:
+            assert err.splitlines()[-1].startswith("hermes: "), err
+        return Ran(code, out, err)
+
+    return command
+
+
+@pytest.fixture
+def named_store(address: str | Path, monkeypatch: pytest.MonkeyPatch) -> str | Path:
+    """The commands of this test work on the test's own store, which `db` opens as well."""
+    monkeypatch.setenv("HERMES_DATABASE_URL", address if isinstance(address, str) else f"sqlite:///{address}")
+    return address
