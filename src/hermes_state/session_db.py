@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_config.limits import Limits
 from hermes_state import opening
 from hermes_state.deletion import Deletion
+from hermes_state.exchange import Exchange
 from hermes_state.handoff import Handoffs
 from hermes_state.lists import Lists
 from hermes_state.locks import CompressionGuards
@@ -20,6 +21,7 @@ from hermes_state.messages import Messages
 from hermes_state.meta import Meta
 from hermes_state.pruning import Pruning
 from hermes_state.routing import Routing
+from hermes_state.search import Search
 from hermes_state.sessions import Sessions
 from hermes_state.store import Clock, Store
 from hermes_state.titles import Titles
@@ -76,6 +78,8 @@ class SessionDB(
     Meta,
     Deletion,
     Pruning,
+    Exchange,
+    Search,
     Store,
 ):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
@@ -112,4 +116,5 @@ class SessionDB(
     traces: Traces = lazy_part("traces", "Traces")
 
     def close(self) -> None:
+        self.close_index()
         opening.close_engine(self.engine)
