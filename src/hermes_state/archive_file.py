@@ -51,17 +51,17 @@ class ArchiveFile:
         self.path = path
         self._limits = limits
         try:
-            self._zip = zipfile.ZipFile(path)
-        except FileNotFoundError:
-            raise ArchiveRefused("there is no such file", where=str(path)) from None
-        except _BROKEN as error:
-            raise self._refusal("it is not a readable zip") from error
+            # Ours to close: a zip that opened its file keeps it for as long as somebody is in the middle of a member.
+            self._file = path.open("rb")
+        except OSError as error:
+            raise ArchiveRefused(f"the archive cannot be read: {error.strerror}", where=str(path)) from None
         try:
+            self._zip = self._open_zip()
             self._check_size()
             self.manifest = self._read_manifest()
             self._check_names()
         except BaseException:
-            self._zip.close()
+            self._file.close()
             raise
 
     def __enter__(self) -> ArchiveFile:
@@ -71,6 +71,7 @@ class ArchiveFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._zip.close()
+        self._file.close()
 
     @property
     def scope(self) -> str:
@@ -140,6 +141,12 @@ class ArchiveFile:
             raise self._refusal(f"{name} was changed after it was written: its checksum does not fit")
 
     # -- what is refused ---------------------------------------------------------------------------------
+
+    def _open_zip(self) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(self._file)
+        except _BROKEN as error:
+            raise self._refusal("it is not a readable zip") from error
 
     def _check_size(self) -> None:
         members = self._zip.infolist()

@@ -89,7 +89,7 @@ def _open_sqlite(path: Path, read_only: bool, synchronous: str, limits: Limits |
 
 
 def _bring_up(engine: Engine, *, read_only: bool) -> None:
-    found = engine.read(_found_version)
+    found = engine.read(found_version)
     if found == CURRENT:
         return
     refuse_foreign(found, engine.where)
@@ -127,7 +127,7 @@ def refuse_foreign(found: int | None, where: str) -> None:
         )
 
 
-def _found_version(conn: Connection) -> int | None:
+def found_version(conn: Connection) -> int | None:
     """The schema's number; None for an empty database, -1 for somebody else's."""
     tables = {row[0] for row in conn.rows(_TABLES[conn.dialect])}
     if "schema_version" in tables:
@@ -140,7 +140,7 @@ def _found_version(conn: Connection) -> int | None:
 def _create(conn: Connection) -> None:
     if conn.dialect == "postgresql":
         conn.rows("SELECT pg_advisory_xact_lock(7205759403)")  # two first starts at once
-    if _found_version(conn) is not None:
+    if found_version(conn) is not None:
         return
     for statement in statements.schema(conn.dialect):
         conn.run(statement)

@@ -1,0 +1,201 @@
+"""Backups: made while others write, believed only after they were opened and checked, put back in one step.
+
+On SQLite a backup is one plain database file, copied by SQLite's own backup interface from one moment of the store; the
+open file itself is never read by other means, which would drop its locks. On PostgreSQL, and wherever the name ends in
+`.zip`, it is an archive of every row (`archive_store`). A backup is of the data: `config.yaml` and `.env` lie beside
+it only when asked for.
+
+`restore` puts one back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from hermes_config.errors import UsageError
+from hermes_config.home import sync_folder
+from hermes_config.limits import Limits
+from hermes_state import archive_store, opening, tables
+from hermes_state.archive_file import ArchiveFile
+from hermes_state.engine.base import scalar
+from hermes_state.engine.sqlite import SqliteConnection, SqliteEngine, translated
+from hermes_state.errors import BackupRefused, StateError, StoreDamaged
+from hermes_state.statements import Queries
+from hermes_state.store import Store
+
+Q = Queries("backup")
+
+FOLDER = "backups"
+AUTOMATIC = "auto-"
+_WAIT_MS = 5_000
+_STEP = 256  # pages at a time: small enough that a progress bar moves and nobody waits for us
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup that lies on disk. `rows` is known when it was just made or verified."""
+
+    path: Path
+    bytes: int
+    made_at: float
+    rows: dict[str, int] | None = None
+    broken_links: int = 0
+    """Rows that name a missing row, as other programs leave them behind; `hermes state check` tells more."""
+
+    @property
+    def automatic(self) -> bool:
+        """Made by Hermes before something risky, and removed by it when there are too many."""
+        return self.path.name.startswith(AUTOMATIC)
+
+
+def new_path(folder: Path, *, kind: str = "", ending: str = ".db", now: float | None = None) -> Path:
+    """A name that is free: `hermes-20261115-072613.db`, or `auto-<kind>-…` for one that Hermes makes by itself."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    stem = f"{AUTOMATIC}{kind}-{stamp}" if kind else f"hermes-{stamp}"
+    number = 1
+    path = folder / f"{stem}{ending}"
+    while os.path.lexists(path):
+        number += 1
+        path = folder / f"{stem}-{number}{ending}"
+    return path
+
+
+def create(store: Store, path: Path, *, progress: Progress | None = None) -> Backup:
+    """Make a verified backup at `path`, which must be free."""
+    if os.path.lexists(path):
+        raise UsageError("there is a file already", where=str(path), hint="Give a new name.")
+    if not path.parent.is_dir():
+        raise UsageError("there is no such folder", where=str(path.parent))
+    if path.suffix == ".zip":
+        archive_store.export_store(store, path, progress=progress)
+    elif isinstance(store.engine, SqliteEngine):
+        with reading(store.engine.path) as source:
+            copy(source, path, progress=progress)
+    else:
+        raise UsageError("a backup of a store on PostgreSQL is a zip", where=str(path), hint="End its name in .zip.")
+    return verify(path, limits=store.limits)
+
+
+def verify(path: Path, *, limits: Limits) -> Backup:
+    """Open a backup and check all of it; raises when it cannot be restored."""
+    if not path.is_file():
+        raise BackupRefused("there is no such backup", where=str(path))
+    if path.suffix == ".zip":
+        with ArchiveFile(path, limits) as source:
+            source.verify()
+            promised = source.manifest["files"].items()
+        return _described(path, {name.removesuffix(".jsonl"): promise["rows"] for name, promise in promised})
+    with reading(path) as raw:
+        conn = SqliteConnection(raw)
+        version = opening.found_version(conn)
+        if version is None:
+            raise BackupRefused("this database is empty", where=str(path))
+        opening.refuse_foreign(version, str(path))
+        check_sound(raw, path)
+        return _described(path, _counts(raw), len(conn.rows(Q.links)))
+
+
+def existing(home: Path) -> list[Backup]:
+    """The backups of a home, newest first: its folder of them, and what migrations left beside the database.
+
+    Deleting a conversation does not reach into them.
+    """
+    found: list[Path] = []
+    for folder, endings in ((home / FOLDER, (".db", ".zip", ".bak")), (home, (".bak",))):
+        with suppress(FileNotFoundError):
+            found += [path for path in folder.iterdir() if path.suffix in endings and not path.name.startswith(".")]
+    backups = [_described(path) for path in found if path.is_file()]
+    return sorted(backups, key=lambda backup: (backup.made_at, backup.path.name), reverse=True)
+
+
+def thin_out(home: Path, *, keep: int) -> list[Path]:
+    """Remove automatic backups beyond the newest `keep`; which ones."""
+    surplus = [backup.path for backup in existing(home) if backup.automatic][keep:]
+    for path in surplus:
+        path.unlink(missing_ok=True)
+    return surplus
+
+
+# -- pieces --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[apsw.Connection]:
+    """A connection of our own that stays at one moment."""
+    with translated(str(path)):
+        raw = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+        try:
+            raw.set_busy_timeout(_WAIT_MS)
+            raw.execute("BEGIN")
+            raw.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # the moment is now, not at the first copy
+            yield raw
+        finally:
+            raw.close()
+
+
+def copy(source: apsw.Connection, path: Path, *, progress: Progress | None = None, checked: bool = True) -> None:
+    """A copy of a database at `path`, whole or not at all; `checked`: and only if it is sound and has all rows."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with translated(str(path)):
+            _fill(source, draft, progress, checked)
+        _sync(draft)
+        draft.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StateError(f"the backup cannot be written: {error.strerror}", where=str(path)) from error
+    finally:
+        with suppress(FileNotFoundError):  # it has its name already, or was never made
+            draft.unlink()
+
+
+def _fill(source: apsw.Connection, draft: Path, progress: Progress | None, checked: bool) -> None:
+    target = apsw.Connection(str(draft))
+    try:
+        with target.backup("main", source, "main") as copying:
+            while not copying.done:
+                copying.step(_STEP)
+                if progress is not None:
+                    progress(copying.page_count - copying.remaining, copying.page_count)
+        if checked:
+            target.pragma("journal_mode", "delete")  # one file, that can be opened anywhere
+            check_sound(target, draft)
+            if _counts(target) != _counts(source):
+                raise StateError("the copy does not hold the same rows; it was removed", where=str(draft))
+    finally:
+        target.close()
+
+
+def check_sound(raw: apsw.Connection, path: Path) -> None:
+    sound = scalar(SqliteConnection(raw).rows(Q.sound))
+    if sound != "ok":
+        raise StoreDamaged(f"this database is damaged: {sound}", where=str(path), hint="Use an older backup.")
+
+
+def _counts(raw: apsw.Connection) -> dict[str, int]:
+    conn = SqliteConnection(raw)
+    present = {row[0] for row in conn.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    return {table.name: tables.count(conn, table) for table in tables.every() if table.name in present}
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _described(path: Path, rows: dict[str, int] | None = None, broken_links: int = 0) -> Backup:
+    status = path.stat()
+    return Backup(path, status.st_size, status.st_mtime, rows, broken_links)
