@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,30 @@ def test_of_several_openers_one_migrates(old: Address) -> None:
         _out, complaint = opener.communicate(timeout=60)
         assert opener.returncode == 0, complaint.decode()
     assert version(old) == opening.CURRENT
+
+
+def test_a_step_is_done_by_one_even_when_all_begin_at_once(old: Address) -> None:
+    slow = migrate.Step(101, [f"CREATE TABLE made_{number} (x INTEGER)" for number in range(300)])
+    engines = [bare_engine(old) for _ in range(3)]
+    ready = threading.Barrier(len(engines))
+    failures: list[StateError] = []
+
+    def run(engine: Engine) -> None:
+        ready.wait()
+        try:
+            migrate.migrate(engine, 100, [slow])
+        except StateError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(engine,)) for engine in engines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for engine in engines:
+        engine.close()
+    assert failures == []
+    assert version(old) == 101
 
 
 def test_a_read_only_opening_migrates_nothing(old: Address) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
+from hermes_state.engine.base import Connection
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
 from hermes_state.ids import PersonId
+from hermes_state.people import Person
 from hermes_state.session_db import SessionDB
 
 
@@ -72,16 +75,16 @@ def test_role_zone_and_name_can_be_set(db: SessionDB) -> None:
 
 
 def test_two_processes_meeting_a_stranger_make_one_person(make_db: Callable[..., SessionDB]) -> None:
-    stores = [make_db() for _ in range(4)]
-    ready, met = threading.Barrier(4), []
+    here, there = make_db(), make_db()
+    met: list[Person] = []
+    other = threading.Thread(target=lambda: met.append(there.people.ensure(platform="telegram", native_id="42")))
 
-    def meet(db: SessionDB) -> None:
-        ready.wait()
-        met.append(db.people.ensure(platform="telegram", native_id="42").id)
+    def meet(conn: Connection) -> None:
+        met.append(here.people.ensure_in(conn, platform="telegram", native_id="42"))
+        other.start()
+        time.sleep(0.3)  # the other one has looked, found nobody and is about to make the same person
 
-    threads = [threading.Thread(target=meet, args=(db,)) for db in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(met)) == 1 and len(stores[0].people.list()) == 1
+    here._execute_write(meet)
+    other.join()
+    assert met[0] == met[1]
+    assert here.people.list() == (met[0],)
