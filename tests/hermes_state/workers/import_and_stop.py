@@ -1,0 +1,22 @@
+"""Brings a home of the reference over, and stands still when it is half through: `import_and_stop.py ADDRESS HOME`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from hermes_state.reference import importing, source, survey
+from hermes_state.session_db import SessionDB
+from hermes_testing.processes import say
+
+
+def stop_at_half(done: int, total: int | None) -> None:
+    if total is not None and done >= total / 2:
+        say("half")
+        time.sleep(60)
+
+
+home = source.find(Path(sys.argv[2]))
+assert home.database is not None
+importing.bring_over(SessionDB(sys.argv[1]), survey.survey(home, source.Source(home.database)), tick=stop_at_half)
