@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from hermes_state import rows
+from hermes_state import leases, rows
 from hermes_state.engine.base import Connection, Row
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, PersonId, TurnId, checked_id
@@ -60,6 +60,7 @@ class Approvals:
         requester_id: PersonId | None,
         approver_id: PersonId | None,
         seconds: float,
+        fence: int | None = None,
     ) -> Approval:
         """The question about this call; the one that is there already when the turn was resumed."""
         checked_id(call_hash, what="call hash")
@@ -70,6 +71,8 @@ class Approvals:
         params = (new, conversation_id, turn_id, call_hash, text, requester_id, approver_id, now, now + seconds)
 
         def run(conn: Connection) -> Row:
+            if fence is not None:
+                leases.check(self._store, conn, conversation_id, fence)
             conn.run(Q.ask, params)
             return conn.rows(Q.of_call, (turn_id, call_hash))[0]
 
@@ -105,12 +108,20 @@ class Approvals:
         return self._store.engine.write(run)
 
     def spend(
-        self, *, conversation_id: ConversationId, turn_id: TurnId, call_hash: str, person_id: PersonId | None
+        self,
+        *,
+        conversation_id: ConversationId,
+        turn_id: TurnId,
+        call_hash: str,
+        person_id: PersonId | None,
+        fence: int | None = None,
     ) -> Approval | None:
         """The grant under which this call may run now, used up if it was for once. None is a denial."""
         now = self._store.clock()
 
         def run(conn: Connection) -> Approval | None:
+            if fence is not None:  # a turn that was overtaken must not use up the leave of its successor
+                leases.check(self._store, conn, conversation_id, fence)
             found = _standing(conn, conversation_id, call_hash, person_id, now)
             if not found:
                 found = conn.rows(Q.spend_once, (now, turn_id, call_hash, conversation_id))

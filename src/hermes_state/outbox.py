@@ -223,9 +223,10 @@ class Outbox:
         return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
 
     def prune(self) -> int:
-        """Remove what was sent or dropped longer ago than `limits.outbox_sent_days`."""
+        """Remove what was sent, dropped or left a draft longer ago than `limits.outbox_sent_days`."""
         before = self._store.clock() - self._store.limits.outbox_sent_days * rows.DAY
-        return rows.remove_in_steps(self._store, Q.prune, before)
+        drafts = rows.remove_in_steps(self._store, Q.prune_drafts, before)
+        return drafts + rows.remove_in_steps(self._store, Q.prune, before)
 
 
 def _ids(platform_ids: Sequence[str]) -> str:

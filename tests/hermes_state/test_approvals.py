@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from hermes_state.approvals import Approval
-from hermes_state.errors import InvalidValue
+from hermes_state.errors import InvalidValue, StaleFence
 from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
@@ -96,6 +96,18 @@ def test_silence_is_a_denial(db: SessionDB, clock: Clock) -> None:
     assert not spend(db)
     assert [a.state for a in db.approvals.lapse()] == ["lapsed"]
     assert db.approvals.lapse() == ()
+
+
+def test_an_overtaken_turn_does_not_use_up_the_leave_of_its_successor(db: SessionDB, clock: Clock) -> None:
+    old = db.leases.acquire(CHAT, holder="a", ttl=10)
+    db.approvals.decide(ask(db).id, "once", approver_id=OWNER)
+    clock.advance(11)
+    new = db.leases.acquire(CHAT, holder="b", ttl=10)
+    assert old is not None and new is not None
+    call = {"conversation_id": CHAT, "turn_id": TurnId("t1"), "call_hash": CALL, "person_id": ANA}
+    with pytest.raises(StaleFence):
+        db.approvals.spend(**call, fence=old.fence)
+    assert db.approvals.spend(**call, fence=new.fence) is not None
 
 
 def test_an_unknown_question_or_answer(db: SessionDB) -> None:

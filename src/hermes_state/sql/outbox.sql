@@ -111,6 +111,15 @@ SELECT {columns} FROM outbox WHERE (CAST(? AS TEXT) IS NULL OR state = ?) AND id
 -- name: counts
 SELECT state, COUNT(*) FROM outbox GROUP BY state
 
+-- name: prune_drafts
+-- Of turns that will never make them final.
+DELETE FROM outbox WHERE id IN (
+    SELECT o.id FROM outbox o
+    WHERE o.state = 'draft' AND o.created_at < ?
+        AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = o.turn_id AND t.state = 'running')
+    LIMIT ?
+)
+
 -- name: prune
 DELETE FROM outbox
 WHERE id IN (SELECT id FROM outbox WHERE ended_at < ? AND state IN ('sent', 'dropped') LIMIT ?)
