@@ -22,7 +22,7 @@ from hermes_config.limits import Limits
 from hermes_state import backup, opening
 from hermes_state.engine import files
 from hermes_state.engine.sqlite import SqliteConnection, translated
-from hermes_state.errors import NotADatabase, StoreDamaged, StoreUnavailable
+from hermes_state.errors import StateError, StoreUnavailable
 
 _DAMAGED = (apsw.NotADBError, apsw.CorruptError)
 
@@ -35,7 +35,6 @@ def restore(path: Path, database: Path, *, limits: Limits) -> Path | None:
         raise UsageError("this is the database itself, not a backup of it", where=str(path))
     backup.verify(path, limits=limits)
     files.prepare(database)
-    _refuse_other_programs(database)
     kept = database.parent / backup.FOLDER
     kept.mkdir(mode=0o700, exist_ok=True)
     with backup.reading(path) as source, _alone(database, kept) as (target, aside):
@@ -56,23 +55,13 @@ def drop_search_index(database: Path) -> None:
         database.with_name(f"{database.stem}.search.db{ending}").unlink(missing_ok=True)
 
 
-def _refuse_other_programs(database: Path) -> None:
-    """The reference's store, or some other program's, is not ours to replace. A newer one of ours is."""
-    try:
-        with backup.reading(database) as raw:
-            found = opening.found_version(SqliteConnection(raw))
-    except (NotADatabase, StoreDamaged):
-        return  # damaged: that is what a backup is for
-    if found is not None and found <= opening.CURRENT:
-        opening.refuse_foreign(found, str(database))
-
-
 @contextmanager
 def _alone(database: Path, kept: Path) -> Iterator[tuple[apsw.Connection, Path | None]]:
     """A writing connection to a database that nobody else has open, and where a damaged one was moved to."""
     aside = None
     raw = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
     try:
+        _refuse_other_programs(raw, database)
         # Leaving WAL mode needs the file for oneself: any other connection, even an idle one, makes it fail.
         if raw.pragma("journal_mode", "delete") != "delete":
             raise apsw.BusyError
@@ -83,6 +72,9 @@ def _alone(database: Path, kept: Path) -> Iterator[tuple[apsw.Connection, Path |
             where=str(database),
             hint="Stop the gateway and every other hermes command, then try again.",
         ) from None
+    except StateError:
+        raw.close()
+        raise
     except _DAMAGED:
         raw.close()
         aside = _move_aside(database, kept)
@@ -94,6 +86,15 @@ def _alone(database: Path, kept: Path) -> Iterator[tuple[apsw.Connection, Path |
             raw.pragma("journal_mode", "wal")
     finally:
         raw.close()
+
+
+def _refuse_other_programs(raw: apsw.Connection, database: Path) -> None:
+    """The reference's store, or some other program's, is not ours to replace. A newer one of ours is."""
+    raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a refusal leaves their file as it was
+    found = opening.found_version(SqliteConnection(raw))
+    if found is not None and found <= opening.CURRENT:
+        opening.refuse_foreign(found, str(database))
+    raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
 
 
 def _keep(target: apsw.Connection, kept: Path) -> Path | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from hermes_state.errors import (
     StoreUnavailable,
 )
 from hermes_state.session_db import SessionDB
+from hermes_testing.killpoints import Points
 from hermes_testing.processes import Worker
 from hermes_testing.samples import fill_every_table, tell_story
 
@@ -253,46 +253,44 @@ def test_a_store_of_the_reference_is_never_replaced(database: Path, tmp_path: Pa
     assert theirs.read_bytes() == before
 
 
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-import apsw
-from hermes_config.limits import Limits
-from hermes_state import restore
-point, database, made = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-seen = 0
-def reached(*about):
-    global seen
-    seen += 1
-    if seen == point:
-        os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(lambda event, args: reached() if event in ("os.rename", "os.remove", "open") else None)
-def watch(connection):
-    connection.set_exec_trace(lambda *about: reached() or True)
-    connection.set_progress_handler(lambda: reached() or False, 200)
-apsw.connection_hooks.append(watch)
-apsw_backup = apsw.Connection.backup
-restore.restore(made, database, limits=Limits())
-"""
+def restored_in_a_child(made: Path, database: Path, *, fatal: int) -> int:
+    """Restore in a forked process that is killed at its n-th point (0: never); its points, 0 if it was killed."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            points = Points(fatal)
+            points.watch()
+            restore.restore(made, database, limits=LIMITS)
+            os.write(theirs, str(points.count).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    os.waitpid(child, 0)
+    with os.fdopen(ours, "rb") as answer:
+        return int(answer.read() or 0)
 
 
-def test_a_killed_restore_leaves_the_store_before_or_after(database: Path, tmp_path: Path) -> None:
+def test_a_killed_restore_leaves_the_store_before_or_after(
+    database: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     made = make(database, tmp_path / "b.db").path
     before = texts(database)
     say(database, "afterwards")
+    shutil.copytree(database.parent, tmp_path / "original")
+    total = restored_in_a_child(made, database, fatal=0)
+    assert total > 50
+    step = 1 if request.config.getoption("--long") else total // 50
     outcomes = set()
-    for point in range(1, 400):
-        command = [sys.executable, "-c", _KILLED, str(point), str(database), str(made)]
-        ended = subprocess.run(command, check=False, timeout=60, env=os.environ)
-        found = texts(database)
-        assert found in (before, [*before, "afterwards"])
-        outcomes.add(len(found))
-        if ended.returncode == 0:
-            break
-        if found == before:
-            say(database, "afterwards")
-    else:
-        pytest.fail("the restore never came to its end")
+    for fatal in range(1, total, step):
+        folder = tmp_path / f"killed-{fatal}"
+        shutil.copytree(tmp_path / "original", folder)
+        assert restored_in_a_child(made, folder / "state.db", fatal=fatal) == 0
+        found = texts(folder / "state.db")
+        assert found in (before, [*before, "afterwards"]), f"killed at point {fatal} of {total}"
+        outcomes.add(found == before)
+        shutil.rmtree(folder)
+    assert outcomes == {True, False}, "some kills come before the change and some after it"
     assert texts(database) == before
 
 
