@@ -153,6 +153,7 @@ class FileIndex:
         self._file.use(lambda raw: _merge_step(raw, -_MERGE_PAGES))
         while self._file.use(lambda raw: _merge_step(raw, _MERGE_PAGES)):
             pass
+        self._file.use(_wipe)
 
 
 def _merge_step(raw: apsw.Connection, pages: int) -> bool:
@@ -160,6 +161,13 @@ def _merge_step(raw: apsw.Connection, pages: int) -> bool:
     raw.set_busy_timeout(1000)
     raw.execute(I.merge.sqlite, (pages,)).fetchall()
     return raw.total_changes() - before >= 2  # fewer: there was nothing left to merge
+
+
+def _wipe(raw: apsw.Connection) -> None:
+    """Words of erased messages are in no entry any more; now they leave the freed pages and the log too."""
+    raw.set_busy_timeout(1000)
+    raw.execute("VACUUM")
+    raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 class FileView:

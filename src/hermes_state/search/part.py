@@ -17,6 +17,7 @@ from hermes_state.errors import InvalidValue, StateError
 from hermes_state.search.hits import IndexUnusable, SearchHits
 from hermes_state.statements import Queries
 from hermes_state.store import Store
+from hermes_state.values import scrub
 
 if TYPE_CHECKING:  # the rest is imported by the first search: a store that only writes starts quicker
     from hermes_state.search.finding import Filters
@@ -73,8 +74,8 @@ class Search(Store):
         if parsed is None or limit == 0:
             return SearchHits()
         filters = Filters(
-            sources=source_filter, without_sources=exclude_sources, roles=role_filter, owner=owner,
-            conversation=None if conversation is None else self._root(conversation),
+            sources=source_filter, without_sources=exclude_sources, roles=role_filter, owner=None if owner is None else scrub(owner),
+            conversation=None if conversation is None else self._root(scrub(conversation)),
             since=since, until=until, taken_back=include_inactive,
         )  # fmt: skip
         order = sort if sort in ("newest", "oldest") else "newest" if parsed.is_brief() else None
