@@ -183,7 +183,9 @@ class Ledger:
 
                 titles.set_title(conn, branch_id, clean_title)
             if route is not None:
-                self._leave(conn, session_id, route, scope, "session_switch", now)
+                before = first(conn.rows(Q.route, (scope, route)))
+                if before is not None and before[0] is not None:
+                    self._leave(conn, before[0], route, scope, "session_switch", now)
                 self._point(conn, scope, route, branch_id, None, now)
             return Handle(ConversationId(branch_id), branch_id)
 
