@@ -9,21 +9,21 @@ work tables hold. Delegations go with the session that started them. Whatever st
 - a segment whose continuation goes is no longer "compressed": it can be written to again;
 - a branch or another child stands alone.
 
-On SQLite deleted bytes are overwritten. Copies that the file kept from earlier reorganisations go with `vacuum`,
-backups are the operator's. Files are removed after the commit, only by names built from ids that can be file names.
+On SQLite deleted bytes are overwritten (`secure_delete`); the write-ahead log loses them when it starts over, at the
+latest when the last process closes the file or runs `vacuum`, the search index with `optimize_fts`. PostgreSQL reuses
+their space. Backups are the operator's. Files are removed after the commit, only by names built from ids that can be
+file names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from hermes_state import chain, values
 from hermes_state.engine.base import Connection, first
-from hermes_state.engine.sqlite import SqliteConnection
 from hermes_state.ids import ConversationId, is_possible_id
 from hermes_state.rows import texts
 from hermes_state.session_files import remove_files
@@ -81,26 +81,25 @@ def remove(conn: Connection, session_ids: Iterable[str]) -> Erased:
     gone = _with_delegations(conn, asked)
     if not gone:
         return Erased(0, [])
-    with _overwriting(conn):
-        _orphan_others(conn, gone)
-        over, mended = [], []
-        for (root,) in conn.rows(Q.roots, (texts(gone),)):
-            left = _regroup(conn, root, gone)
-            mended += left
-            if not left:
-                over.append(root)
-        for statement in (
-            Q.forget_words, Q.erase_messages, Q.erase_usage, Q.erase_locks, Q.erase_routes, Q.erase_sessions,
-        ):  # fmt: skip
-            conn.run(statement, (texts(gone),))
-        if over:
-            from hermes_state import work  # every work table comes with it; most programs never delete
+    _orphan_others(conn, gone)
+    over, mended = [], []
+    for (root,) in conn.rows(Q.roots, (texts(gone),)):
+        left = _regroup(conn, root, gone)
+        mended += left
+        if not left:
+            over.append(root)
+    for statement in (
+        Q.forget_words, Q.erase_messages, Q.erase_usage, Q.erase_locks, Q.erase_routes, Q.erase_sessions,
+    ):  # fmt: skip
+        conn.run(statement, (texts(gone),))
+    if over:
+        from hermes_state import work  # every work table comes with it; most programs never delete
 
-            conn.run(Q.erase_conversations, (texts(over),))
-            work.erase(conn, over)
-        for root in mended:
-            conn.run(Q.no_longer_compressed, (root,))
-            chain.settle(conn, root)
+        conn.run(Q.erase_conversations, (texts(over),))
+        work.erase(conn, over)
+    for root in mended:
+        conn.run(Q.no_longer_compressed, (root,))
+        chain.settle(conn, root)
     return Erased(len(asked), list(gone))
 
 
@@ -202,16 +201,3 @@ def _leads_to(parents: dict[str, str | None], top: str, segment: str | None) -> 
             break
         segment = parents.get(segment)
     return False
-
-
-@contextmanager
-def _overwriting(conn: Connection) -> Iterator[None]:
-    """SQLite writes zeros over what is deleted meanwhile; always on, it would slow every append down."""
-    if not isinstance(conn, SqliteConnection):
-        yield
-        return
-    conn.raw.pragma("secure_delete", True)
-    try:
-        yield
-    finally:
-        conn.raw.pragma("secure_delete", False)

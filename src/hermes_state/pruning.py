@@ -126,7 +126,7 @@ class Pruning(Store):
         return result
 
     def vacuum(self) -> None:
-        """Give freed space back. On SQLite this also wipes every trace of erased rows from the file and its log."""
+        """Give freed space back. On SQLite this also empties the log, which may still hold erased words."""
         if isinstance(self.engine, SqliteEngine):
             self.engine.with_writer(partial(_vacuum_sqlite, wait_ms=self.limits.write_wait_ms))
         else:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hermes_state.errors import IntegrityError
 from hermes_state.ids import ConversationId, PersonId
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
@@ -302,23 +306,56 @@ def test_a_link_in_the_folder_is_removed_not_followed(db: SessionDB, tmp_path: P
     assert db.delete_session("nobody", tmp_path / "no such folder") is False
 
 
-def _planted(path: Path, word: bytes) -> list[str]:
-    """Files beside the (closed) database that contain `word`."""
-    return [file.name for file in sorted(path.parent.iterdir()) if word in file.read_bytes()]
-
-
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_erased_words_cannot_be_read_in_the_file(db: SessionDB, address: Path) -> None:
+def test_erased_words_cannot_be_read_in_the_files(
+    db: SessionDB, address: Path, reopen: Callable[[SessionDB], SessionDB]
+) -> None:
     word = "xylophonquark"
     talk(db, "kept", *(f"nothing special {n}" for n in range(50)))
-    talk(db, "s", f"the {word} is here", word * 2000, f"and {word}", cwd=f"/home/{word}")
+    talk(db, "s", f"the {word} is here", f"{word} " * 2000, f"and {word}", cwd=f"/home/{word}")
     db.set_session_title("s", f"About {word}")
     db.update_system_prompt("s", f"You know {word}. " * 500)
-    for n in range(50):
+    for n in range(100):  # pages are split and rows moved about
         db.append_message("s", "assistant", f"{word} {n}")
+        db.create_session(f"other {n}", "cli", cwd="/home/somebody")
     db.rewind_to_message("s", db.get_messages("s")[2]["id"])
+    assert len(db.search_messages(word)) == 2
     assert db.delete_session("s")
+    assert db.search_messages(word) == []
+    db = reopen(db)
+    assert word.encode() not in _bytes(db, address)
+    db = reopen(db)
+    assert db.optimize_fts() == 1
     db.vacuum()
     db.close()
-    assert _planted(address, word.encode()) == []
-    assert _planted(address, b"nothing special") == [address.name]
+    left = {file.name: word.encode() in file.read_bytes() for file in address.parent.iterdir()}
+    assert left and not any(left.values()), left
+    assert b"nothing special" in address.read_bytes()
+
+
+def _bytes(db: SessionDB, address: Path) -> bytes:
+    db.close()  # reading an open database would drop its locks
+    return address.read_bytes()
+
+
+def test_appends_that_race_a_deletion_leave_nothing_behind(db: SessionDB, make_db: Callable[..., SessionDB]) -> None:
+    other = make_db()
+    refused: list[Exception] = []
+
+    def keep_writing() -> None:
+        while not refused:
+            try:
+                other.append_message("s", "user", "more")
+            except IntegrityError as error:
+                refused.append(error)
+
+    for pause in (0.0, 0.002, 0.005, 0.01, 0.02):
+        talk(db, "s")
+        refused.clear()
+        writer = threading.Thread(target=keep_writing)
+        writer.start()
+        time.sleep(pause)
+        assert db.delete_session("s")
+        writer.join(timeout=30)
+        assert "no session" in str(refused[0])
+        assert db.message_count() == 0
