@@ -98,10 +98,11 @@ def _archive(args: argparse.Namespace) -> None:
         if args.ids:
             _set_archived(db, args.ids, archived=True, dry_run=args.dry_run)
             return
-        meant = {"older_than_days": None, "archived": False, **filters}
-        rows = db.list_prune_candidates(**meant)
+        rows = _matching(db, {"archived": False, **filters})
         if _agreed(args, rows, "archive"):
-            _done(args, rows, "archived", db.archive_sessions(**meant))
+            for row in rows:
+                db.set_session_archived(row["id"], True)
+            _done(args, rows, "archived")
 
 
 def _unarchive(args: argparse.Namespace) -> None:
@@ -132,8 +133,7 @@ def _delete(args: argparse.Namespace) -> int:
             print("Nothing was changed.")
             return 1
         for root in roots:
-            segments = [segment["id"] for segment in root.segments]
-            db.delete_sessions(segments, hermes_home() / "sessions")
+            _erase(db, root.tip_id)
         print(f"Erased {text.counted(len(roots), 'conversation')}.")
     return 0
 
@@ -150,11 +150,34 @@ def _described(root: Member) -> str:
 
 def _prune(args: argparse.Namespace) -> None:
     filters = session_filters.chosen(args) or {"older_than_days": _PRUNE_AFTER_DAYS}
-    meant = {"older_than_days": None, "archived": None if args.include_archived else False, **filters}
+    filters["archived"] = None if args.include_archived else False
     with store.open_store() as db:
-        rows = db.list_prune_candidates(**meant)
+        rows = _matching(db, filters)
         if _agreed(args, rows, "erase"):
-            _done(args, rows, "erased", db.prune_sessions(sessions_dir=hermes_home() / "sessions", **meant))
+            # Somebody may have gone on with one of them while we asked.
+            agreed = {row["id"] for row in rows}
+            rows = [row for row in _matching(db, filters) if row["id"] in agreed]
+            for row in rows:
+                _erase(db, row["id"])
+            _done(args, rows, "erased")
+
+
+def _matching(db: SessionDB, filters: dict[str, Any]) -> list[dict[str, Any]]:
+    """Conversations that ended and match, by the row that stands for each: its newest segment.
+
+    The store judges segments one by one; here a conversation goes as a whole or stays as a whole.
+    """
+    rows = db.list_prune_candidates(**{"older_than_days": None, **filters})
+    return [row for row in rows if db.get_compression_tip(row["id"]) == row["id"]]
+
+
+def _erase(db: SessionDB, session_id: str) -> None:
+    """The whole conversation, with the files other tools keep beside it."""
+    from hermes_state import family
+
+    found = family.of(db, session_id)
+    if found is not None:
+        db.delete_sessions([segment["id"] for segment in found.root.segments], hermes_home() / "sessions")
 
 
 def _agreed(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> bool:
@@ -167,7 +190,7 @@ def _agreed(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> 
         return False
     if not args.json:
         print(_matches(rows, verb))
-    if output.confirm(f"{verb.capitalize()} {text.counted(len(rows), 'session')}?", yes=args.yes):
+    if output.confirm(f"{verb.capitalize()} {text.counted(len(rows), 'conversation')}?", yes=args.yes):
         return True
     print("Nothing was changed.")
     return False
@@ -178,11 +201,11 @@ def _matches(rows: list[dict[str, Any]], verb: str) -> str:
         return f"Nothing to {verb}: no ended conversation matches."
     shown = listing([{"preview": None, **row} for row in rows[:_SHOWN]])
     more = f"\n… and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
-    return f"{shown}{more}\n{text.counted(len(rows), 'session')} to {verb}."
+    return f"{shown}{more}\n{text.counted(len(rows), 'conversation')} to {verb}."
 
 
-def _done(args: argparse.Namespace, rows: list[dict[str, Any]], word: str, count: int) -> None:
+def _done(args: argparse.Namespace, rows: list[dict[str, Any]], word: str) -> None:
     if args.json:
-        output.print_json({"matched": [row["id"] for row in rows], "changed": count})
+        output.print_json({"matched": [row["id"] for row in rows], "changed": len(rows)})
     else:
-        print(f"{text.counted(count, 'session')} {word}.")
+        print(f"{text.counted(len(rows), 'conversation')} {word}.")

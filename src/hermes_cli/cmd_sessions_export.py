@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from hermes_cli import finding, markdown_view, output, store, text
 from hermes_cli.parser import Verbs, add_yes
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _FORMATS = {".zip": "archive", ".jsonl": "jsonl", ".json": "jsonl", ".md": "md"}
 _PAGE = 500
+# JSON leaves these alone, but some readers take them for the end of a line, and terminals for a command.
+_UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def add(verbs: Verbs) -> None:
@@ -120,16 +123,19 @@ def _write_archive(db: SessionDB, target: str, roots: list[str] | None) -> None:
 
 
 def _write_text(db: SessionDB, target: str, roots: list[str], kind: str) -> None:
-    # At a terminal even characters that JSON leaves alone may be control characters.
-    plain = kind == "jsonl" and target == "-" and output.is_terminal()
     with Progress("exporting", unit="conversations") as progress, _writing(target) as file:
         for number, root in enumerate(roots):
             segments = [made for made in map(db.export_session, _segments(db, root)) if made is not None]
             if kind == "md" and segments:
                 file.write(("\n\n" if number else "") + markdown_view.conversation(segments))
             elif kind == "jsonl":
-                file.writelines(f"{json.dumps(one, ensure_ascii=plain, default=str)}\n" for one in segments)
+                file.writelines(map(_json_line, segments))
             progress.update(number + 1, len(roots))
+
+
+def _json_line(session: dict[str, Any]) -> str:
+    line = json.dumps(session, ensure_ascii=False, default=str)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n"
 
 
 def _segments(db: SessionDB, root: str) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
 
 _LISTED = 12
-_KNOWN_TITLES = 500
+_LOOKED_AT = 500
 
 
 def find(db: SessionDB, wanted: str, *, guess: bool = False) -> dict[str, Any]:
@@ -43,13 +43,15 @@ def find(db: SessionDB, wanted: str, *, guess: bool = False) -> dict[str, Any]:
 
 
 def _titled(db: SessionDB, wanted: str) -> list[dict[str, Any]]:
-    """Conversations whose title contains the words."""
-    if not wanted.strip() or len(wanted) > 1_000:
+    """Conversations whose title contains the words, upper or lower case."""
+    words = wanted.strip().casefold()
+    if not words or len(words) > 1_000:
         return []
     found = db.list_sessions_rich(
-        search_query=wanted, order_by_last_active=True, include_archived=True, compact_rows=True, limit=_LISTED + 1
+        search_query=wanted, order_by_last_active=True, include_archived=True, compact_rows=True, limit=_LOOKED_AT
     )
-    return [row for row in found if row["title"]]
+    # The store also looks at ids and past punctuation; here only what was typed counts.
+    return [row for row in found if row["title"] and words in row["title"].casefold()]
 
 
 def _only(db: SessionDB, wanted: str, ids: Any) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def _suggestion(db: SessionDB, wanted: str, titled: list[dict[str, Any]]) -> str
     near = [row["title"] for row in titled[:3]]
     if not near and len(wanted) <= 200:
         recent = db.list_sessions_rich(
-            order_by_last_active=True, include_archived=True, compact_rows=True, limit=_KNOWN_TITLES
+            order_by_last_active=True, include_archived=True, compact_rows=True, limit=_LOOKED_AT
         )
         titles = {row["title"].casefold(): row["title"] for row in recent if row["title"]}
         near = [titles[found] for found in get_close_matches(wanted.casefold(), titles, n=3, cutoff=0.5)]

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,3 +54,33 @@ def named_store(address: str | Path, monkeypatch: pytest.MonkeyPatch) -> str | P
     """The commands of this test work on the test's own store, which `db` opens as well."""
     monkeypatch.setenv("HERMES_DATABASE_URL", address if isinstance(address, str) else f"sqlite:///{address}")
     return address
+
+
+Terminal = Callable[..., str]
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    """`terminal("sessions", "list", answer="y\\n")`: the command at a terminal of 80 × 24, and all that it showed."""
+
+    def command(*arguments: str, answer: str = "") -> str:
+        child, window = pty.fork()
+        if child == 0:
+            os.environ.update({"TERM": "xterm", "COLUMNS": "80", "LINES": "24", "PAGER": "cat"})
+            os.execv(sys.executable, [sys.executable, "-m", "hermes_cli", *arguments])
+        os.write(window, answer.encode())
+        shown = b""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and select.select([window], [], [], 30)[0]:
+            try:
+                part = os.read(window, 65536)
+            except OSError:  # the way Linux says that the other side has gone
+                break
+            if not part:
+                break
+            shown += part
+        os.close(window)
+        os.waitpid(child, 0)
+        return shown.decode("utf-8", "replace").replace("\r\n", "\n")
+
+    return command
