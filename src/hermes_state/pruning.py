@@ -19,7 +19,7 @@ from hermes_state import deletion, leases, meta
 from hermes_state.engine.base import Connection, scalar
 from hermes_state.engine.sqlite import SqliteEngine
 from hermes_state.errors import InvalidValue, StateError
-from hermes_state.rows import DAY, NO_LIMIT, texts
+from hermes_state.rows import DAY, texts
 from hermes_state.session_files import remove_files
 from hermes_state.sessions import clean
 from hermes_state.statements import Queries, Statement
@@ -77,8 +77,7 @@ class Pruning(Store):
     ) -> list[dict[str, Any]]:
         """What `prune_sessions` would erase, oldest first; changes nothing."""
         chosen = self._candidates(older_than_days, source, filters)
-        ids = self.engine.read(lambda conn: chosen.ids(conn, NO_LIMIT, lock=False))
-        return self.engine.read(lambda conn: conn.execute(Q.rows, (texts(ids),)).dicts())
+        return self.engine.read(lambda conn: conn.execute(Q.rows, (texts(chosen.ids(conn)),)).dicts())
 
     def archive_sessions(
         self, older_than_days: float | None = 90, source: str | None = None, **filters: Unpack[Filters]
@@ -87,7 +86,7 @@ class Pruning(Store):
         chosen = self._candidates(older_than_days, source, {"archived": False, **filters})
 
         def run(conn: Connection) -> int:
-            return conn.run(Q.archive, (texts(chosen.ids(conn, NO_LIMIT)),))
+            return conn.run(Q.archive, (texts(chosen.ids(conn)),))
 
         return self.engine.write(run)
 
@@ -143,11 +142,13 @@ class Pruning(Store):
         return True
 
     def _erase(self, chosen: _Chosen, sessions_dir: str | Path | None) -> int:
-        def step(conn: Connection) -> deletion.Erased:
-            return deletion.remove(conn, chosen.ids(conn, deletion.BATCH))
+        def step(conn: Connection, batch: list[str]) -> deletion.Erased:
+            return deletion.remove(conn, chosen.still(conn, batch))
 
         total = 0
-        while (erased := self.engine.write(step)).asked:
+        ids = self.engine.read(chosen.ids)
+        for at in range(0, len(ids), deletion.BATCH):
+            erased = self.engine.write(partial(step, batch=ids[at : at + deletion.BATCH]))
             remove_files(self, erased.ids, sessions_dir)
             total += erased.asked
         return total
@@ -174,13 +175,17 @@ class _Chosen:
     """A choice of sessions: a statement, and fixed conditions with their values."""
 
     def __init__(self, base: Statement, params: tuple[Any, ...], conditions: list[_Condition]) -> None:
-        parts = [base, *(condition for condition, _ in conditions), Q.in_order]
+        parts = [base, *(condition for condition, _ in conditions)]
         self._params = (*params, *(value for _, values in conditions for value in values))
-        self._locking = _joined([*parts, Q.locked])
-        self._plain = _joined(parts)
+        self._all = _joined([*parts, Q.in_order])
+        self._still = _joined([*parts, Q.among, Q.in_order, Q.locked])
 
-    def ids(self, conn: Connection, limit: int, *, lock: bool = True) -> list[str]:
-        return [row[0] for row in conn.rows(self._locking if lock else self._plain, (*self._params, limit))]
+    def ids(self, conn: Connection) -> list[str]:
+        return [row[0] for row in conn.rows(self._all, self._params)]
+
+    def still(self, conn: Connection, ids: list[str]) -> list[str]:
+        """Those of `ids` that are chosen now, in the transaction that acts on them; held until it ends."""
+        return [row[0] for row in conn.rows(self._still, (*self._params, texts(ids)))]
 
 
 def _joined(parts: list[Statement]) -> Statement:

@@ -34,7 +34,10 @@ WHERE s.message_count = 0 AND s.ended_at IS NOT NULL AND s.archived = 0 AND {loo
 
 -- name: in_order
 -- Segments of one conversation together, so that it goes in one transaction.
-ORDER BY s.root_id, s.id LIMIT ?
+ORDER BY s.root_id, s.id
+
+-- name: among
+AND s.id IN {texts}
 
 -- name: locked
 {lock}
