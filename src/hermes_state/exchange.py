@@ -8,15 +8,17 @@ conversations with people and routes, and for anything big, there are archives.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hermes_state import chain, exchange_check, messages, sessions, titles, transcript
+from hermes_state import chain, messages, sessions, titles, transcript
 from hermes_state.engine.base import Connection, first
-from hermes_state.exchange_check import Incoming
 from hermes_state.ids import LOCAL_OWNER, is_possible_id
 from hermes_state.rows import NO_LIMIT, numbers, texts
 from hermes_state.statements import Queries
 from hermes_state.store import Store
+
+if TYPE_CHECKING:
+    from hermes_state.exchange_check import Incoming
 
 Q = Queries("exchange")
 
@@ -60,6 +62,8 @@ class Exchange(Store):
 
     def import_sessions(self, records: list[dict[str, Any]]) -> dict[str, Any]:
         """Take over exported sessions: all that are new, or none when one of them is wrong."""
+        from hermes_state import exchange_check  # only an import needs it
+
         taken, errors = exchange_check.check(records, self.limits, self.clock())
         if errors:
             return _outcome([], [], 0, errors)

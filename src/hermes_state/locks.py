@@ -8,10 +8,10 @@ counts as run out, or the session could not be compressed until that time comes 
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import Any
 
+from hermes_state import notes
 from hermes_state.engine.base import first, scalar
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.ids import is_possible_id
@@ -20,7 +20,6 @@ from hermes_state.statements import Queries
 from hermes_state.store import Store
 
 Q = Queries("locks")
-log = logging.getLogger(__name__)
 
 _CLOCK_SLACK = 60.0  # machines that share a database differ by less
 _ERROR_CHARS = 2_000
@@ -38,7 +37,7 @@ class CompressionGuards(Store):
         try:
             return self.engine.write(lambda conn: conn.run(Q.acquire, params), single=True) == 1
         except StateError as error:
-            log.warning("compression lock of %s not taken: %s", session_id, error, extra={"action": "lock"})
+            notes.warn("lock", "compression lock of %s not taken: %s", session_id, error)
             return False
 
     def refresh_compression_lock(self, session_id: str, holder: str, ttl_seconds: float = 300) -> bool:

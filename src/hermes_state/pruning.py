@@ -9,13 +9,12 @@ Rows go in short transactions, a batch each; a caller that is stopped half-way h
 from __future__ import annotations
 
 import datetime as dt
-import logging
 import math
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from hermes_state import deletion, leases, meta
+from hermes_state import deletion, leases, meta, notes
 from hermes_state.engine.base import Connection, scalar
 from hermes_state.engine.sqlite import SqliteEngine
 from hermes_state.errors import InvalidValue, StateError
@@ -27,7 +26,6 @@ from hermes_state.store import Store
 from hermes_state.titles import like
 
 Q = Queries("pruning")
-log = logging.getLogger(__name__)
 
 _GHOST_AGE = DAY
 _LAST_RUN = "last_auto_prune"
@@ -120,7 +118,7 @@ class Pruning(Store):
                 self.vacuum()
                 result["vacuumed"] = True
         except (StateError, OSError) as error:
-            log.warning("maintenance stopped: %s", error, extra={"action": "prune"})
+            notes.warn("prune", "maintenance stopped: %s", error)
             result["error"] = str(error)
         return result
 
@@ -241,6 +239,6 @@ def _vacuum_sqlite(raw: Any, *, wait_ms: int) -> None:
         raw.execute("VACUUM")
         busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
-            log.warning("the log keeps old pages that a reader still needs", extra={"action": "vacuum"})
+            notes.warn("vacuum", "the log keeps old pages that a reader still needs")
     finally:
         raw.set_busy_timeout(0)

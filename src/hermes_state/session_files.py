@@ -7,18 +7,17 @@ lies in the folder itself; a dump that belongs to a longer id of a session that 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from hermes_state import notes
 from hermes_state.ids import is_possible_id
 from hermes_state.rows import texts
 from hermes_state.statements import Queries
 from hermes_state.store import Store
 
 Q = Queries("deletion")
-log = logging.getLogger(__name__)
 
 _DUMP = "request_dump_"
 
@@ -34,7 +33,7 @@ def remove_files(store: Store, session_ids: Iterable[str], sessions_dir: str | P
             path.unlink(missing_ok=True)
             removed += 1
         except OSError as error:
-            log.warning("%s could not be removed: %s", path, error, extra={"action": "delete"})
+            notes.warn("delete", "%s could not be removed: %s", path, error)
     return removed
 
 
@@ -44,7 +43,7 @@ def _files_of(store: Store, ids: set[str], folder: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        log.warning("%s could not be read: %s", folder, error, extra={"action": "delete"})
+        notes.warn("delete", "%s could not be read: %s", folder, error)
         return []
     exact = {f"{session_id}{ending}" for session_id in ids for ending in (".json", ".jsonl")}
     owners = {name: _possible_owners(name) for name in names if name.startswith(_DUMP) and name.endswith(".json")}
