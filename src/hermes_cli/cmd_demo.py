@@ -8,6 +8,7 @@ somebody can be mistaken for one. Needs no key, no network and no terminal.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -60,19 +61,27 @@ def _clear(home: Path) -> None:
     """An empty, marked, private folder; refused when there is one that no demo made."""
     marker = home / _MARKER
     try:
-        if home.is_symlink() or (home.exists() and not marker.is_file() and (not home.is_dir() or any(home.iterdir()))):
+        if home.is_symlink() or (home.exists() and not (_is_empty(home) or marker.is_file())):
             raise UsageError(
                 "this folder was not made by a demo, so it is left alone",
                 where=str(home),
                 hint="Choose another one with hermes demo --home FOLDER.",
             )
-        if home.exists():
-            shutil.rmtree(home)
-        home.mkdir(mode=0o700, parents=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with private_open(marker) as file:
             file.write(_MARKER_TEXT)
+        # The marker stays, so that a demo that was interrupted here can be run again.
+        for entry in home.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry != marker:
+                entry.unlink()
     except OSError as error:
         raise UsageError(f"the demo home cannot be made: {error.strerror}", where=str(home)) from error
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _screens(db: SessionDB, home: Path, shown: str) -> list[str]:
@@ -89,7 +98,7 @@ def _screens(db: SessionDB, home: Path, shown: str) -> list[str]:
 
 
 def _command(line: str) -> str:
-    return output.style("$ ", "dim") + output.style(line, "cyan")
+    return output.style("$ ", "dim") + output.style(line, "bold")
 
 
 def _found(db: SessionDB, query: str) -> str:
@@ -108,6 +117,8 @@ def _shell_line(home: Path, shown: str) -> str:
     """What makes `hermes` mean this home: the folder, and the command itself where it is not on the path."""
     folder = shown if home.is_absolute() else f"$PWD/{shown.removeprefix('./')}"
     words = [f'export HERMES_HOME="{folder}"']
+    if os.environ.get("HERMES_DATABASE_URL"):  # it would win over the home
+        words.append("HERMES_DATABASE_URL=")
     bin_folder = Path(sys.prefix) / "bin"
     if shutil.which("hermes") != str(bin_folder / "hermes"):
         local = Path(".venv")

@@ -159,7 +159,7 @@ def _neighbour(message: dict[str, Any], columns: int | None) -> str:
 
 def _cut_around_mark(said: str, room: int) -> str:
     """As much as fits, with the first match in it."""
-    marks = 6 if output.is_terminal() else 0  # the signs themselves take no room where they become a colour
+    marks = len(">>><<<") if _coloured() else 0  # the signs take no room where they become a colour
     if text.width(said) - marks <= room:
         return said
     before, mark, rest = said.partition(">>>")
@@ -177,11 +177,15 @@ def _cut_around_mark(said: str, room: int) -> str:
 
 def _marked(said: str) -> str:
     """The matches in colour where there is one, else between >>> and <<<."""
-    if output.style("", "bold") == "":
+    if not _coloured():
         return said
     parts = said.split(">>>")
     shown = [parts[0]]
     for part in parts[1:]:
         match, sign, rest = part.partition("<<<")
-        shown.append(f"{output.style(match, 'yellow')}{rest}" if sign else f">>>{part}")
+        shown.append(f"{output.style(match, 'red')}{rest}" if sign else f">>>{part}")
     return "".join(shown)
+
+
+def _coloured() -> bool:
+    return output.style("", "red") != ""

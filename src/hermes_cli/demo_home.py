@@ -76,7 +76,7 @@ def _plan_kyoto(home: _Builder) -> None:
         age=5 * DAY + 22 * HOUR,
     )
     second = home.compress(
-        first, "A week in 京都 in late March, two people. Ryokan Yanagi preferred. Ada: nut allergy.", age=4 * DAY + 1
+        first, "A week in Kyoto in late March, two people, preferably at Yanagi. Ada: nut allergy.", age=4 * DAY + 1
     )
     home.say(
         second,
@@ -89,16 +89,16 @@ def _plan_kyoto(home: _Builder) -> None:
     )
     _delegate_noodles(home, second)
     third = home.compress(
-        second, "京都, 24–31 March, Yanagi booked (message 7741). First evening: Omen, no nuts.", age=2 * DAY + 1
+        second, "Kyoto, 24–31 March, Yanagi booked (message 7741). First evening: Omen, no nuts.", age=2 * DAY + 1
     )
     home.say(
         third,
-        user("How do we get from Kansai airport to the ryokan with two suitcases?"),
+        user("How do we get from Kansai airport to Yanagi with two suitcases?"),
         assistant("Take the Haruka express to 京都駅 (75 min), then a taxi, 10 minutes. No stairs on the way. 🚄"),
         age=DAY + 20 * HOUR,
     )
     _branch_winter(home, third)
-    fourth = home.compress(third, "京都, 24–31 March, Yanagi booked, Haruka and taxi, Omen.", age=5 * HOUR + 1)
+    fourth = home.compress(third, "Kyoto, 24–31 March, Yanagi booked, Haruka and taxi, Omen.", age=5 * HOUR + 1)
     _change_of_mind(home, fourth)
 
 

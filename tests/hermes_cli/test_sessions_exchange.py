@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
+from hermes_testing.clock import Clock
 
 pytestmark = pytest.mark.usefixtures("named_store")
 
 
 @pytest.fixture
-def talks(db: SessionDB) -> None:
+def talks(db: SessionDB, clock: Clock) -> None:
     db.ledger.open(source="telegram", session_id="trip_1")
     db.set_session_title("trip_1", "Trip to Kyoto")
     db.append_message("trip_1", "user", "A week in 京都 🍜 with \x1b[31mred\x1b[0m and \u2028 breaks")
@@ -23,6 +24,7 @@ def talks(db: SessionDB) -> None:
     )
     db.append_message("trip_1", "tool", "```\nfound", tool_name="look", tool_call_id="c")
     db.ledger.rotate("trip_1", [{"role": "user", "content": "so far"}], new_id="trip_2")
+    clock.advance(60)
     db.ledger.open(source="cli", session_id="desk")
     db.append_message("desk", "user", "hello")
 

@@ -111,7 +111,7 @@ def test_a_stored_escape_sequence_is_shown_harmlessly(run, db, talks) -> None:
 def test_at_a_terminal_the_match_is_coloured_and_lines_fit(terminal, db, talks) -> None:
     db.append_message("desk", "user", "before " * 30 + "needle " + "after " * 30)
     shown = terminal("sessions", "search", "needle")
-    assert "\x1b[33mneedle\x1b[0m" in shown
+    assert "\x1b[31mneedle\x1b[0m" in shown
     assert ">>>" not in shown
     (line,) = [line for line in shown.splitlines() if "needle" in line]
     assert len(line) - line.count("\x1b") * 4 <= 84
