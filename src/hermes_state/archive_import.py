@@ -25,6 +25,7 @@ from hermes_state import archive, chain, tables
 from hermes_state.archive_file import ArchiveFile, Conversation, Row
 from hermes_state.engine.base import Connection, first
 from hermes_state.errors import ArchiveRefused
+from hermes_state.rehearsal import rehearse
 from hermes_state.statements import Queries
 from hermes_state.store import Store
 
@@ -141,22 +142,7 @@ class _Import:
         """`fn` in one transaction, which a dry run takes back."""
         if not self._dry_run:
             return self._store.engine.write(fn)
-
-        def rehearse(conn: Connection) -> Any:
-            raise _Rehearsed(fn(conn))
-
-        try:
-            self._store.engine.write(rehearse)
-        except _Rehearsed as end:
-            return end.result
-
-
-class _Rehearsed(Exception):
-    """Carries a result out of a transaction that must not happen."""
-
-    def __init__(self, result: Any) -> None:
-        super().__init__()
-        self.result = result
+        return rehearse(self._store.engine, lambda engine: engine.write(fn))
 
 
 class _Said:

@@ -134,10 +134,11 @@ class Sessions(Store):
 
     def finalize_orphaned_compression_sessions(self) -> int:
         """Close continuations of a compression that nobody used for a week; their messages stay."""
+        from hermes_state import leases  # only maintenance asks
 
         def run(conn: Connection) -> int:
             now = self.clock()
-            orphans = [row[0] for row in conn.rows(Q.orphans, (now - _ORPHAN_AGE,))]
+            orphans = [row[0] for row in conn.rows(Q.orphans, (now - _ORPHAN_AGE, leases.shared_now(self)))]
             return sum(end(conn, orphan, "orphaned_compression", now) for orphan in orphans)
 
         return self.engine.write(run)

@@ -71,13 +71,17 @@ UPDATE sessions SET archived = ? WHERE root_id = (SELECT root_id FROM sessions W
 
 -- name: orphans
 -- Continuations of a compression that nobody ever used, as other programs leave them behind. A chat that was
--- compressed and then left alone looks the same: what the ledger rotated, or a route points at, is none.
+-- compressed and then left alone looks the same: what the ledger rotated, a route points at or somebody works on, is
+-- none.
 SELECT s.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
 WHERE s.api_call_count = 0 AND s.ended_at IS NULL AND s.end_reason IS NULL AND s.started_at < ?
     AND p.end_reason = 'compression'
     AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
     AND NOT EXISTS (SELECT 1 FROM routes r WHERE r.session_id = s.id)
     AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = s.root_id AND c.tip_id = s.id AND c.rotations > 0)
+    AND NOT EXISTS (
+        SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.holder IS NOT NULL AND l.expires_at > {now}
+    )
 
 -- name: owner_of_identity
 SELECT person_id FROM identities WHERE platform = ? AND native_id = ? ORDER BY account LIMIT 1

@@ -1,0 +1,127 @@
+"""Keeping a store small and tidy, and saying beforehand what that would do.
+
+`run` closes continuations that nobody ever used, removes empty windows, rows that were replaced long ago, work that
+ended long ago, and, where the operator wants it, old conversations; then it brings the search index up and the
+write-ahead log back to nothing. `limits` says how long each is kept.
+
+Whole sessions go only by the careful rules of `pruning`: never one that a route leads to, that somebody holds a lease
+on, or whose newest segment is open. A replaced row counts from when it was written, as nobody noted when it was
+replaced. Every step is short transactions; a run that is stopped half-way has done half and broken nothing.
+A dry run does the same inside one transaction and takes it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_state import rehearsal, rows, work
+from hermes_state.engine.base import Connection, Engine
+from hermes_state.engine.sqlite import SqliteEngine
+from hermes_state.pruning import Pruning
+from hermes_state.sessions import Sessions
+from hermes_state.statements import Queries
+from hermes_state.store import Store
+
+if TYPE_CHECKING:
+    from hermes_state.session_db import SessionDB
+
+Q = Queries("maintenance")
+
+_BATCH = 500
+_FEED_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One step of a run: how many there were (or would be) of what."""
+
+    step: str
+    count: int
+    what: str
+
+
+class _Tidying(Sessions, Pruning, Store):
+    """The parts of a store that tidy up, on whatever engine they are given."""
+
+    def steps(self, prune_days: float | None) -> list[Done]:
+        done = [
+            Done("orphans", self.finalize_orphaned_compression_sessions(), "unused continuations closed"),
+            Done("ghosts", self.prune_empty_ghost_sessions(), "empty windows removed"),
+        ]
+        if prune_days is not None:
+            done.append(
+                Done("prune", self.prune_sessions(prune_days), f"sessions older than {prune_days:g} days removed")
+            )
+        done.append(Done("replaced", _remove_replaced(self), "replaced messages removed"))
+        done += [Done(table, count, f"old rows of {table} removed") for table, count in work.prune(self).items()]
+        now = self.clock()
+        old_locks = self.engine.write(lambda conn: conn.run(Q.old_locks, (now,)))
+        return [*done, Done("locks", old_locks, "lapsed compression locks removed")]
+
+
+def run(
+    db: SessionDB,
+    *,
+    dry_run: bool = False,
+    prune_days: float | None = None,
+    vacuum: bool = False,
+    note: Callable[[str], None] | None = None,
+) -> list[Done]:
+    """Tidy up; what was done, or with `dry_run` would be. `prune_days` removes older conversations too."""
+
+    def tidy(engine: Engine) -> list[Done]:
+        return _Tidying(engine, clock=db.clock, limits=db.limits).steps(prune_days)
+
+    if dry_run:
+        return rehearsal.rehearse(db.engine, tidy)
+    say = note or (lambda step: None)
+    say("tidying up")
+    done = tidy(db.engine)
+    say("search index")
+    done.append(Done("index", db.feed(_FEED_MS), "messages taken into or out of the search index"))
+    if vacuum:
+        say("vacuum")
+        db.vacuum()
+        done.append(Done("vacuum", 1, "database made compact"))
+    say("write-ahead log")
+    done.append(Done("log", empty_log(db), "bytes of write-ahead log moved into the database"))
+    return done
+
+
+def empty_log(store: Store) -> int:
+    """Move the write-ahead log into the file and cut it to nothing; how large it was. 0 where readers still need it."""
+    engine = store.engine
+    if not isinstance(engine, SqliteEngine):
+        return 0
+    import apsw
+
+    log = engine.path.with_name(f"{engine.path.name}-wal")
+    size = log.stat().st_size if log.exists() else 0
+
+    def truncate(raw: apsw.Connection) -> int:
+        raw.set_busy_timeout(store.limits.checkpoint_wait_ms)
+        try:
+            raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            return 0  # the next commit goes on with it in small steps
+        finally:
+            raw.set_busy_timeout(0)
+        return size
+
+    return engine.with_writer(truncate)
+
+
+def _remove_replaced(store: Store) -> int:
+    before = store.clock() - store.limits.replaced_days * rows.DAY
+
+    def step(conn: Connection) -> int:
+        gone = rows.numbers(row[0] for row in conn.rows(Q.replaced, (before, _BATCH)))
+        conn.run(Q.forget, (gone,))
+        return conn.run(Q.remove, (gone,))
+
+    removed = 0
+    while count := store.engine.write(step):
+        removed += count
+    return removed

@@ -1,0 +1,15 @@
+-- What maintenance removes by itself, in small steps.
+
+-- name: replaced
+-- Visible to no reader any more. `idx_messages_hidden` finds them without a scan.
+SELECT id FROM messages WHERE replaced = 1 AND timestamp < ? ORDER BY id LIMIT ?
+
+-- name: forget
+-- The search index lets go of them too.
+INSERT INTO search_forget (message_id) SELECT id FROM messages WHERE id IN {numbers} ON CONFLICT DO NOTHING
+
+-- name: remove
+DELETE FROM messages WHERE id IN {numbers}
+
+-- name: old_locks
+DELETE FROM compression_locks WHERE expires_at < ?

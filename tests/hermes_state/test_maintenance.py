@@ -1,0 +1,140 @@
+"""Maintenance: what is over goes, what somebody needs stays, and a dry run says the same beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hermes_config.limits import Limits
+from hermes_state import maintenance, tables
+from hermes_state.ids import ConversationId
+from hermes_state.session_db import SessionDB
+from hermes_testing.clock import Clock
+from hermes_testing.samples import tell_story
+
+DAY = 86_400
+
+
+def done(steps: list[maintenance.Done]) -> dict[str, int]:
+    return {step.step: step.count for step in steps if step.count and step.step not in ("index", "log")}
+
+
+def everything(db: SessionDB) -> dict[str, list[tuple[object, ...]]]:
+    return db.engine.read(lambda conn: {t.name: list(tables.rows(conn, t)) for t in tables.every()})
+
+
+def unused_continuation(db: SessionDB) -> str:
+    """What other programs leave behind: a compression whose continuation nobody ever used."""
+    db.create_session("parent", "telegram")
+    db.append_message("parent", "user", "hello")
+    db.end_session("parent", "compression")
+    db.create_session("child", "telegram", parent_session_id="parent")
+    db.append_message("child", "user", "summary")
+    return "child"
+
+
+def is_open(db: SessionDB, session_id: str) -> bool:
+    session = db.get_session(session_id)
+    assert session is not None
+    return session["ended_at"] is None
+
+
+def test_an_unused_continuation_is_closed_after_a_week(db: SessionDB, clock: Clock) -> None:
+    child = unused_continuation(db)
+    clock.advance(6 * DAY)
+    assert done(maintenance.run(db)) == {}
+    clock.advance(2 * DAY)
+    assert done(maintenance.run(db)) == {"orphans": 1}
+    assert not is_open(db, child)
+    assert db.get_messages(child), "its messages stay"
+
+
+def test_a_chat_that_was_compressed_and_left_alone_stays_open(db: SessionDB, clock: Clock) -> None:
+    opened = db.ledger.open(source="telegram", route="agent:main:telegram:dm:1")
+    db.append_message(opened.session_id, "user", "hello")
+    rotated = db.ledger.rotate(opened.session_id, [{"role": "user", "content": "summary"}])
+    clock.advance(8 * DAY)
+    assert done(maintenance.run(db, prune_days=1)) == {}
+    assert is_open(db, rotated.session_id)
+    resolved = db.ledger.resolve("agent:main:telegram:dm:1")
+    assert resolved is not None
+    assert resolved.handle == rotated
+
+
+def test_what_a_route_leads_to_or_somebody_works_on_is_left_alone(db: SessionDB, clock: Clock) -> None:
+    child = unused_continuation(db)
+    clock.advance(8 * DAY)
+    lease = db.leases.acquire(ConversationId("parent"), holder="somebody", ttl=60)
+    assert lease is not None
+    assert done(maintenance.run(db)) == {}
+    db.leases.release(lease)
+    db.save_gateway_routing_entry("agent:main:telegram:dm:9", '{"session_id": "child"}')
+    assert done(maintenance.run(db)) == {}
+    assert is_open(db, child)
+
+
+def test_replaced_rows_are_kept_for_a_while_and_then_really_gone(db: SessionDB, clock: Clock) -> None:
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "a forgotten aardvark")
+    assert db.search_messages("aardvark")
+    db.replace_messages("s", [{"role": "user", "content": "hello"}])
+    clock.advance(29 * DAY)
+    assert done(maintenance.run(db)) == {}
+    clock.advance(2 * DAY)
+    assert done(maintenance.run(db)) == {"replaced": 1}
+    rows = db._read(lambda conn: conn.rows("SELECT content FROM messages"))
+    assert rows == [("hello",)]
+    assert db._read(lambda conn: conn.rows("SELECT * FROM search_forget")) == [], "the index was told"
+    assert [m["content"] for m in db.get_messages("s")] == ["hello"]
+
+
+def test_more_replaced_rows_than_one_step_takes(db: SessionDB, clock: Clock) -> None:
+    db.create_session("s", "cli")
+    db.append_messages("s", ({"role": "user", "content": str(n)} for n in range(1_200)))
+    db.clear_messages("s")
+    clock.advance(31 * DAY)
+    assert done(maintenance.run(db)) == {"replaced": 1_200}
+
+
+def test_old_conversations_go_only_when_asked(db: SessionDB, clock: Clock) -> None:
+    told = tell_story(db)
+    clock.advance(20 * DAY)
+    assert done(maintenance.run(db)) == {}
+    assert done(maintenance.run(db, prune_days=10)) == {"prune": 1}
+    assert db.get_session(told["desk"]) is None
+    assert db.get_session(told["trip"]) is not None, "its newest segment is open and a route leads there"
+
+
+def test_a_dry_run_says_what_the_run_does_and_changes_nothing(db: SessionDB, clock: Clock) -> None:
+    db.clear_messages(tell_story(db)["branch"])
+    unused_continuation(db)
+    db.create_session("ghost", "tui")
+    db.end_session("ghost", "user_exit")
+    db.inbox.refuse(platform="telegram", chat_id="1", message_id="1", reason="not on the list")
+    clock.advance(40 * DAY)
+    before = everything(db)
+    rehearsed = done(maintenance.run(db, dry_run=True, prune_days=30))
+    assert everything(db) == before
+    assert {"orphans", "ghosts", "prune", "replaced", "inbox"} <= rehearsed.keys()
+    assert done(maintenance.run(db, prune_days=30)) == rehearsed
+    assert done(maintenance.run(db, prune_days=30)) == {}
+
+
+def test_the_log_is_empty_afterwards(tmp_path: Path) -> None:
+    db = SessionDB(tmp_path / "state.db")
+    tell_story(db)
+    log = tmp_path / "state.db-wal"
+    assert log.stat().st_size > 0
+    maintenance.run(db, vacuum=True)
+    assert log.stat().st_size == 0
+    db.append_message("trip-2", "user", "on it goes")
+    db.close()
+
+
+def test_bounds_come_from_the_limits(make_db: Callable[..., SessionDB], clock: Clock) -> None:
+    db = make_db(limits=Limits(replaced_days=1))
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "old")
+    db.clear_messages("s")
+    clock.advance(2 * DAY)
+    assert done(maintenance.run(db)) == {"replaced": 1}
