@@ -6,14 +6,14 @@ shorter way: they are queued to the store's writer and share a commit, and no th
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hermes_state import messages, transcript
 from hermes_state.engine.base import Connection, Engine
-from hermes_state.engine.writer import Job, Notify
+from hermes_state.engine.writer import Job
+from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,28 +58,53 @@ def queued(engine: Engine, fn: Callable[[Connection], Any], *, whole: bool = Fal
     import asyncio
 
     loop = asyncio.get_running_loop()
+    mailbox = _mailboxes.get(loop)
+    if mailbox is None:
+        mailbox = _mailboxes[loop] = _Mailbox(loop)
     future = loop.create_future()
-    engine.submit(Job(fn, whole=whole, notify=_teller(loop), ticket=future))
+    mailbox.post(engine, Job(fn, whole=whole, notify=mailbox.tell, ticket=future))
     return future
 
 
-# One for each loop, so that the jobs of a group can be told together.
-_tellers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Notify] = weakref.WeakKeyDictionary()
+class _Mailbox:
+    """What one loop sends to writers and hears from them.
+
+    Jobs made in one round of the loop are handed over together at its end, so that they share a commit; the outcomes of
+    a group come back in one wake-up.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._waiting: dict[Engine, list[Job]] = {}
+
+    def post(self, engine: Engine, job: Job) -> None:
+        waiting = self._waiting.get(engine)
+        if waiting is not None:
+            waiting.append(job)
+            return
+        self._waiting[engine] = [job]
+        loop = self._loop()
+        assert loop is not None  # it is the running one
+        loop.call_soon(self._hand_over, engine)
+
+    def _hand_over(self, engine: Engine) -> None:
+        jobs = self._waiting.pop(engine)
+        try:
+            engine.submit(jobs)
+        except StateError as error:  # the store was closed meanwhile
+            for job in jobs:
+                job.error = error
+            _settle(jobs)
+
+    def tell(self, jobs: list[Job]) -> None:
+        """From the writer's thread."""
+        loop = self._loop()
+        if loop is None or loop.is_closed():  # nobody waits any more; what was written is stored
+            return
+        loop.call_soon_threadsafe(_settle, jobs)
 
 
-def _teller(loop: asyncio.AbstractEventLoop) -> Notify:
-    found = _tellers.get(loop)
-    if found is None:
-        found = _tellers[loop] = functools.partial(_tell, weakref.ref(loop))
-    return found
-
-
-def _tell(waiting: weakref.ref[asyncio.AbstractEventLoop], jobs: list[Job]) -> None:
-    """From the writer's thread: one wake-up of the loop for all jobs of a group."""
-    loop = waiting()
-    if loop is None or loop.is_closed():  # nobody waits any more; what was written is stored
-        return
-    loop.call_soon_threadsafe(_settle, jobs)
+_mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = weakref.WeakKeyDictionary()
 
 
 def _settle(jobs: list[Job]) -> None:

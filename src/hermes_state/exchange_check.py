@@ -18,6 +18,7 @@ from hermes_state import transcript, values
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import checked_id, is_possible_id
 from hermes_state.sessions import clean
+from hermes_state.transcript import Encoded
 
 ROLES = frozenset({"user", "assistant", "tool", "system", "session_meta"})
 _TEXTS = (
@@ -41,7 +42,7 @@ class Incoming:
 
     id: str
     fields: dict[str, Any]
-    rows: list[list[Any]]
+    rows: list[Encoded]
     hidden: dict[int, int]  # position → compacted
     parent: str | None
     named_parent: bool
@@ -120,7 +121,7 @@ def _session(record: Any, limits: Limits, now: float) -> Incoming:
     return Incoming(session_id, fields, rows, hidden, parent, named is not None)
 
 
-def _message(at: int, message: Any, limits: Limits, now: float) -> list[Any]:
+def _message(at: int, message: Any, limits: Limits, now: float) -> Encoded:
     if not isinstance(message, dict):
         raise InvalidValue(f"message {at} is not an object")
     if not isinstance(message.get("role"), str) or message["role"] not in ROLES:

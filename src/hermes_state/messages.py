@@ -17,8 +17,10 @@ from hermes_state.errors import IntegrityError, InvalidValue, SessionEnded
 from hermes_state.ids import SessionId, checked_id, is_possible_id
 from hermes_state.statements import Queries
 from hermes_state.store import Store
+from hermes_state.transcript import Encoded
 
 Q = Queries("messages")
+_BUMP, _INSERT = Q.bump.sqlite, Q.insert.sqlite
 
 _NO_LIMIT = 2**62
 
@@ -50,17 +52,10 @@ class Messages(Store):
         person_id: str | None = None,
     ) -> int:
         """Store one row; its id. Durable when this returns."""
-        row = transcript.encode(
-            {
-                "role": role, "content": content, "tool_name": tool_name, "tool_calls": tool_calls,
-                "tool_call_id": tool_call_id, "token_count": token_count, "finish_reason": finish_reason,
-                "reasoning": reasoning, "reasoning_content": reasoning_content,
-                "reasoning_details": reasoning_details, "codex_reasoning_items": codex_reasoning_items,
-                "codex_message_items": codex_message_items, "platform_message_id": platform_message_id,
-                "observed": observed, "effect_disposition": effect_disposition, "timestamp": timestamp,
-                "api_content": api_content, "turn_id": turn_id, "person_id": person_id,
-            },
-            self.clock(),
+        row = transcript.pack(
+            role, content, tool_name, tool_calls, tool_call_id, token_count, finish_reason, reasoning,
+            reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, platform_message_id,
+            observed, effect_disposition, timestamp, api_content, turn_id, person_id, self.clock(),
             self.limits.message_bytes,
         )  # fmt: skip
         return self.engine.write(lambda conn: append(conn, session_id, row), single=True)
@@ -195,18 +190,18 @@ class Messages(Store):
 # -- rows in a bigger transaction ------------------------------------------------------------------------------
 
 
-def append(conn: Connection, session_id: str, row: list[Any]) -> int:
-    """Add one encoded row to a session that still takes rows; its id. Fails before its first write or not at all."""
+def append(conn: Connection, session_id: str, row: Encoded) -> int:
+    """Add one row to a session that still takes rows; its id. Fails before its first write or not at all."""
     timestamp = row[7]
-    bump = (transcript.tool_calls_in(row), timestamp, timestamp, transcript.preview(row), session_id)
+    bump = (row.calls, timestamp, timestamp, row.preview, session_id)
     if isinstance(conn, SqliteConnection):
         raw = conn.raw
         try:
-            raw.execute(Q.bump.sqlite, bump)
+            raw.execute(_BUMP, bump)
         except UnicodeEncodeError:
             raise why_not(conn, session_id) from None
         if raw.changes() == 1:
-            raw.execute(Q.insert.sqlite, (session_id, *row))
+            raw.execute(_INSERT, (session_id, *row))
             return raw.last_insert_rowid()
     else:
         ids = conn.rows(Q.append, (*bump, *row)) if is_possible_id(session_id) else []
@@ -223,13 +218,13 @@ def why_not(conn: Connection, session_id: str) -> Exception:
     return SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
 
 
-def insert_rows(conn: Connection, session_id: str, rows: list[list[Any]], *, started_at: float) -> None:
-    """Put encoded rows in and set the session's counters to exactly these rows."""
+def insert_rows(conn: Connection, session_id: str, rows: list[Encoded], *, started_at: float) -> None:
+    """Put rows in and set the session's counters to exactly these rows."""
     if rows:
         conn.many(Q.insert, [(session_id, *row) for row in rows])
-    last_active = max((row[7] for row in rows), default=started_at)
-    preview = next((p for p in map(transcript.preview, rows) if p), None)
-    conn.run(Q.set_counts, (len(rows), sum(map(transcript.tool_calls_in, rows)), last_active, preview, session_id))
+    last_active = max((row.timestamp for row in rows), default=started_at)
+    preview = next((row.preview for row in rows if row.preview), None)
+    conn.run(Q.set_counts, (len(rows), sum(row.calls for row in rows), last_active, preview, session_id))
 
 
 def row_id(value: Any) -> int:

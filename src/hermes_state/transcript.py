@@ -23,73 +23,133 @@ COLUMNS = (
 )  # fmt: skip
 _LEAKED = re.compile(r"<memory-context\b[^>]*>.*?</memory-context>", re.DOTALL | re.IGNORECASE)
 
-# Positions in an encoded row, as `insert` lists them without session_id.
-_AT = {
-    "tool_call_id": 3, "tool_calls": 4, "tool_name": 5, "effect_disposition": 6, "timestamp": 7, "finish_reason": 9,
-    "reasoning": 10, "reasoning_content": 11, "reasoning_details": 12, "codex_reasoning_items": 13,
-    "codex_message_items": 14, "platform_message_id": 15, "api_content": 17, "escaped": 18,
-}  # fmt: skip
+# The columns between `timestamp`/`token_count` and the state, as `insert` lists them.
+_NOTHING = (None,) * 12
+_OTHERS = (
+    "tool_call_id", "tool_calls", "tool_name", "effect_disposition", "finish_reason", "reasoning",
+    "reasoning_content", "reasoning_details", "codex_reasoning_items", "codex_message_items", "platform_message_id",
+    "api_content",
+)  # fmt: skip
+_STRUCTURED = frozenset({"tool_calls", "reasoning_details", "codex_reasoning_items", "codex_message_items"})
 
 
-def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> list[Any]:
-    """The parameters of `insert` after session_id, from a message as the agent or an archive has it."""
+class Encoded(list[Any]):
+    """A message as the parameters of `insert` after session_id, with what its session's counters need to know."""
+
+    __slots__ = ("calls", "preview")
+    calls: int
+    preview: str | None
+
+    @property
+    def timestamp(self) -> float:
+        at: float = self[7]
+        return at
+
+
+def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> Encoded:
+    """A message as the agent, an archive or a third-party tool has it, ready to be stored."""
     get = message.get
-    content, kind = values.encode_content(get("content"))
-    if content is not None and len(content) > max_bytes // 4 and len(content.encode("utf-8", "replace")) > max_bytes:
+    platform_id = get("platform_message_id")
+    return pack(
+        message["role"], get("content"), get("tool_name"), get("tool_calls"), get("tool_call_id"), get("token_count"),
+        get("finish_reason"), get("reasoning"), get("reasoning_content"), get("reasoning_details"),
+        get("codex_reasoning_items"), get("codex_message_items"),
+        get("message_id") if platform_id is None else platform_id,  # its name in a conversation
+        get("observed"), get("effect_disposition"), get("timestamp"), get("api_content"), get("turn_id"),
+        get("person_id"), now, max_bytes,
+    )  # fmt: skip
+
+
+def pack(
+    role: str,
+    content: Any,
+    tool_name: str | None,
+    tool_calls: Any,
+    tool_call_id: str | None,
+    token_count: int | None,
+    finish_reason: str | None,
+    reasoning: str | None,
+    reasoning_content: str | None,
+    reasoning_details: Any,
+    codex_reasoning_items: Any,
+    codex_message_items: Any,
+    platform_message_id: Any,
+    observed: Any,
+    effect_disposition: str | None,
+    timestamp: Any,
+    api_content: str | None,
+    turn_id: str | None,
+    person_id: str | None,
+    now: float,
+    max_bytes: int,
+) -> Encoded:
+    """`encode` by position: the hot path, where most columns are empty."""
+    kind = "text"
+    if type(content) is str:
+        if not content.isascii():
+            content = values.scrub(content)
+        preview = values.preview_of(content) if role == "user" else None
+        if "\0" in content:
+            content, kind = values.escape(content), "escaped"
+    else:
+        preview = values.preview_of(content) if role == "user" else None
+        content, kind = values.encode_content(content)
+    if content is not None and len(content) * 4 > max_bytes:
+        _check_size(content, max_bytes)
+    others: Any = (
+        tool_call_id, tool_calls, tool_name, effect_disposition, finish_reason, reasoning, reasoning_content,
+        reasoning_details, codex_reasoning_items, codex_message_items, platform_message_id, api_content,
+    )  # fmt: skip
+    escaped = None
+    if others != _NOTHING:
+        others, escaped = _pack_others(others)
+    row = Encoded((
+        _column(str(role)), content, kind, *others[:4], now if timestamp is None else values.to_epoch(timestamp, now),
+        token_count, *others[4:11], 1 if observed else 0, others[11], escaped, turn_id, person_id,
+    ))  # fmt: skip
+    row.calls = 0 if tool_calls is None else calls_of(role, tool_calls)
+    row.preview = preview
+    return row
+
+
+def _pack_others(given: tuple[Any, ...]) -> tuple[list[str | None], str | None]:
+    """(column values, names of the columns in which NUL had to be escaped)."""
+    packed: list[str | None] = []
+    escaped = []
+    for name, value in zip(_OTHERS, given, strict=True):
+        if value is not None:
+            if name in _STRUCTURED:
+                value = values.encode_json(value)
+            elif name == "platform_message_id":
+                value = checked_id(str(value), what="platform message id")
+            value = values.scrub(str(value))
+            if "\0" in value:
+                value = values.escape(value)
+                escaped.append(name)
+        packed.append(value)
+    return packed, ",".join(escaped) or None
+
+
+def _column(text: str) -> str:
+    """A short text that is no content: what no engine can hold is left out."""
+    return text if text.isascii() and "\0" not in text else values.scrub(text).replace("\0", "")
+
+
+def _check_size(content: str, max_bytes: int) -> None:
+    if len(content.encode()) > max_bytes:
         raise InvalidValue(
             f"a message of {len(content)} characters is larger than the limit of {max_bytes} bytes",
             hint="Send it as a file, or raise limits.message_bytes.",
         )
-    row = [
-        str(message["role"]), content, kind, get("tool_call_id"), values.encode_json(get("tool_calls")),
-        get("tool_name"), get("effect_disposition"), values.to_epoch(get("timestamp"), now), get("token_count"),
-        get("finish_reason"), get("reasoning"), get("reasoning_content"),
-        values.encode_json(get("reasoning_details")), values.encode_json(get("codex_reasoning_items")),
-        values.encode_json(get("codex_message_items")), _platform_id(message), int(bool(get("observed"))),
-        get("api_content"), None, get("turn_id"), get("person_id"),
-    ]  # fmt: skip
-    for at, value in enumerate(row):
-        if type(value) is str and not value.isascii():
-            row[at] = values.scrub(value)
-    if any(type(value) is str and "\0" in value for value in row):
-        _escape_others(row)
-    return row
 
 
-def _platform_id(message: Mapping[str, Any]) -> str | None:
-    found = message.get("platform_message_id")
-    if found is None:
-        found = message.get("message_id")  # its name in a conversation
-    return None if found is None else checked_id(str(found), what="platform message id")
-
-
-def _escape_others(row: list[Any]) -> None:
-    """NUL outside the content: the column is escaped and named."""
-    names = []
-    for name, at in _AT.items():
-        if isinstance(row[at], str) and "\0" in row[at]:
-            row[at] = values.escape(row[at])
-            names.append(name)
-    row[0] = row[0].replace("\0", "")
-    row[_AT["escaped"]] = ",".join(names) or None
-
-
-def tool_calls_in(row: list[Any]) -> int:
-    """How many tool calls an encoded row makes."""
-    return calls_of(row[0], row[4])
-
-
-def calls_of(role: str, calls: str | None) -> int:
+def calls_of(role: str, calls: Any) -> int:
+    """How many tool calls a row makes; the answer of a tool makes none."""
     if calls is None or role == "tool":
         return 0
-    parsed = values.decode_json(calls, broken="?")
-    return len(parsed) if isinstance(parsed, list) else 1
-
-
-def preview(row: list[Any]) -> str | None:
-    if row[0] != "user" or row[1] is None:
-        return None
-    return values.preview_of(row[1] if row[2] == "text" else values.decode_content(row[1], row[2]))
+    if isinstance(calls, str):
+        calls = values.decode_json(calls, broken=calls)
+    return len(calls) if isinstance(calls, list) else 1
 
 
 def decode(row: Row) -> dict[str, Any]:

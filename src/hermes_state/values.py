@@ -88,12 +88,15 @@ def to_epoch(value: Any, now: float) -> float:
 
 
 def preview_of(content: Any) -> str | None:
-    """The beginning of a user text for lists; of a structure, its first text part."""
+    """The beginning of a user text for lists; of a structure, its text parts."""
     text = content if isinstance(content, str) else text_of(content)
-    line = scrub(text[: PREVIEW_CHARS * 4]).replace("\r", " ").replace("\n", " ").replace("\0", "").strip()
-    if not line:
-        return None
-    return line if len(line) <= PREVIEW_CHARS else line[:PREVIEW_CHARS] + "..."
+    start = text[: PREVIEW_CHARS * 4]
+    if not start.isprintable():  # line breaks and the like; mostly there are none
+        start = scrub(start).replace("\r", " ").replace("\n", " ").replace("\0", "")
+    line = start.strip()
+    if len(line) <= PREVIEW_CHARS:
+        return line or None
+    return line[:PREVIEW_CHARS] + "..."
 
 
 def text_of(content: Any) -> str:

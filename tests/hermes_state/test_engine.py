@@ -278,7 +278,7 @@ def test_the_writer_thread_starts_only_when_an_event_loop_needs_it(tmp_path: Pat
     engine.write(lambda conn: conn.run("CREATE TABLE t (x)"))
     assert threading.active_count() == before
     told = threading.Event()
-    engine.submit(Job(lambda conn: conn.run("INSERT INTO t VALUES (1)"), notify=lambda jobs: told.set()))
+    engine.submit([Job(lambda conn: conn.run("INSERT INTO t VALUES (1)"), notify=lambda jobs: told.set())])
     assert told.wait(10)
     engine.close()
     assert threading.active_count() == before

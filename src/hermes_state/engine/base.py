@@ -8,7 +8,7 @@ through the connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hermes_state.statements import Statement
@@ -85,8 +85,8 @@ class Engine(Protocol):
     def write(self, fn: Callable[[Connection], T], *, single: bool = False) -> T:
         """`fn` in one transaction, durable when this returns. `single`: fn runs exactly one statement."""
 
-    def submit(self, job: Job) -> None:
-        """As `write`, from a thread of the store's own; the job's `notify` is called there afterwards."""
+    def submit(self, jobs: Iterable[Job]) -> None:
+        """As `write`, from a thread of the store's own; each job's `notify` is called there afterwards."""
 
     def close(self) -> None: ...
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -147,9 +147,9 @@ class PgEngine:
         self._check_writable()
         return self.writer.run(fn, single=single)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, jobs: Iterable[Job]) -> None:
         self._check_writable()
-        self.writer.submit(job)
+        self.writer.submit(jobs)
 
     def alone(self, fn: Callable[[Connection], T], *, single: bool) -> T:
         if single:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -174,25 +174,29 @@ class SqliteEngine:
     # -- writing -----------------------------------------------------------------------------------------
 
     def write(self, fn: Callable[[Connection], T], *, single: bool = False) -> T:
-        self._check_writable()
+        if self._closed or self.read_only:
+            self._check_writable()
         return self.writer.run(fn, single=single)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, jobs: Iterable[Job]) -> None:
         self._check_writable()
-        self.writer.submit(job)
+        self.writer.submit(jobs)
 
     def alone(self, fn: Callable[[Connection], T], *, single: bool) -> T:
-        conn = self._writing_connection()
-        self._begin(conn.raw)
+        conn = self._conn or self._writing_connection()
+        raw = conn.raw
+        self._begin(raw)
         try:
             result = fn(conn)
-            conn.raw.execute("COMMIT")
+            raw.execute("COMMIT")
         except BaseException as error:
-            self._undo(conn.raw)
+            self._undo(raw)
             if isinstance(error, apsw.Error):
                 raise our_error(error, self.where) from error
             raise
-        self._after_commit(conn.raw)
+        guard = self._guard
+        if guard.inode() != guard.expected or self._wal_pages >= self._limits.checkpoint_pages:
+            self._after_commit(raw)
         return result
 
     def group(self, jobs: list[Job]) -> None:
@@ -241,7 +245,8 @@ class SqliteEngine:
             self._begin_contended(raw)
         except apsw.Error as error:
             raise our_error(error, self.where) from error
-        self._guard.arm()
+        if self._guard.expected is None:
+            self._guard.expected = self._guard.inode()
 
     def _begin_contended(self, raw: apsw.Connection) -> None:
         """Another process writes. Short random pauses: each waiter gets its chance within a few commits."""
@@ -268,7 +273,8 @@ class SqliteEngine:
             raw.execute("ROLLBACK")
 
     def _after_commit(self, raw: apsw.Connection) -> None:
-        if not self._guard.intact():
+        guard = self._guard
+        if guard.inode() != guard.expected:
             self._recover_log(raw)
         if self._wal_pages >= self._limits.checkpoint_pages:
             self._checkpoint(raw)

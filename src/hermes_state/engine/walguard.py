@@ -15,19 +15,17 @@ from pathlib import Path
 
 
 class WalGuard:
-    """Remembers the inode of one -wal file."""
+    """Remembers the inode of one -wal file.
+
+    `expected` is set inside the first transaction of a connection, when SQLite has the log open; from then on a commit
+    is good only while `inode()` says the same.
+    """
+
+    __slots__ = ("expected", "inode")
 
     def __init__(self, wal_path: str) -> None:
-        self._inode = _inode_reader(wal_path)
-        self._expected: int | None = None
-
-    def arm(self) -> None:
-        """Call inside the first transaction of a connection: SQLite has the log open by then."""
-        if self._expected is None:
-            self._expected = self._inode()
-
-    def intact(self) -> bool:
-        return self._expected is not None and self._inode() == self._expected
+        self.inode = _inode_reader(wal_path)
+        self.expected: int | None = None
 
 
 def _inode_reader(path: str) -> Callable[[], int | None]:
@@ -50,16 +48,15 @@ def _statx_reader(path: str) -> Callable[[], int | None]:
     import ctypes
 
     at_fdcwd, at_statx_dont_sync, statx_ino = -100, 0x4000, 0x100
-    statx = ctypes.CDLL(None, use_errno=True).statx
-    statx.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p]
+    # PyDLL keeps the interpreter lock: the answer comes from memory, sooner than the lock could be given away.
+    statx = ctypes.PyDLL(None).statx
     buffer = ctypes.create_string_buffer(256)  # struct statx
     # stx_ino: after mask, blksize, attributes, nlink, uid, gid, mode and padding
     inode = ctypes.c_uint64.from_buffer(buffer, 32)
-    raw = os.fsencode(path)
+    place, name = ctypes.c_int(at_fdcwd), ctypes.c_char_p(os.fsencode(path))
+    flags, wanted = ctypes.c_int(at_statx_dont_sync), ctypes.c_uint(statx_ino)
 
     def read() -> int | None:
-        if statx(at_fdcwd, raw, at_statx_dont_sync, statx_ino, buffer) != 0:
-            return None
-        return inode.value
+        return inode.value if statx(place, name, flags, wanted, buffer) == 0 else None
 
     return read

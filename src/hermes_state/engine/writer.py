@@ -14,9 +14,10 @@ commit, undo, and what to check after a commit) is the engine's.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from hermes_state.engine.base import Connection
@@ -70,7 +71,9 @@ class Writer:
         self._owner = 0
         self._lock = threading.Lock()
         self._queue: deque[Job] = deque()
-        self._wake = threading.Semaphore(0)
+        self._wake = threading.Lock()  # held while the thread has nothing to do
+        self._wake.acquire()
+        self._asleep = False
         self._thread: threading.Thread | None = None
         self._closing = False
 
@@ -96,17 +99,19 @@ class Writer:
         result: T = job.result
         return result
 
-    def submit(self, job: Job) -> None:
-        self._queue.append(job)
+    def submit(self, jobs: Iterable[Job]) -> None:
+        """Leave `jobs` for the thread; it commits them together when it can."""
+        self._queue.extend(jobs)
         if self._thread is None:
             self._start()
-        self._wake.release()
+        elif self._asleep:
+            self._rouse()
 
     def close(self) -> None:
         """Commits what is queued, then stops the thread."""
         self._closing = True
         if self._thread is not None:
-            self._wake.release()
+            self._rouse()
             self._thread.join()
             self._thread = None
         with self._lock:
@@ -124,14 +129,23 @@ class Writer:
                 self._thread = _Thread(target=self._serve, name="hermes-writer", daemon=True)
                 self._thread.start()
 
+    def _rouse(self) -> None:
+        self._asleep = False
+        with contextlib.suppress(RuntimeError):  # somebody else roused it in the same moment
+            self._wake.release()
+
     def _serve(self) -> None:
         while True:
-            self._wake.acquire()
-            with self._lock:
-                while self._queue:
-                    self._commit_waiting()
-            if self._closing and not self._queue:
+            if self._queue:
+                with self._lock:
+                    while self._queue:
+                        self._commit_waiting()
+            if self._closing:
                 return
+            self._asleep = True
+            if not self._queue and not self._closing:  # what came before this line is seen, what comes after rouses
+                self._wake.acquire()
+            self._asleep = False
 
     def _commit_waiting(self) -> None:
         """Commit up to a group's worth of queued jobs. The caller holds the lock."""
