@@ -1,14 +1,16 @@
 """A home of the reference converted in place.
 
-    1  refuse when anybody uses the home
+    1  refuse when anybody uses the home; then lock its database, so that nobody can until the end
     2  back the database up through SQLite (its log included), check the copy and count its rows
     3  build the new database beside the old one, from the backup, by the import everybody uses
     4  compare the two row by row
-    5  move the old log into the old file, make sure nobody wrote since step 2, and rename the new file over the old
+    5  move the old log into the old file and rename the new file over the old
 
 A kill before the rename leaves the home as it was, openable by the reference; after it, the new one. The backup is
 there from step 2 on. A log must never lie beside a file it does not belong to, which is why the old one is emptied
-and removed before the rename and why the rename happens under SQLite's exclusive lock.
+and removed before the rename. The lock is SQLite's own and the kernel's: whoever opens the file meanwhile is told that
+it is locked, and a kill frees it. (Comparing `data_version` before and after is not enough: a checkpoint hides a
+foreign write from it.) While it is held nothing here opens the file by other means, which would drop the lock.
 """
 
 from __future__ import annotations
@@ -63,17 +65,17 @@ def upgrade(home: Path, *, step: Step | None = None, limits: Limits | None = Non
     for leftover in home.glob(".upgrade-*"):  # of an upgrade that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     with translated(str(database)):
-        old = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
+        old = _locked(database)
         draft: Path | None = None
         try:
-            old.set_busy_timeout(_WAIT_MS)
-            before = old.pragma("data_version")
             backup = _back_up(old, home, _tick(step, "backing up"))
             draft = home / f".upgrade-{_stamp()}-{os.getpid()}"
             draft.mkdir(mode=0o700)
             new = draft / "state.db"
             found, done = _build(_as_home(home, backup), new, step, limits)
-            _swap(old, before, new, database)
+            _swap(old, new, database)
+        except OSError as error:  # no space, no permission: before the rename, or after everything
+            raise StoreUnavailable(f"the upgrade stopped: {error.strerror}", where=str(home)) from error
         finally:
             old.close()
             if draft is not None:
@@ -94,8 +96,7 @@ def _back_up(old: apsw.Connection, home: Path, tick: importing.Tick | None) -> P
     """A copy of the database that is known to be whole."""
     folder = home / "backups"
     folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"state-before-upgrade-{_stamp()}.db"
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    path = _free_name(folder, f"state-before-upgrade-{_stamp()}")
     copy = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)
     try:
         with copy.backup("main", old, "main") as backup:
@@ -113,6 +114,18 @@ def _back_up(old: apsw.Connection, home: Path, tick: importing.Tick | None) -> P
         copy.close()
     sync_folder(folder)
     return path
+
+
+def _free_name(folder: Path, stem: str) -> Path:
+    """A private empty file of its own; an upgrade that was killed may have left one of this very second."""
+    for number in range(1, 1_000):
+        path = folder / (f"{stem}.db" if number == 1 else f"{stem}-{number}.db")
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            continue
+        return path
+    raise StoreUnavailable("no free name for the backup", where=str(folder))
 
 
 def _damage(raw: apsw.Connection) -> str:
@@ -156,22 +169,30 @@ def _build(home: Home, new: Path, step: Step | None, limits: Limits | None) -> t
     return found, done
 
 
-def _swap(old: apsw.Connection, before: object, new: Path, database: Path) -> None:
-    """The moment of truth: one rename, while nobody else can have the old file open for writing."""
+def _locked(database: Path) -> apsw.Connection:
+    """The old database, ours alone until it is closed."""
+    old = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
     try:
-        old.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        if old.pragma("journal_mode", "delete") != "delete":
-            raise holding.HomeInUse(where=str(database.parent), hint="Stop the other program and try again.")
-        old.execute("BEGIN EXCLUSIVE")
-    except apsw.BusyError as error:
-        raise holding.HomeInUse(where=str(database.parent), hint="Stop the other program and try again.") from error
+        old.set_busy_timeout(_WAIT_MS)
+        old.pragma("locking_mode", "exclusive")
+        old.execute("BEGIN EXCLUSIVE")  # in this mode the lock stays when the transaction ends
+        old.execute("COMMIT")
+    except apsw.Error as error:
+        old.close()
+        if isinstance(error, apsw.BusyError):
+            raise holding.HomeInUse(where=str(database.parent), hint="Stop the other program and try again.") from error
+        raise
+    return old
+
+
+def _swap(old: apsw.Connection, new: Path, database: Path) -> None:
+    """The moment of truth: the old log is gone, then one rename."""
+    old.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    if old.pragma("journal_mode", "delete") != "delete":
+        raise StateError("the old write-ahead log cannot be closed; nothing was changed", where=str(database))
+    Path(f"{database}-shm").unlink(missing_ok=True)  # of a crash: nobody uses it, and it must not outlive its log
+    old.execute("BEGIN EXCLUSIVE")
     try:
-        if old.pragma("data_version") != before:
-            raise holding.HomeInUse(
-                "somebody wrote to the home during the upgrade; it was left as it is",
-                where=str(database.parent),
-                hint="Stop the other program and try again.",
-            )
         new.replace(database)
         sync_folder(database.parent)
     finally:
