@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from hermes_config.limits import Limits
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.stores import ENGINES, EngineName, TestStores
+from hermes_testing.stores import ENGINES, EngineName, TestStores, scratch
 
 _real_home = str(Path.home() / ".hermes")
 _forbidden: list[str] = []
@@ -68,11 +69,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture(scope="session")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestStores]:
+def stores() -> Iterator[TestStores]:
     """Fresh addresses on both engines; one PostgreSQL server for each test process, started at first need."""
-    made = TestStores(tmp_path_factory.mktemp("stores"))
-    yield made
-    made.close()
+    with tempfile.TemporaryDirectory(prefix="hermes-stores-", dir=scratch()) as folder:
+        made = TestStores(Path(folder))
+        yield made
+        made.close()
 
 
 @pytest.fixture(params=ENGINES)
