@@ -7,6 +7,7 @@ would go, and has a `--dry-run`.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 _PRUNE_AFTER_DAYS = 90
+_FORGET_MS = 2_000
 
 
 def add(verbs: Verbs) -> None:
@@ -132,9 +134,9 @@ def _delete(args: argparse.Namespace) -> int:
         if not output.confirm("Erase this for good?", yes=args.yes):
             print("Nothing was changed.")
             return 1
-        for root in roots:
-            _erase(db, root.tip_id)
-        print(f"Erased {text.counted(len(roots), 'conversation')}.")
+        _erase(db, [root.tip_id for root in roots])
+    print(f"Erased {text.counted(len(roots), 'conversation')}.")
+    _name_backups()
     return 0
 
 
@@ -157,9 +159,9 @@ def _prune(args: argparse.Namespace) -> None:
             # Somebody may have gone on with one of them while we asked.
             agreed = {row["id"] for row in rows}
             rows = [row for row in _matching(db, filters) if row["id"] in agreed]
-            for row in rows:
-                _erase(db, row["id"])
+            _erase(db, [row["id"] for row in rows])
             _done(args, rows, "erased")
+            _name_backups()
 
 
 def _matching(db: SessionDB, filters: dict[str, Any]) -> list[dict[str, Any]]:
@@ -171,13 +173,25 @@ def _matching(db: SessionDB, filters: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for row in rows if db.get_compression_tip(row["id"]) == row["id"]]
 
 
-def _erase(db: SessionDB, session_id: str) -> None:
-    """The whole conversation, with the files other tools keep beside it."""
+def _erase(db: SessionDB, session_ids: Sequence[str]) -> None:
+    """Whole conversations: their rows, the files other tools keep beside them, and their words in the index."""
     from hermes_state import family
 
-    found = family.of(db, session_id)
-    if found is not None:
-        db.delete_sessions([segment["id"] for segment in found.root.segments], hermes_home() / "sessions")
+    for session_id in session_ids:
+        found = family.of(db, session_id)
+        if found is not None:
+            db.delete_sessions([segment["id"] for segment in found.root.segments], hermes_home() / "sessions")
+    db.feed(_FORGET_MS)
+
+
+def _name_backups() -> None:
+    """A backup keeps what was in it; whoever erases wants to know which ones there are."""
+    from hermes_state import backup
+
+    names = [found.path.name for found in backup.existing(hermes_home())]
+    if names:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        print(text.harmless(f"Backups made before still hold it: {', '.join(names[:5])}{more}."), file=sys.stderr)
 
 
 def _agreed(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli import output, store, text
-from hermes_cli.parser import Verbs, add_json, add_limit, positive
+from hermes_cli.parser import Verbs, add_json, add_limit, natural
 
 if TYPE_CHECKING:
     from hermes_state.statistics import Statistics
@@ -32,7 +32,7 @@ def add(verbs: Verbs) -> None:
                    hermes sessions list --archived --json""",
     )
     add_limit(listing, 20)
-    listing.add_argument("--offset", type=positive, default=0, metavar="N", help="leave out the first N")
+    listing.add_argument("--offset", type=natural, default=0, metavar="N", help="leave out the first N")
     listing.add_argument("-a", "--all", action="store_true", help="show all of them")
     listing.add_argument("--source", metavar="NAME", help="only from one source: cli, telegram, api_server …")
     listing.add_argument("--workspace", metavar="FOLDER", help="only those whose working folder begins so")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli import finding, moments, output, store, text
-from hermes_cli.parser import Verbs, add_json, add_limit, positive
+from hermes_cli.parser import Verbs, add_json, add_limit, natural
 from hermes_cli.transcript_view import content_text
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def add(verbs: Verbs) -> None:
         "query", nargs="+", metavar="WORDS", help='words (all of them), "a phrase", begin*, AND, OR, NOT'
     )
     add_limit(search, 20)
-    search.add_argument("--offset", type=positive, default=0, metavar="N", help="leave out the first N hits")
+    search.add_argument("--offset", type=natural, default=0, metavar="N", help="leave out the first N hits")
     search.add_argument("--source", action="append", metavar="NAME", help="only from this source (repeatable)")
     search.add_argument("--role", action="append", choices=_ROLES, help="only of this role (repeatable)")
     search.add_argument("--since", type=moments.instant, metavar="WHEN", help="only from 2026-11-01, or 7d ago, on")
@@ -45,7 +45,7 @@ def add(verbs: Verbs) -> None:
     )
     order.add_argument("--oldest", action="store_const", dest="sort", const="oldest", help="oldest first")
     search.add_argument(
-        "-C", "--context", type=positive, default=0, metavar="N", help="show N messages before and after each hit"
+        "-C", "--context", type=natural, default=0, metavar="N", help="show N messages before and after each hit"
     )
     search.add_argument("--include-taken-back", action="store_true", help="find undone messages too")
     add_json(search)

@@ -63,6 +63,15 @@ def add_limit(parser: Parser, default: int) -> None:
 
 def positive(text: str) -> int:
     """An argument that must be a whole number from 1 up."""
-    if not text.isdecimal() or not 0 < len(text) < 16 or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 up, not {text[:40]!r}")
+    return _whole(text, least=1)
+
+
+def natural(text: str) -> int:
+    """An argument that must be a whole number from 0 up."""
+    return _whole(text, least=0)
+
+
+def _whole(text: str, *, least: int) -> int:
+    if not text.isdecimal() or not 0 < len(text) < 16 or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} up, not {text[:40]!r}")
     return int(text)

@@ -46,7 +46,5 @@ def open_store(*, create: bool = False) -> Iterator[SessionDB]:
 
 def database_file(where: str | Path) -> Path | None:
     """The SQLite file of an address; None for a server."""
-    text = str(where)
-    if text.startswith(("postgresql://", "postgres://")):
-        return None
-    return Path(text.removeprefix("sqlite:///"))
+    file = str(where).removeprefix("sqlite:///")
+    return None if "://" in file else Path(file)

@@ -170,6 +170,15 @@ def test_delete_erases_the_whole_conversation_and_only_that(run, db, talks) -> N
     assert "bb33" not in run("sessions", "search", "about").out
 
 
+def test_what_was_erased_is_found_by_no_search_and_backups_that_hold_it_are_named(run, home, talks) -> None:
+    (home / "backups").mkdir(parents=True)
+    (home / "backups" / "hermes-20260101-000000.db").touch()
+    assert "about aa11" in run("sessions", "search", "aa11").out.replace(">>>", "").replace("<<<", "")
+    ran = run("sessions", "delete", "aa11", "--yes")
+    assert "hermes-20260101-000000.db" in ran.err
+    assert run("sessions", "search", "aa11").out == "Nothing found.\n"
+
+
 def test_delete_without_a_terminal_needs_yes_and_a_dry_run_changes_nothing(run, db, talks) -> None:
     refused = run("sessions", "delete", "aa11")
     assert refused.code == 2

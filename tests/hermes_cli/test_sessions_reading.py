@@ -157,6 +157,13 @@ def test_a_stored_escape_sequence_reaches_no_terminal(run, db, trip, nasty) -> N
     assert "look: " in run("sessions", "show", "trip_3").out
 
 
+def test_a_message_of_ten_megabytes_is_shown_whole(run, db, trip) -> None:
+    db.append_message("trip_3", "user", "京都" + "x" * 10_000_000)
+    out = run("sessions", "show", "trip_3", "--limit", "1").out
+    assert "京都" + "x" * 10_000_000 in out
+    assert len(run("sessions", "list").out) < 2_000
+
+
 def test_parts_that_are_no_text_are_named(run, db, trip) -> None:
     parts = [{"type": "text", "text": "what is this?"}, {"type": "image_url", "image_url": {"url": "data:…"}}]
     db.append_message("trip_3", "user", parts)
@@ -232,3 +239,11 @@ def test_a_home_without_a_database_is_told_and_nothing_is_made(run, monkeypatch,
     assert ran.code == 1
     assert "no conversations yet" in ran.err
     assert not os.path.lexists(tmp_path / "none")
+
+
+def test_an_address_that_is_no_database_is_refused_without_its_password(run, monkeypatch) -> None:
+    monkeypatch.setenv("HERMES_DATABASE_URL", "mysql://me:hunter22@host/db")
+    ran = run("sessions", "list")
+    assert ran.code == 2
+    assert "mysql" in ran.err
+    assert "hunter22" not in ran.err
