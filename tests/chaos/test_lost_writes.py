@@ -8,28 +8,57 @@ and inside the very process that holds the store, lets another process open, rea
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from hermes_cli.commands import COMMANDS
+from hermes_cli.commands import COMMANDS, Command
+from hermes_cli.parser import Parser
 from hermes_state.errors import WriteLost
 from hermes_state.session_db import SessionDB
 from hermes_testing.processes import Worker
+from hermes_testing.reference_homes import ReferenceHome
 
 WORKERS = Path(__file__).parent / "workers"
 
-# Every command of the table, as somebody would use it beside a running store. A new command needs its line here.
+# Every verb of every command, as somebody would use it beside a running store. A new one needs its line here.
+# `other` is a conversation that nobody waits for; {tmp} is a folder; `;` parts two commands of one probe.
 PROBES: dict[str, tuple[str, ...]] = {
-    "config": ("config show",),
+    "sessions": (
+        "sessions list",
+        "sessions stats",
+        "sessions show probed",
+        "sessions lineage probed",
+        "sessions search lost",
+        "sessions export {tmp}/all.zip ; sessions import {tmp}/all.zip",
+        "sessions rename other Another",
+        "sessions archive other --yes ; sessions unarchive other",
+        "sessions delete other --yes",
+        "sessions prune --yes",
+    ),
+    "demo": ("demo --home {tmp}/demo",),
+    "config": ("config show", "config path", "config check", "config limits", "config set limits.title_chars 90"),
+    "import": ("import hermes {tmp}/reference --yes",),
 }
 
 
-def test_every_command_is_probed() -> None:
-    assert set(PROBES) == set(COMMANDS), "a command was added or removed: give it its line in PROBES"
+def _verbs(command: Command) -> set[str]:
+    parser = Parser(prog=command.name)
+    command.register(parser)
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return {f"{command.name} {verb}" for group in groups for verb in group.choices} or {command.name}
+
+
+def test_every_verb_of_every_command_is_probed() -> None:
+    shipped = {verb for command in COMMANDS.values() for verb in _verbs(command)}
+    lines = [line.strip() for probe in PROBES.values() for text in probe for line in text.split(";")]
+    missing = {verb for verb in shipped if not any(f"{line} ".startswith(f"{verb} ") for line in lines)}
+    assert not missing, "a command was added: give it its line in PROBES"
+    assert set(PROBES) == set(COMMANDS)
 
 
 @pytest.fixture
@@ -59,9 +88,8 @@ def _lost(home: Path, acknowledged: str) -> set[int]:
         db.close()
 
 
-def _probe(home: Path, owner: Worker, disturb: object) -> set[int]:
+def _probe(home: Path, owner: Worker, disturb: Callable[[], None]) -> set[int]:
     acknowledged = _tell(owner, "append 20")
-    assert callable(disturb)
     disturb()
     _let_somebody_pass_by(home)
     assert (home / "state.db-wal").exists(), "the owner's locks are gone: its log was removed under it"
@@ -70,21 +98,36 @@ def _probe(home: Path, owner: Worker, disturb: object) -> set[int]:
     return _lost(home, acknowledged)
 
 
-@pytest.mark.parametrize("command", [line for lines in PROBES.values() for line in lines])
-def test_a_command_beside_the_store(home: Path, owner: Worker, command: str) -> None:
+every_command = pytest.mark.parametrize("probe", [line for lines in PROBES.values() for line in lines])
+
+
+@pytest.fixture
+def orders(probe: str, tmp_path: Path) -> list[list[str]]:
+    """The commands of a probe, word by word, with the files they need."""
+    if "reference" in probe:
+        old = ReferenceHome(tmp_path / "reference")
+        old.session("old")
+        old.message("old", "user", "from the old home")
+        old.close()
+    return [[word.format(tmp=tmp_path) for word in line.split()] for line in probe.split(" ; ")]
+
+
+@every_command
+def test_a_command_beside_the_store(home: Path, owner: Worker, orders: list[list[str]]) -> None:
     def run() -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "hermes_cli", *command.split()], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
+        for words in orders:
+            command = [sys.executable, "-m", "hermes_cli", *words]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
 
     assert _probe(home, owner, run) == set()
 
 
-@pytest.mark.parametrize("command", [line for lines in PROBES.values() for line in lines])
-def test_a_command_inside_the_process_that_holds_the_store(home: Path, owner: Worker, command: str) -> None:
+@every_command
+def test_a_command_inside_the_process_that_holds_the_store(home: Path, owner: Worker, orders: list[list[str]]) -> None:
     def run() -> None:
-        assert _tell(owner, f"run {command}") == "exit 0"
+        for words in orders:
+            assert _tell(owner, f"run {' '.join(words)}") == "exit 0"
 
     assert _probe(home, owner, run) == set()
 

@@ -22,7 +22,9 @@ SESSION = "probed"
 def main(home: str) -> None:
     os.environ["HERMES_HOME"] = home
     db = SessionDB()
-    db.create_session(SESSION, "cli")
+    for session in (SESSION, "other"):
+        db.create_session(session, "cli")
+        db.append_message(session, "user", "the first")
     say("ready")
     for line in sys.stdin:
         verb, *words = line.split()
