@@ -147,6 +147,7 @@ class FileIndex:
             if taken < _BULK_BATCH:
                 break
         self._forget()
+        self.merge()
 
     def merge(self) -> None:
         # A negative amount asks for everything to be merged into one; the steps after it work that off.

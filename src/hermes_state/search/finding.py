@@ -25,7 +25,7 @@ from hermes_state.search.query import Query
 _LAST = 2**62  # above every message id
 _EVER = 1e300  # beyond every time
 _TAIL_ROWS = 500
-_WALK_FIRST, _WALK_MOST = 64, 20_000
+_WALK_FIRST, _WALK_MOST = 8, 20_000
 _FEW_HIDDEN = 1_000
 _MANY = 50_000  # ids to hand to the index; beyond that its matches are looked up instead
 
@@ -157,7 +157,7 @@ class Finder:
 
     def _rank_filtered(self, room: int, need: int) -> list[int]:
         kept: list[int] = []
-        high, size = self.high, _WALK_MOST if self.among is not None else _WALK_FIRST * 32
+        high, size = self.high, _WALK_MOST if self.among is not None else _WALK_FIRST * 256
         while len(kept) <= room:
             ids = self.view.ids(self.query, self.low, high, size, newest=True, among=self.among)
             kept += sorted((id_ for id_, _ in self.filters.visible(self.view.main, ids)), reverse=True)
@@ -173,7 +173,7 @@ class Finder:
     def _by_time(self, need: int, *, newest: bool) -> list[int]:
         times = self.view.times()
         found = list(self.tail)
-        low, high, size = self.low, self.high, max(_WALK_FIRST, need)
+        low, high, size = self.low, self.high, need + _WALK_FIRST
         while True:
             ids = self._matches(low, high, size, newest=newest)
             found += self.filters.visible(self.view.main, ids)
@@ -181,7 +181,7 @@ class Finder:
             if len(ids) < size:
                 break
             low, high = (low, ids[-1] - 1) if newest else (ids[-1] + 1, high)
-            size = min(size * 2, _WALK_MOST)
+            size = min(size * 3, _WALK_MOST)
             if len(found) >= need:
                 edge = found[need - 1][1]
                 if edge >= times.newest_below(high + 1) if newest else edge <= times.oldest_above(low - 1):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,8 +52,8 @@ class IndexFile:
     def __init__(self, path: Path, *, read_only: bool) -> None:
         self.path = path
         self.read_only = read_only
-        self._idle: list[_Handle] = []
-        self._lock = threading.Lock()
+        self._idle: list[_Handle] = []  # used from any thread: append and pop are atomic
+        self._foreign: list[_Handle] = []
 
     def use(self, fn: Callable[[apsw.Connection], T]) -> T:
         """`fn` with a connection to a sound index. Raises `IndexUnusable`; may run `fn` again on a fresh index."""
@@ -95,30 +94,21 @@ class IndexFile:
 
     def inode(self) -> int:
         """Which file the path leads to; 0 for none."""
-        try:
-            return self.path.stat().st_ino
-        except OSError:
-            return 0
+        return _inode(self.path)
 
     def all_files(self) -> list[Path]:
         return [self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm", "-journal"))]
 
     def close(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for handle in idle:
-            if handle.pid == os.getpid():  # a parent's connection is not ours to close
-                _close(handle)
+        while (handle := self._take_idle()) is not None:
+            _close(handle)
 
     def _borrow(self) -> _Handle:
         now = self.inode()
-        with self._lock:
-            while self._idle:
-                handle = self._idle.pop()
-                if handle.pid == os.getpid():
-                    if handle.inode == now:
-                        return handle
-                    _close(handle)
+        while (idle := self._take_idle()) is not None:
+            if idle.inode == now:
+                return idle
+            _close(idle)
         if now == 0:
             if self.read_only:
                 raise IndexUnusable("there is no index yet")
@@ -139,12 +129,22 @@ class IndexFile:
         if self.inode() == inode:
             self.replace()
 
+    def _take_idle(self) -> _Handle | None:
+        while self._idle:
+            try:
+                handle = self._idle.pop()
+            except IndexError:  # another thread took it
+                return None
+            if handle.pid == os.getpid():
+                return handle
+            self._foreign.append(handle)  # of the process we were forked from: not ours to use or to close
+        return None
+
     def _give_back(self, handle: _Handle) -> None:
-        with self._lock:
-            if len(self._idle) < _KEPT_OPEN:
-                self._idle.append(handle)
-                return
-        _close(handle)
+        if len(self._idle) < _KEPT_OPEN:
+            self._idle.append(handle)
+        else:
+            _close(handle)
 
 
 class _Handle:
@@ -154,7 +154,7 @@ class _Handle:
 
     def __init__(self, path: Path, *, read_only: bool, empty: bool = False) -> None:
         self.pid = os.getpid()
-        self.inode = path.stat().st_ino if path.exists() else 0
+        self.inode = _inode(path)
         mode = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
         self.raw = apsw.Connection(str(path), mode)
         try:
@@ -190,6 +190,13 @@ def _create(raw: apsw.Connection) -> None:
     raw.execute("COMMIT")
 
 
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
 def _close(handle: _Handle | None) -> None:
     if handle is not None:
         handle.raw.close()
@@ -209,16 +216,19 @@ def _folder_lock(folder: Path) -> Iterator[None]:
         return
     import fcntl
 
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise IndexUnusable(str(error)) from error
     try:
         deadline = time.monotonic() + _LOCK_WAIT
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise
+            except OSError as error:
+                if not isinstance(error, BlockingIOError) or time.monotonic() > deadline:
+                    raise IndexUnusable(f"the folder cannot be locked: {error.strerror}") from error
                 time.sleep(0.005)
         yield
     finally:

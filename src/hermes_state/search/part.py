@@ -74,7 +74,8 @@ class Search(Store):
         if parsed is None or limit == 0:
             return SearchHits()
         filters = Filters(
-            sources=source_filter, without_sources=exclude_sources, roles=role_filter, owner=None if owner is None else scrub(owner),
+            sources=source_filter, without_sources=exclude_sources, roles=role_filter,
+            owner=None if owner is None else scrub(owner),
             conversation=None if conversation is None else self._root(scrub(conversation)),
             since=since, until=until, taken_back=include_inactive,
         )  # fmt: skip

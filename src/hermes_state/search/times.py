@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from hermes_state.engine.base import Row
@@ -81,15 +80,15 @@ class CachedTimes:
     """The table of an index to which ids are only ever added at the end, kept between searches."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._generation = ""
-        self._table = TimeTable()
+        self._kept = ("", TimeTable())
 
     def current(self, generation: str, read_from: Callable[[int], Sequence[Row]]) -> TimeTable:
-        with self._lock:
-            if generation != self._generation:
-                self._generation, self._table = generation, TimeTable()
-            blocks = read_from(self._table.last)
-            if not self._table.ends_with(blocks):
-                self._table = self._table.followed_by(blocks)
-            return self._table
+        """No lock: tables are not changed once made, and two threads at worst read the same blocks."""
+        kept_for, table = self._kept
+        if kept_for != generation:
+            table = TimeTable()
+        blocks = read_from(table.last)
+        if not table.ends_with(blocks):
+            table = table.followed_by(blocks)
+            self._kept = (generation, table)
+        return table
