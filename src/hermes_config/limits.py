@@ -62,7 +62,7 @@ class Limits:
     writer_cache_kib: int = _limit(16 * _KIB, "KiB", "the page cache of the writing connection", minimum=_KIB)
     reader_connections: int = _limit(8, "connections", "the next reader waits for one to come back")
 
-    query_chars: int = _limit(2_048, "characters", "a longer query is refused", area="Search")
+    query_chars: int = _limit(2_048, "characters", "the rest of a longer query is ignored", area="Search")
     search_catch_up_ms: int = _limit(
         200, "ms", "the rest of the log is scanned instead, and the result says so", minimum=0
     )
