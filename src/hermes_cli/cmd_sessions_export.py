@@ -92,14 +92,12 @@ def _chosen(db: SessionDB, wanted: list[str], source: str | None) -> list[str]:
 
 def _may_write(path: Path, *, yes: bool) -> bool:
     """Never over the database, and over another file only when that is wanted."""
-    database = store.database_file(store.address())
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError("there is no such folder, or the name is one", where=str(path))
-    if not path.exists():
-        return True
-    if database is not None and database.exists() and path.samefile(database):
-        raise UsageError("that is the database itself", where=str(path), hint="Choose another name.")
-    return output.confirm(f"{path} exists. Replace it?", yes=yes)
+    store.refuse_database(path)
+    if path.is_dir():
+        raise UsageError("that is a folder", where=str(path), hint="Give the name of a file.")
+    if not path.absolute().parent.is_dir():
+        raise UsageError("there is no such folder", where=str(path.absolute().parent))
+    return not path.exists() or output.confirm(f"{path} exists. Replace it?", yes=yes)
 
 
 def _write_archive(db: SessionDB, target: str, roots: list[str] | None) -> None:
@@ -107,7 +105,7 @@ def _write_archive(db: SessionDB, target: str, roots: list[str] | None) -> None:
 
     with Progress("exporting", unit="messages") as progress:
         if target != "-":
-            archive.export(db, Path(target), conversations=roots, progress=progress.update)
+            archive.export(db, Path(target), conversations=roots, replace=True, progress=progress.update)
             return
         if output.is_terminal():
             raise UsageError("an archive is no text for a terminal", hint="Give a file name, or --format jsonl.")

@@ -40,6 +40,7 @@ def add(verbs: Verbs) -> None:
 
 def _import(args: argparse.Namespace) -> None:
     file = Path(args.file)
+    store.refuse_database(file)
     kind = _kind_of(file)  # before the store is open: reading a database's file beside it would drop its locks
     take_in = _import_archive if kind == "archive" else _import_lines
     with store.open_store(create=not args.dry_run) as db, Progress("importing", unit="messages") as progress:
@@ -96,6 +97,8 @@ def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progres
     done = 0
     for batch in [] if dry_run else _batches(file, db.limits):
         outcome = db.import_sessions([record for _, record in batch])
+        if outcome["errors"]:  # somebody changed the file between the two readings
+            raise UsageError(outcome["errors"][0]["error"], where=str(file), hint="Run it again to finish.")
         for name in facts:
             facts[name] += outcome[name]
         done += sum(len(record.get("messages") or ()) for _, record in batch)

@@ -8,6 +8,7 @@ what fits none is answered with the nearest titles. Nothing typed is ever a patt
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli import output, text
@@ -54,7 +55,7 @@ def _titled(db: SessionDB, wanted: str) -> list[dict[str, Any]]:
     return [row for row in found if row["title"] and words in row["title"].casefold()]
 
 
-def _only(db: SessionDB, wanted: str, ids: Any) -> dict[str, Any]:
+def _only(db: SessionDB, wanted: str, ids: Iterable[str]) -> dict[str, Any]:
     found = [row for row in map(db.get_session, ids) if row is not None]
     if len(found) == 1:
         return found[0]

@@ -46,7 +46,8 @@ def chosen(args: argparse.Namespace) -> dict[str, Any]:
     """The given filters under the store's names; empty when none was given."""
     names = [name for name, _ in _TEXTS.values()]
     names += [f"{side}_{noun.replace('-', '_')}" for noun in _BOUNDS for side in ("min", "max")]
-    found = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    given = vars(args)
+    found = {name: given[name] for name in names if given[name] is not None}
     if args.older_than is not None:
         found["older_than_days"] = args.older_than
     if args.before is not None:

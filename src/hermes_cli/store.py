@@ -5,12 +5,14 @@ A command that only looks never makes anything: where there is no database yet, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_config import config
+from hermes_config.errors import UsageError
 from hermes_state.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -27,7 +29,9 @@ def address() -> str | Path:
 def open_store(*, create: bool = False) -> Iterator[SessionDB]:
     """The store, closed again at the end. Only with `create` may it come into being here."""
     from hermes_state import SessionDB  # the engine's library costs more than all of the frame
+    from hermes_state.reference import holding
 
+    holding.refuse_reference_installed()
     loaded = config.load()
     where = address()
     file = database_file(where)
@@ -48,3 +52,13 @@ def database_file(where: str | Path) -> Path | None:
     """The SQLite file of an address; None for a server."""
     file = str(where).removeprefix("sqlite:///")
     return None if "://" in file else Path(file)
+
+
+def refuse_database(path: Path) -> None:
+    """Stop before a file of the store (its log and its index too) is read as something else, or written over."""
+    file = database_file(address())
+    if file is None:
+        return
+    own, given = Path(os.path.realpath(file)), Path(os.path.realpath(path))
+    if given.parent == own.parent and given.name.startswith((own.name, f"{own.stem}.search.db")):
+        raise UsageError("that is a file of the database itself", where=str(path), hint="Give another one.")

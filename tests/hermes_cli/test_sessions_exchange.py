@@ -114,11 +114,13 @@ def test_the_database_is_never_overwritten_or_imported_as_an_export(run, talks, 
     run("sessions", "export", str(tmp_path / "all.zip"))
     other()
     run("sessions", "import", str(tmp_path / "all.zip"))
-    database = str(tmp_path / "other" / "state.db")
-    for arguments in (("export", database, "--yes"), ("import", database)):
-        ran = run("sessions", *arguments)
-        assert ran.code == 2
-        assert "database" in ran.err
+    run("sessions", "search", "hello")
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    for name in ("other/state.db", "other/state.db-wal", "link/state.db-shm", "other/state.search.db"):
+        for arguments in (("export", str(tmp_path / name), "--yes"), ("import", str(tmp_path / name))):
+            ran = run("sessions", *arguments)
+            assert ran.code == 2
+            assert "database" in ran.err
     assert "hello" in run("sessions", "show", "desk").out
 
 

@@ -247,3 +247,13 @@ def test_an_address_that_is_no_database_is_refused_without_its_password(run, mon
     assert ran.code == 2
     assert "mysql" in ran.err
     assert "hunter22" not in ran.err
+
+
+def test_it_refuses_to_work_where_the_reference_is_installed_as_well(run, trip, tmp_path, monkeypatch) -> None:
+    installed = tmp_path / "site" / "hermes_agent-0.18.2.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: hermes-agent\nVersion: 0.18.2\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    ran = run("sessions", "list")
+    assert ran.code == 1
+    assert "hermes-agent 0.18.2" in ran.err

@@ -115,3 +115,12 @@ def test_at_a_terminal_the_match_is_coloured_and_lines_fit(terminal, db, talks) 
     assert ">>>" not in shown
     (line,) = [line for line in shown.splitlines() if "needle" in line]
     assert len(line) - line.count("\x1b") * 4 <= 84
+
+
+def test_an_index_that_is_behind_costs_no_hit_and_is_told(run, db, talks, home) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("limits:\n  search_catch_up_ms: 0\n")
+    db.append_messages("desk", [{"role": "user", "content": f"needle {n}"} for n in range(2_000)])
+    ran = run("sessions", "search", "needle", "--newest", "--limit", "3")
+    assert ">>>needle<<< 1999" in ran.out
+    assert "messages behind" in ran.err
