@@ -34,6 +34,10 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("sessions", "list, read, search, move and remove conversations", "hermes_cli.cmd_sessions"),
         Command("demo", "show Hermes on a throw-away home in ./.demo", "hermes_cli.cmd_demo"),
     ),
+    "Data": (
+        Command("backup", "make, check, list and restore backups", "hermes_cli.cmd_backup"),
+        Command("state", "check, tidy, index, move and convert the store", "hermes_cli.cmd_state"),
+    ),
     "Set-up": (
         Command("config", "show, check and change the configuration", "hermes_cli.cmd_config"),
         Command("import", "bring over a home of the reference", "hermes_cli.cmd_import"),

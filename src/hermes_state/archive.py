@@ -46,16 +46,24 @@ _encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", 
 
 
 def export(
-    store: Store, path: Path, *, conversations: Iterable[str] | None = None, progress: Progress | None = None
+    store: Store,
+    path: Path,
+    *,
+    conversations: Iterable[str] | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write an archive of the conversations that these sessions are part of (of all by default); its manifest."""
+    """Write an archive of the conversations that these sessions are part of (of all by default); its manifest.
+
+    A file that is there already stays, unless `replace` says otherwise.
+    """
     chosen = None if conversations is None else list(conversations)
 
     def files(conn: Connection) -> Iterator[tuple[str, Iterator[Line]]]:
         content = _Content(conn, chosen, progress)
         yield from content.files()
 
-    return write(store, path, "conversations", files)
+    return write(store, path, "conversations", files, replace=replace)
 
 
 def encode_line(table: str, row: Line) -> bytes:
@@ -170,10 +178,15 @@ def _root(conn: Connection, session_id: str) -> str:
 
 
 def write(
-    store: Store, path: Path, scope: str, files: Callable[[Connection], Iterator[tuple[str, Iterator[Line]]]]
+    store: Store,
+    path: Path,
+    scope: str,
+    files: Callable[[Connection], Iterator[tuple[str, Iterator[Line]]]],
+    *,
+    replace: bool = False,
 ) -> dict[str, Any]:
     """The archive at `path`, whole or not at all, for its owner's eyes only."""
-    if os.path.lexists(path):
+    if os.path.lexists(path) and not replace:
         raise UsageError("there is a file already", where=str(path), hint="Give a new name.")
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
 

@@ -10,14 +10,15 @@ A store on PostgreSQL, and any backup that is an archive, goes into an empty sto
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
-from hermes_config import home
 from hermes_config.errors import UsageError
+from hermes_config.home import sync_folder
 from hermes_config.limits import Limits
 from hermes_state import backup, opening
 from hermes_state.engine import files
@@ -27,16 +28,16 @@ from hermes_state.errors import StateError, StoreUnavailable
 _DAMAGED = (apsw.NotADBError, apsw.CorruptError)
 
 
-def restore(path: Path, database: Path, *, limits: Limits) -> Path | None:
-    """Make the store at `database` what the backup says; where the replaced content was put, if there was any."""
+def restore(path: Path, database: Path, *, home: Path, limits: Limits) -> Path | None:
+    """Make the store at `database` what the backup says; where in `home` the replaced content was put, if any."""
     if path.suffix == ".zip":
         raise UsageError("an archive is not a database file", where=str(path), hint="It goes into an empty store.")
     if path.resolve() == database.resolve():
         raise UsageError("this is the database itself, not a backup of it", where=str(path))
     backup.verify(path, limits=limits)
     files.prepare(database)
-    kept = database.parent / backup.FOLDER
-    kept.mkdir(mode=0o700, exist_ok=True)
+    kept = home / backup.FOLDER
+    kept.mkdir(mode=0o700, parents=True, exist_ok=True)
     with backup.reading(path) as source, _alone(database, kept) as (target, aside):
         with translated(str(database)):
             if aside is None:
@@ -46,7 +47,7 @@ def restore(path: Path, database: Path, *, limits: Limits) -> Path | None:
                 copying.step(-1)
         backup.check_sound(target, database)
     drop_search_index(database)
-    backup.thin_out(database.parent, keep=limits.backups_kept)
+    backup.thin_out(home, keep=limits.backups_kept)
     return aside
 
 
@@ -112,6 +113,6 @@ def _move_aside(database: Path, kept: Path) -> Path:
     for ending in ("-wal", "-shm", "-journal", ""):
         part = database.with_name(f"{database.name}{ending}")
         if part.exists():
-            part.rename(aside.with_name(f"{aside.name}{ending}"))
-    home.sync_folder(database.parent)
+            shutil.move(part, aside.with_name(f"{aside.name}{ending}"))  # the home may lie on another disk
+    sync_folder(database.parent)
     return aside
