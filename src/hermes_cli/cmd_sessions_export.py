@@ -44,6 +44,9 @@ def add(verbs: Verbs) -> None:
     export.add_argument("output", metavar="FILE", help="where to; - is the standard output")
     export.add_argument("ids", nargs="*", metavar="ID", help="ids, beginnings of ids, or titles; none: all of them")
     export.add_argument("--session-id", action="append", default=[], metavar="ID", help="the same, as a flag")
+    export.add_argument(
+        "--lineage", action="store_true", help="all segments of each (always so; taken for old scripts)"
+    )
     export.add_argument("--source", metavar="NAME", help="only those from one source")
     export.add_argument(
         "--format", choices=("archive", "jsonl", "md"), help="default: by the name's ending, else an archive"

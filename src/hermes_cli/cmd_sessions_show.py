@@ -85,7 +85,7 @@ def _keep_newest(segments: list[dict[str, Any]], limit: int) -> None:
 def _header(row: dict[str, Any], path: list[str]) -> str:
     facts = [
         row["source"],
-        text.counted(row["message_count"], "message"),
+        text.counted(row["message_count"] or 0, "message"),
         f"active {transcript_view.moment(row['last_active'])}",
     ]
     if row["ended_at"] is not None:

@@ -77,7 +77,7 @@ def test_one_some_or_a_source_can_be_chosen(run, talks) -> None:
         return [json.loads(line)["id"] for line in lines]
 
     assert ids("desk") == ["desk"]
-    assert ids("--session-id", "trip_1") == ["trip_1", "trip_2"]
+    assert ids("--session-id", "trip_1", "--lineage") == ["trip_1", "trip_2"]
     assert ids("desk", "trip") == ["desk", "trip_1", "trip_2"]
     assert ids("--source", "telegram") == ["trip_1", "trip_2"]
     assert run("sessions", "export", "-", "nonsense").code == 1

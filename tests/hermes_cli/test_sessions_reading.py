@@ -211,6 +211,18 @@ def test_lineage_as_data_is_the_same_tree(run, trip) -> None:
     }
 
 
+def test_rows_whose_counters_other_programs_left_empty_can_be_read(run, db, trip) -> None:
+    db._execute_write(lambda conn: conn.run("UPDATE sessions SET message_count = NULL, tool_call_count = NULL"))
+    for arguments in (
+        ["list"],
+        ["show", "trip_3"],
+        ["lineage", "trip_3"],
+        ["stats"],
+        ["delete", "trip_3", "--dry-run"],
+    ):
+        assert run("sessions", *arguments).code == 0
+
+
 # Stats, and where the data is
 
 

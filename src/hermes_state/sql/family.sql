@@ -1,8 +1,9 @@
 -- What belongs together: the segments of a conversation, and the conversations that began in one of them.
 
 -- name: segments
-SELECT id, parent_session_id, source, title, preview, started_at, last_active, ended_at, end_reason, message_count,
-    tool_call_count, archived, root_id
+-- Other programs may have left the counters empty.
+SELECT id, parent_session_id, source, title, preview, started_at, last_active, ended_at, end_reason,
+    COALESCE(message_count, 0) AS message_count, COALESCE(tool_call_count, 0) AS tool_call_count, archived, root_id
 FROM sessions WHERE root_id = ? ORDER BY started_at, id
 
 -- name: conversation
