@@ -1,7 +1,7 @@
 # The developer's verbs. Each builds .venv from the pins first when it has to, so a fresh clone needs only
 # Python 3.11 or newer, pip, git and make.
 .DEFAULT_GOAL := help
-.PHONY: help venv run test check lint imports format types bench docs clean
+.PHONY: help venv run test chaos check lint imports format types bench docs clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -33,6 +33,9 @@ test: lint types ## Everything CI asks: lint, import direction, types, tests on 
 
 bench: $(READY) ## Measure, each figure beside its floor (ARGS="search" picks one)
 	@$(BIN)/python -m bench $(ARGS)
+
+chaos: $(READY) ## The long forms of the heavy tests: more examples, every kill point (some ten minutes)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) --long tests/chaos tests/multiprocess tests/hermes_state/test_machine.py
 
 lint: $(READY) imports ## Check style and import direction
 	@$(BIN)/ruff check --quiet $(SOURCES)

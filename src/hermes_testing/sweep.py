@@ -95,6 +95,7 @@ class Report:
     """What a sweep found."""
 
     points: int = 0
+    kills: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
 
@@ -112,6 +113,7 @@ def sweep(workload: Workload, engine: EngineName, stores: TestStores, *, stride:
         if not killed:
             report.complaints.append(f"point {fatal}: not reached; the workload is not the same each time")
             break
+        report.kills += 1
         verdict = _run_child(partial(_judge, workload, address, lines, contents))
         report.complaints += [f"point {fatal}: {complaint}" for complaint in verdict["complaints"]]
         stores.discard(address)
@@ -297,7 +299,7 @@ def main(argv: list[str] | None = None) -> int:
     with _stores() as stores:
         report = sweep(workload, args.engine, stores, stride=args.stride)
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(report.kinds.items()))
-    print(f"{workload.path.stem} on {args.engine}: {report.points} points ({kinds})")
+    print(f"{workload.path.stem} on {args.engine}: killed at {report.kills} of {report.points} points ({kinds})")
     for complaint in report.complaints:
         print(complaint)
     return 1 if report.complaints else 0

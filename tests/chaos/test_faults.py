@@ -177,6 +177,47 @@ def test_the_folder_cannot_be_written(tmp_path: Path) -> None:
         _one_line(refused.value)
 
 
+# -- the index -------------------------------------------------------------------------------------------------
+
+
+def _finds(db: SessionDB, word: str) -> list[str]:
+    return [hit["session_id"] for hit in db.search_messages(word)]
+
+
+@pytest.mark.parametrize("fate", ["deleted", "garbage", "a folder"])
+def test_the_index_file_is_taken_away_while_open(tmp_path: Path, fate: str) -> None:
+    """The index is derived: losing it costs time, never an answer or a write."""
+    with closing(SessionDB(tmp_path / "state.db")) as db:
+        db.create_session("s", "cli")
+        db.append_message("s", "user", "kumquat")
+        assert _finds(db, "kumquat") == ["s"]
+        (index,) = tmp_path.glob("*.search.db")
+        for file in tmp_path.glob("*.search.db*"):
+            file.unlink()
+        if fate == "garbage":
+            index.write_bytes(b"not a database" * 1_000)
+        elif fate == "a folder":
+            index.mkdir()
+        db.append_message("s", "user", "persimmon")
+        assert _finds(db, "persimmon") == ["s"]
+        assert _finds(db, "kumquat") == ["s"]
+    with closing(SessionDB(tmp_path / "state.db")) as again:
+        assert _finds(again, "kumquat") == ["s"]
+        assert _finds(again, "persimmon") == ["s"]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_the_index_schema_is_dropped_while_open(db: SessionDB, address: str) -> None:
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "kumquat")
+    assert _finds(db, "kumquat") == ["s"]
+    with psycopg.connect(address, autocommit=True) as conn:
+        conn.execute("DROP SCHEMA public_search CASCADE")
+    db.append_message("s", "user", "persimmon")
+    assert _finds(db, "persimmon") == ["s"]
+    assert _finds(db, "kumquat") == ["s"]
+
+
 # -- the clock -------------------------------------------------------------------------------------------------
 
 
