@@ -16,12 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hermes_config.limits import Limits
 from hermes_state import leases, ledger, messages
-from hermes_state.engine.base import Connection
 from hermes_state.errors import HeadMoved, SessionEnded, StaleFence, TurnOver
 from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
 from hermes_state.statements import Statement
-from hermes_testing import model, model_work
+from hermes_testing import compare, model, model_work
 from hermes_testing.clock import Clock
 from hermes_testing.stores import EngineName, TestStores
 
@@ -395,7 +394,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def store_is_as_the_model(self) -> None:
-        assert self.db.engine.read(_stored, snapshot=True) == _modelled(self.said, self.work)
+        assert self.db.engine.read(compare.stored, snapshot=True) == compare.modelled(self.said, self.work)
 
     def teardown(self) -> None:
         self.db.close()
@@ -409,42 +408,6 @@ def _mostly_last(choices: list[Any]) -> st.SearchStrategy[Any]:
 
 def _rows(said: list[tuple[str, str]]) -> list[dict[str, Any]]:
     return [{"role": role, "content": content} for role, content in said]
-
-
-def _modelled(said: model.Conversations, work: model_work.Work) -> dict[str, Any]:
-    return {
-        "sessions": {s.id: (s.root, s.parent, s.ended, s.title, s.count) for s in said.segments.values()},
-        "tips": {root: said.tip(root) for root in said.roots()},
-        "routes": said.routes,
-        "messages": {s.id: [(r.role, r.content, r.state) for r in s.rows] for s in said.segments.values() if s.rows},
-        "leases": {name: (lease.fence, lease.holder) for name, lease in work.leases.items()},
-        "inbox": {name: (m.route, m.state, m.turn) for name, m in work.inbox.items()},
-        "turns": {name: (t.conversation, t.fence, t.attempt, t.state) for name, t in work.turns.items()},
-        "outbox": {key: (i.chat, i.conversation, i.turn, i.state, i.attempts) for key, i in work.outbox.items()},
-    }
-
-
-def _stored(conn: Connection) -> dict[str, Any]:
-    def table(columns: str, name: str) -> dict[str, Any]:
-        found = conn.rows(f"SELECT {columns} FROM {name}")
-        return {row[0]: row[1] if len(row) == 2 else tuple(row[1:]) for row in found}
-
-    transcripts: dict[str, list[tuple[str, str, str]]] = {}
-    states = {(1, 0, 0): "live", (0, 0, 0): "taken back", (0, 1, 0): "summarised"}
-    columns = "session_id, role, content, active, compacted, replaced"
-    for session, role, content, *flags in conn.rows(f"SELECT {columns} FROM messages ORDER BY id"):
-        state = "replaced" if flags[2] else states[tuple(flags)]
-        transcripts.setdefault(session, []).append((role, content, state))
-    return {
-        "sessions": table("id, root_id, parent_session_id, end_reason, title, message_count", "sessions"),
-        "tips": table("id, tip_id", "conversations"),
-        "routes": table("session_key, session_id", "routes"),
-        "messages": transcripts,
-        "leases": table("conversation_id, fence, holder", "leases"),
-        "inbox": table("message_id, route, state, turn_id", "inbox"),
-        "turns": table("id, conversation_id, fence, attempt, state", "turns"),
-        "outbox": table("dedup_key, chat_id, conversation_id, turn_id, state, attempts", "outbox"),
-    }
 
 
 def _run(stores: TestStores, engine: EngineName, *, examples: int, phases: tuple[Phase, ...], fixed: bool) -> None:
