@@ -9,6 +9,7 @@ line. Nothing is unpacked to disk and no name in the zip is ever used as a path.
 from __future__ import annotations
 
 import binascii
+import functools
 import hashlib
 import json
 import sys
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes_config.limits import Limits
 from hermes_state import archive, ids, tables
@@ -194,13 +195,13 @@ class ArchiveFile:
     def _decode(self, table: str, line: bytes, number: int) -> Row:
         place = f"{table}.jsonl, line {number}"
         try:
-            said = json.loads(line)
+            said = json.loads(line.decode())
         except ValueError:
             raise self._refusal(f"{place} is not JSON") from None
         if not isinstance(said, dict) or not line.endswith(b"\n"):
             raise self._refusal(f"{place} is not one whole row")
         try:
-            return _typed(tables.named(table), said, careful=b"\\u" in line)
+            return _typed(table, said, careful=b"\\u" in line)
         except InvalidValue as error:
             raise self._refusal(f"{place}: {error.what}") from None
 
@@ -214,21 +215,45 @@ def _is_promise(promise: Any) -> bool:
     return isinstance(promise, dict) and isinstance(promise.get("rows"), int) and isinstance(promise.get("sha256"), str)
 
 
-def _typed(table: tables.Table, said: Row, *, careful: bool) -> Row:
+class _Shape(NamedTuple):
+    """A table as a line is compared with it."""
+
+    columns: dict[str, tables.Column]
+    blank: Row
+    required: frozenset[str]
+    ids: frozenset[str]
+
+
+@functools.cache
+def _shape(name: str) -> _Shape:
+    table = tables.named(name)
+    numbered = table.key if table.numbered else ()  # the database gives the number when the line has none
+    return _Shape(
+        columns={column.name: column for column in table.columns},
+        blank={column.name: column.default if column.required else None for column in table.columns},
+        required=frozenset(
+            c.name for c in table.columns if c.required and c.default is None and c.name not in numbered
+        ),
+        ids=frozenset(c.name for c in table.columns if c.kind == "TEXT" and (c.name in table.key or c.name in _IDS)),
+    )
+
+
+def _typed(table: str, said: Row, *, careful: bool) -> Row:
     """The row with all columns of its table. `careful`: an escape may hide what cannot be stored as text."""
-    row: Row = {}
-    for column in table.columns:
-        value = said.pop(column.name, None)
+    shape = _shape(table)
+    row = dict(shape.blank)
+    for name, value in said.items():
+        column = shape.columns.get(name)
+        if column is None:
+            raise InvalidValue(f"there is no column {name[:60]!r}")
         if value is None:
-            if column.required and column.default is None and not (table.numbered and column.name in table.key):
-                raise InvalidValue(f"{column.name} is missing")
-            row[column.name] = column.default if column.required else None
             continue
-        row[column.name] = _value(column, value, careful)
-        if value != "" and column.kind == "TEXT" and (column.name in table.key or column.name in _IDS):
-            ids.checked_id(value, what=column.name)
-    if said:
-        raise InvalidValue(f"there is no column {next(iter(said))[:60]!r}")
+        row[name] = _value(column, value, careful)
+        if name in shape.ids and value != "":
+            ids.checked_id(value, what=name)
+    for name in shape.required:
+        if row[name] is None:
+            raise InvalidValue(f"{name} is missing")
     return row
 
 
