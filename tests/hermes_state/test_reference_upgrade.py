@@ -9,6 +9,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from hermes_state.reference import holding, upgrading
 from hermes_state.session_db import SessionDB
 from hermes_testing.processes import Worker
 from hermes_testing.reference_homes import ReferenceHome, entry
+from hermes_testing.stores import scratch
 
 HERE = Path(__file__).parent / "workers"
 
@@ -167,10 +169,12 @@ def test_killed_anywhere_the_home_is_the_old_one_or_the_new_one(
     made: ReferenceHome, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     home = made.leave_log(tmp_path / "crashed")
-    (tmp_path / "scratch").mkdir()
     stride = 1 if request.config.getoption("--long") else 31
-    with Worker(HERE / "upgrade_and_die.py", home, tmp_path / "scratch", stride) as worker:
-        *complaints, summary = worker.finish(timeout=300)
+    with (
+        tempfile.TemporaryDirectory(dir=scratch(), prefix="hermes-upgrade-") as folder,
+        Worker(HERE / "upgrade_and_die.py", home, folder, stride) as worker,
+    ):
+        *complaints, summary = worker.finish(timeout=550)
     print(summary)
     assert complaints == []
     killed = [int(word) for word in summary.replace(",", "").split() if word.isdigit()]

@@ -22,7 +22,7 @@ import apsw
 
 from hermes_state import opening
 from hermes_state.engine.base import Row
-from hermes_state.engine.sqlite import translated
+from hermes_state.engine.sqlite import open_in_this_process, translated
 from hermes_state.errors import FutureSchema, NotADatabase, StateError, StoreUnavailable
 from hermes_state.statements import Queries
 
@@ -68,6 +68,10 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.where = str(path)
+        if open_in_this_process(path):
+            raise StoreUnavailable(
+                "this database is the open store of this very process", where=self.where, hint="Close the store first."
+            )
         self._seen = _state_of(path)
         self._copy: Path | None = None
         with translated(self.where):

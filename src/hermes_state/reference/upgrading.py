@@ -68,9 +68,9 @@ def upgrade(home: Path, *, step: Step | None = None, limits: Limits | None = Non
         old = _locked(database)
         draft: Path | None = None
         try:
-            backup = _back_up(old, home, _tick(step, "backing up"))
             draft = home / f".upgrade-{_stamp()}-{os.getpid()}"
             draft.mkdir(mode=0o700)
+            backup = _back_up(old, home, draft, _tick(step, "backing up"))
             new = draft / "state.db"
             found, done = _build(_as_home(home, backup), new, step, limits)
             _swap(old, new, database)
@@ -92,11 +92,10 @@ def _tick(step: Step | None, what: str) -> importing.Tick | None:
     return None if step is None else step(what)
 
 
-def _back_up(old: apsw.Connection, home: Path, tick: importing.Tick | None) -> Path:
-    """A copy of the database that is known to be whole."""
-    folder = home / "backups"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = _free_name(folder, f"state-before-upgrade-{_stamp()}")
+def _back_up(old: apsw.Connection, home: Path, draft: Path, tick: importing.Tick | None) -> Path:
+    """A copy of the database that is known to be whole; it gets its name only then."""
+    path = draft / "backup.db"
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     copy = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)
     try:
         with copy.backup("main", old, "main") as backup:
@@ -109,23 +108,24 @@ def _back_up(old: apsw.Connection, home: Path, tick: importing.Tick | None) -> P
         if wrong:
             raise StoreDamaged(f"the database is damaged ({wrong}); it was left as it is", where=str(home / "state.db"))
         if _row_counts(copy) != _row_counts(old):
-            raise StateError("the backup has not as many rows as the original; nothing was changed", where=str(path))
+            raise StateError("the backup has not as many rows as the original; nothing was changed", where=str(home))
     finally:
         copy.close()
+    folder = home / "backups"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    named = _free_name(folder, f"state-before-upgrade-{_stamp()}")
+    path.replace(named)
     sync_folder(folder)
-    return path
+    return named
 
 
 def _free_name(folder: Path, stem: str) -> Path:
-    """A private empty file of its own; an upgrade that was killed may have left one of this very second."""
-    for number in range(1, 1_000):
-        path = folder / (f"{stem}.db" if number == 1 else f"{stem}-{number}.db")
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
-            continue
-        return path
-    raise StoreUnavailable("no free name for the backup", where=str(folder))
+    """An upgrade that was killed may have left a backup of this very second. Nobody else is here: we have the lock."""
+    path, number = folder / f"{stem}.db", 1
+    while path.exists():
+        number += 1
+        path = folder / f"{stem}-{number}.db"
+    return path
 
 
 def _damage(raw: apsw.Connection) -> str:
