@@ -440,6 +440,13 @@ def open_shared(path: Path, *, synchronous: str, limits: Limits | None = None) -
         return engine
 
 
+def open_in_this_process(path: Path) -> bool:
+    """Whether a store here has the file open. Then nothing else here may: closing it would drop the store's locks."""
+    real = os.path.realpath(path)
+    with _shared.lock:
+        return any(file == real for file, _synchronous in _shared.engines)
+
+
 def release(engine: SqliteEngine) -> None:
     with _shared.lock:
         for key, (shared, users) in list(_shared.engines.items()):
