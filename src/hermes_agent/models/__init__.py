@@ -1,0 +1,1 @@
+"""Language models: thin streaming clients that own their bytes."""

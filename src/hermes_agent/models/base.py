@@ -1,0 +1,150 @@
+"""What the rest of the mind knows of a model: where it is, what one call gives back, how it can fail.
+
+A request is bytes: a head (model, options, tools, system text), the conversation's fragments, and a tail that closes
+it. A `Wire` makes those bytes from stored messages by pure functions, and reads the streamed answer back. Nobody
+else knows what a provider's JSON looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+from hermes_config.errors import HermesError
+
+WireName = Literal["chat", "anthropic"]
+Message = Mapping[str, Any]
+"""A message as `get_messages_as_conversation` gives it: role, content, tool_calls, tool_call_id, tool_name, api_content …"""
+ToolSpec = Mapping[str, Any]
+"""{"name", "description", "parameters"}: the neutral form; a wire dresses it as its provider wants it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars for a million tokens."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A model at a place. `api_key` never appears in a repr, a log or an error."""
+
+    provider: str
+    wire: WireName
+    base_url: str
+    model: str
+    api_key: str = field(default="", repr=False)
+    context_length: int = 128_000
+    max_tokens: int | None = None
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    options: tuple[tuple[str, Any], ...] = ()
+    """Further keys of the request body (temperature, reasoning …), in a fixed order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str
+    """The JSON text exactly as the model wrote it; it may be broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    input_tokens: int = 0
+    """All input, cached or not."""
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One finished model step."""
+
+    content: str | None
+    tool_calls: tuple[ToolCall, ...]
+    finish_reason: str
+    """stop | tool_calls | length | content_filter | … in the chat-completions vocabulary, whatever the wire."""
+    reasoning: str | None = None
+    reasoning_details: Any = None
+    """What must be sent back verbatim with the next request (signed thinking blocks)."""
+    usage: Usage | None = None
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of a step while it streams."""
+
+    kind: Literal["text", "reasoning", "tool_name"]
+    text: str
+
+
+OnDelta = Callable[[Delta], None]
+
+ErrorKind = Literal[
+    "auth", "billing", "rate_limit", "overloaded", "context_overflow", "payload_too_large", "bad_request",
+    "model_not_found", "policy", "network", "timeout", "server", "protocol", "budget",
+]  # fmt: skip
+
+
+class ModelError(HermesError):
+    """The model could not answer."""
+
+    RETRYABLE: ClassVar[frozenset[str]] = frozenset(
+        {"rate_limit", "overloaded", "network", "timeout", "server", "protocol"}
+    )
+
+    def __init__(
+        self,
+        kind: ErrorKind,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        hint: str = "",
+        where: str = "",
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.kind = kind
+        self.status = status
+        self.retry_after = retry_after
+
+    @property
+    def retryable(self) -> bool:
+        return self.kind in self.RETRYABLE
+
+
+class Wire(Protocol):
+    """One provider format. All but `read` are pure functions of their arguments, with a version in `name`."""
+
+    name: str
+
+    def head(self, endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> bytes:
+        """The body up to where the first message of the conversation begins."""
+
+    def fragments(self, messages: Sequence[Message]) -> list[bytes]:
+        """The messages, encoded, one fragment a message or a group that belongs together (tool results of one step).
+
+        Appending complete steps never changes earlier fragments. Pairing of tool calls and results is repaired here
+        and only here: every stored state renders to a request the provider accepts.
+        """
+
+    def join(self, head: bytes, fragments: Sequence[bytes]) -> bytes:
+        """The whole body."""
+
+    def path(self) -> str:
+        """Below the base URL."""
+
+    def headers(self, endpoint: Endpoint) -> dict[str, str]: ...
+
+    async def read(self, lines: AsyncIterator[str], on_delta: OnDelta | None) -> Reply:
+        """The streamed answer."""

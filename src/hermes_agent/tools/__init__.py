@@ -1,0 +1,1 @@
+"""Tools: what the model can do. One file each; the registry is the same for ours and for plug-ins'."""

@@ -1,0 +1,102 @@
+"""A tool, what it is given, and what it gives back.
+
+A tool's schema is data and is never computed at request time. Its handler is a coroutine; work that blocks goes to a
+thread inside it. A handler never decides whether it may run: whatever executes or changes something asks `ctx.gate`
+first, and the turn marks the call started and finished around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something a tool is about to do, as the gate judges it and a person is asked about it."""
+
+    kind: str
+    """command | write | read | network | plugin …"""
+    text: str
+    """The exact command or the exact path: what the person sees and what an approval is bound to."""
+    workdir: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    allowed: bool
+    reason: str = ""
+    """Why not; told to the model, which must not try again."""
+
+
+class Gate(Protocol):
+    """The one way to permission."""
+
+    async def permit(self, action: Action) -> Verdict: ...
+
+
+Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
+"""(question, choices) → the person's answer; None when nobody can be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """What a running call may use. Frozen: nothing reaches up."""
+
+    db: SessionDB
+    home: Path
+    workdir: Path
+    conversation_id: ConversationId
+    session_id: Callable[[], SessionId]
+    """The segment that is current now: a compression in the middle of the turn moves it."""
+    turn_id: TurnId
+    call_id: str
+    person_id: PersonId | None
+    platform: str
+    gate: Gate
+    ask: Ask | None
+    emit: Callable[[str], None]
+    """Live output for people who look on; never seen by the model."""
+    environ: Mapping[str, str]
+    """What a child process gets: an allow-list, never a provider key, with the turn's identity in it."""
+    stop: asyncio.Event
+    """Set when the person interrupts."""
+    config: Mapping[str, Any]
+    agent: Mapping[str, Any] = field(default_factory=dict)
+    """Small state that lives as long as the conversation's agent: the to-do list."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    content: str
+    """What the model reads."""
+    is_error: bool = False
+    shown: str = ""
+    """One line for people; the content's beginning when empty."""
+
+
+Handler = Callable[[dict[str, Any], ToolContext], Awaitable["ToolResult | str"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    name: str
+    toolset: str
+    description: str
+    parameters: Mapping[str, Any]
+    handler: Handler
+    changes: bool = True
+    """False for what only looks: such a call may simply be repeated after a crash."""
+    roles: frozenset[str] = frozenset({"owner", "admin", "member", "guest"})
+    available: Callable[[Mapping[str, Any]], bool] = lambda config: True
+    summary: Callable[[Mapping[str, Any]], str] = lambda args: ""
+    """One line for a person: what this call does."""
