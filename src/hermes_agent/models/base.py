@@ -45,6 +45,8 @@ class Endpoint:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     options: tuple[tuple[str, Any], ...] = ()
     """Further keys of the request body (temperature, reasoning …), in a fixed order."""
+    key_from: str = ""
+    """Where the key was found, for people: "OPENAI_API_KEY in .env"; empty when the place needs none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +114,14 @@ class ModelError(HermesError):
         retry_after: float | None = None,
         hint: str = "",
         where: str = "",
+        partial: Reply | None = None,
     ) -> None:
         super().__init__(message, where=where, hint=hint)
         self.kind = kind
         self.status = status
         self.retry_after = retry_after
+        self.partial = partial
+        """What had arrived when a stream broke off: text and reasoning, never a tool call. None when nothing had."""
 
     @property
     def retryable(self) -> bool:
