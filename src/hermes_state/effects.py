@@ -49,28 +49,30 @@ class Effects:
 
     def start(self, turn_id: TurnId, call_id: str, *, tool: str, fence: int) -> Started:
         """Mark a call as started; only the caller that gets `new` may run it."""
+        return self._store.engine.write(lambda conn: self.start_in(conn, turn_id, call_id, tool=tool, fence=fence))
+
+    def start_in(self, conn: Connection, turn_id: TurnId, call_id: str, *, tool: str, fence: int) -> Started:
+        """As `start`, in the caller's transaction."""
         checked_id(call_id, what="call id")
-
-        def run(conn: Connection) -> Started:
-            held = leases.hold_turn(self._store, conn, turn_id, fence)
-            mark = (turn_id, call_id, rows.note(tool), held.attempt, self._store.clock())
-            new = conn.run(Q.start, mark) == 1
-            return Started(Effect(*conn.rows(Q.get, (turn_id, call_id))[0]), new)
-
-        return self._store.engine.write(run)
+        held = leases.hold_turn(self._store, conn, turn_id, fence)
+        mark = (turn_id, call_id, rows.note(tool), held.attempt, self._store.clock())
+        new = conn.run(Q.start, mark) == 1
+        return Started(Effect(*conn.rows(Q.get, (turn_id, call_id))[0]), new)
 
     def finish(self, turn_id: TurnId, call_id: str, *, fence: int, result: str | None = None) -> bool:
         """Mark it as finished; False when it was already. `result` says where the result is."""
+        return self._store.engine.write(lambda conn: self.finish_in(conn, turn_id, call_id, fence=fence, result=result))
 
-        def run(conn: Connection) -> bool:
-            leases.hold_turn(self._store, conn, turn_id, fence)
-            if conn.run(Q.finish, (self._store.clock(), rows.note(result), turn_id, call_id)):
-                return True
-            if not conn.rows(Q.get, (turn_id, call_id)):
-                raise StateError(f"call {call_id!r:.80} of turn {turn_id} was never started")
-            return False
-
-        return self._store.engine.write(run)
+    def finish_in(
+        self, conn: Connection, turn_id: TurnId, call_id: str, *, fence: int, result: str | None = None
+    ) -> bool:
+        """As `finish`, in the caller's transaction."""
+        leases.hold_turn(self._store, conn, turn_id, fence)
+        if conn.run(Q.finish, (self._store.clock(), rows.note(result), turn_id, call_id)):
+            return True
+        if not conn.rows(Q.get, (turn_id, call_id)):
+            raise StateError(f"call {call_id!r:.80} of turn {turn_id} was never started")
+        return False
 
     def of_turn(self, turn_id: TurnId) -> tuple[Effect, ...]:
         """Every mark of a turn, in the order in which the calls started."""

@@ -50,24 +50,33 @@ class Leases:
 
     def acquire(self, conversation_id: ConversationId, *, holder: str, ttl: float) -> Lease | None:
         """The lease with a new fence, or None while somebody holds it — this holder too: one turn at a time."""
+        return self._store.engine.write(
+            lambda conn: self.acquire_in(conn, conversation_id, holder=holder, ttl=ttl), single=True
+        )
+
+    def acquire_in(self, conn: Connection, conversation_id: ConversationId, *, holder: str, ttl: float) -> Lease | None:
+        """As `acquire`, in the caller's transaction."""
         checked_id(conversation_id, what="conversation id")
         checked_id(holder, what="holder")
         _check_ttl(ttl)
         now = shared_now(self._store)
-        params = (conversation_id, holder, now, now, ttl, ttl)
-        return _lease(self._store.engine.write(lambda conn: conn.rows(Q.acquire, params), single=True))
+        return _lease(conn.rows(Q.acquire, (conversation_id, holder, now, now, ttl, ttl)))
 
     def renew(self, lease: Lease, *, ttl: float) -> Lease | None:
         """The lease with `ttl` from now, or None when it is lost: then the work must stop."""
+        return self._store.engine.write(lambda conn: self.renew_in(conn, lease, ttl=ttl), single=True)
+
+    def renew_in(self, conn: Connection, lease: Lease, *, ttl: float) -> Lease | None:
         _check_ttl(ttl)
         now = shared_now(self._store)
-        params = (now, ttl, ttl, lease.conversation_id, lease.fence, now)
-        return _lease(self._store.engine.write(lambda conn: conn.rows(Q.renew, params), single=True))
+        return _lease(conn.rows(Q.renew, (now, ttl, ttl, lease.conversation_id, lease.fence, now)))
 
     def release(self, lease: Lease) -> bool:
         """Give it back; False when it was not ours any more."""
-        params = (lease.conversation_id, lease.fence)
-        return self._store.engine.write(lambda conn: conn.run(Q.release, params), single=True) == 1
+        return self._store.engine.write(lambda conn: self.release_in(conn, lease), single=True)
+
+    def release_in(self, conn: Connection, lease: Lease) -> bool:
+        return conn.run(Q.release, (lease.conversation_id, lease.fence)) == 1
 
     def release_holder(self, holder: str) -> int:
         """Free every lease of a holder that is known to be dead, so that nobody waits for them to run out."""

@@ -86,37 +86,54 @@ class Turns:
         turn_id: TurnId | None = None,
     ) -> Work | None:
         """A new turn with the `claim` oldest queued rows of the route; None when it should claim and none waits."""
-        new = turn_id or new_turn_id()
-        checked_id(new, what="turn id")
-        checked_id(session_id)
 
         def run(conn: Connection) -> Work | None:
             leases.check(self._store, conn, conversation_id, fence)
-            taken: tuple[InboxRow, ...] = ()
-            if route is not None and claim:
-                taken = self._inbox.claim_in(conn, route=route, turn_id=new, limit=claim)
-                if not taken:
-                    return None
-            now = self._store.clock()
-            trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
-            conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
-            self._event(conn, conversation_id, new, trace, "turn.begun", {"inbox": [row.id for row in taken]})
-            turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
-            return Work(turn, taken)
+            return self.begin_in(
+                conn, conversation_id=conversation_id, session_id=session_id, fence=fence, route=route, claim=claim,
+                trace_id=trace_id, turn_id=turn_id,
+            )  # fmt: skip
 
         return self._store.engine.write(run)
+
+    def begin_in(
+        self,
+        conn: Connection,
+        *,
+        conversation_id: ConversationId,
+        session_id: SessionId,
+        fence: int,
+        route: SessionKey | None = None,
+        claim: int = 0,
+        trace_id: str | None = None,
+        turn_id: TurnId | None = None,
+    ) -> Work | None:
+        """As `begin`, in a transaction of the caller's that has just taken or checked the lease."""
+        new = turn_id or new_turn_id()
+        checked_id(new, what="turn id")
+        checked_id(session_id)
+        taken: tuple[InboxRow, ...] = ()
+        if route is not None and claim:
+            taken = self._inbox.claim_in(conn, route=route, turn_id=new, limit=claim)
+            if not taken:
+                return None
+        now = self._store.clock()
+        trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
+        conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
+        self._event(conn, conversation_id, new, trace, "turn.begun", {"inbox": [row.id for row in taken]})
+        turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
+        return Work(turn, taken)
 
     def resume(self, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
         """Take over a turn that nobody works on: the next attempt, under the caller's own fence."""
+        return self._store.engine.write(lambda conn: self.resume_in(conn, turn_id, fence=fence, session_id=session_id))
 
-        def run(conn: Connection) -> Work:
-            turn = self._take_over(conn, turn_id, fence)
-            now, segment = self._store.clock(), session_id or turn.session_id
-            turn = _turn(conn.rows(Q.resume, (fence, segment, now, turn_id))[0])
-            self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", {"attempt": turn.attempt})
-            return Work(turn, self._inbox.of_turn_in(conn, turn_id))
-
-        return self._store.engine.write(run)
+    def resume_in(self, conn: Connection, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
+        turn = self._take_over(conn, turn_id, fence)
+        now, segment = self._store.clock(), session_id or turn.session_id
+        turn = _turn(conn.rows(Q.resume, (fence, segment, now, turn_id))[0])
+        self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", {"attempt": turn.attempt})
+        return Work(turn, self._inbox.of_turn_in(conn, turn_id))
 
     def note(self, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
         """What the turn is doing, for people who look on."""
@@ -142,21 +159,36 @@ class Turns:
         used: usage.Used | None = None,
     ) -> Ended:
         """The end of a good turn: with a reply its inbox rows are answered, without one silent for this reason."""
+        last = list(final)
+        return self._store.engine.write(
+            lambda conn: self.commit_in(
+                conn, turn_id, fence=fence, session_id=session_id, final=last, reply=reply, reason=reason, used=used
+            )
+        )
+
+    def commit_in(
+        self,
+        conn: Connection,
+        turn_id: TurnId,
+        *,
+        fence: int,
+        session_id: SessionId | None = None,
+        final: Iterable[Mapping[str, Any]] = (),
+        reply: Parcel | None = None,
+        reason: str = "",
+        used: usage.Used | None = None,
+    ) -> Ended:
+        """As `commit_turn`, in the caller's transaction."""
         outcome: Outcome = "answered" if reply is not None else "silent"
         now, top = self._store.clock(), self._store.limits.message_bytes
-        checked = None if used is None else used.checked()
         encoded = [transcript.encode(message, now, top) for message in final]
-
-        def run(conn: Connection) -> Ended:
-            held = leases.hold_turn(self._store, conn, turn_id, fence)
-            segment = session_id or held.session_id
-            ids = tuple(messages.append(conn, segment, row) for row in encoded)
-            if checked is not None:
-                usage.account(conn, segment, checked, now)
-            item = self._end(conn, turn_id, held, segment, "done", outcome, reason, reply)
-            return Ended(ids, item)
-
-        return self._store.engine.write(run)
+        held = leases.hold_turn(self._store, conn, turn_id, fence)
+        segment = session_id or held.session_id
+        ids = tuple(messages.append(conn, segment, row) for row in encoded)
+        if used is not None:
+            usage.account(conn, segment, used.checked(), now)
+        item = self._end(conn, turn_id, held, segment, "done", outcome, reason, reply)
+        return Ended(ids, item)
 
     def fail(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
         """An error; `reply` is what the person is told."""
@@ -192,12 +224,26 @@ class Turns:
         reason: str,
         reply: Parcel | None,
     ) -> Ended:
-        def run(conn: Connection) -> Ended:
-            turn = self._take_over(conn, turn_id, fence)
-            held = leases.HeldTurn(turn.conversation_id, turn.session_id, turn.trace_id, turn.attempt)
-            return Ended((), self._end(conn, turn_id, held, turn.session_id, state, outcome, reason, reply))
+        return self._store.engine.write(
+            lambda conn: self.give_up_in(conn, turn_id, fence, state, outcome, reason, reply)
+        )
 
-        return self._store.engine.write(run)
+    def give_up_in(
+        self,
+        conn: Connection,
+        turn_id: TurnId,
+        fence: int,
+        state: EndState,
+        outcome: Outcome,
+        reason: str,
+        reply: Parcel | None = None,
+        session_id: SessionId | None = None,
+    ) -> Ended:
+        """The end of a turn that was no good, in the caller's transaction."""
+        turn = self._take_over(conn, turn_id, fence)
+        segment = session_id or turn.session_id
+        held = leases.HeldTurn(turn.conversation_id, segment, turn.trace_id, turn.attempt)
+        return Ended((), self._end(conn, turn_id, held, segment, state, outcome, reason, reply))
 
     def _take_over(self, conn: Connection, turn_id: TurnId, fence: int) -> Turn:
         """The turn, when it runs and `fence` holds its conversation: the turn's own fence or a newer one."""

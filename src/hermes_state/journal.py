@@ -1,0 +1,201 @@
+"""The store's side of one turn, in as few commits as its promises allow.
+
+    open            lease, turn row and the user's text               one commit
+    append          a model's step, before any of its tools runs       one commit
+    call_started    the mark before an effect                          one commit
+    call_finished   the result and the mark after it                   one commit
+    commit          last message, usage, outcome, lease given back     one commit
+
+All of it is queued to the store's writer from the event loop, so many turns share commits and none holds a thread.
+Every write carries the fence: when another process has taken the conversation over, `StaleFence` is raised and
+nothing is written. The segment moves with a compression in the middle of the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from hermes_state import aio, chain, leases, messages, transcript, usage
+from hermes_state.effects import Effects, Started
+from hermes_state.engine.base import Connection
+from hermes_state.errors import SessionNotFound
+from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
+from hermes_state.inbox import Outcome
+from hermes_state.leases import Lease, Leases
+from hermes_state.ledger import Handle
+from hermes_state.outbox import Parcel
+from hermes_state.store import Store
+from hermes_state.turn_writer import TurnWriter
+from hermes_state.turns import Ended, EndState, Turns, Work
+
+T = TypeVar("T")
+Row = Mapping[str, Any]
+
+
+class Journal:
+    """A turn that is being written down. Made by `open` or `resume`, ended once by `commit` or `give_up`."""
+
+    def __init__(self, store: Store, lease: Lease, work: Work, session_id: SessionId) -> None:
+        self._store = store
+        self._turns, self._effects, self._leases = Turns(store), Effects(store), Leases(store)
+        self.lease = lease
+        self.work = work
+        self.writer = TurnWriter(store, lease, session_id, turn_id=work.turn.id)
+
+    @property
+    def session_id(self) -> SessionId:
+        return self.writer.session_id
+
+    @property
+    def conversation_id(self) -> ConversationId:
+        return self.lease.conversation_id
+
+    @property
+    def turn_id(self) -> TurnId:
+        return self.work.turn.id
+
+    @property
+    def fence(self) -> int:
+        return self.lease.fence
+
+    # -- beginning ---------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        session_id: str,
+        *,
+        holder: str,
+        ttl: float,
+        user: Row | None = None,
+        route: SessionKey | None = None,
+        claim: int = 0,
+    ) -> Journal | None:
+        """A new turn on the newest segment of the conversation, with the user's row; None while somebody else works."""
+
+        def run(conn: Connection) -> tuple[Lease, Work, SessionId] | None:
+            conversation, segment = _place(conn, session_id)
+            lease = Leases(store).acquire_in(conn, conversation, holder=holder, ttl=ttl)
+            if lease is None:
+                return None
+            work = Turns(store).begin_in(
+                conn, conversation_id=conversation, session_id=segment, fence=lease.fence, route=route, claim=claim
+            )
+            if work is None:
+                Leases(store).release_in(conn, lease)
+                return None
+            if user is not None:
+                row = transcript.encode({"turn_id": work.turn.id, **user}, store.clock(), store.limits.message_bytes)
+                messages.append(conn, segment, row)
+            return lease, work, segment
+
+        opened = await aio.queued(store.engine, run)
+        return None if opened is None else cls(store, *opened)
+
+    @classmethod
+    async def resume(cls, store: Store, turn_id: TurnId, session_id: str, *, holder: str, ttl: float) -> Journal | None:
+        """Take over a turn whose process is gone; None while somebody works on the conversation."""
+
+        def run(conn: Connection) -> tuple[Lease, Work, SessionId] | None:
+            conversation, segment = _place(conn, session_id)
+            lease = Leases(store).acquire_in(conn, conversation, holder=holder, ttl=ttl)
+            if lease is None:
+                return None
+            work = Turns(store).resume_in(conn, turn_id, fence=lease.fence, session_id=segment)
+            return lease, work, segment
+
+        opened = await aio.queued(store.engine, run)
+        return None if opened is None else cls(store, *opened)
+
+    async def renew(self, *, ttl: float) -> bool:
+        """Keep the lease; False when it is lost and the work must stop."""
+        lease = await self._queue(lambda conn: self._leases.renew_in(conn, self.lease, ttl=ttl))
+        return lease is not None
+
+    # -- on the way --------------------------------------------------------------------------------------
+
+    async def append(self, *rows: Row) -> list[int]:
+        return await self.writer.aappend_all(rows)
+
+    async def call_started(self, call_id: str, *, tool: str) -> Started:
+        """Before an effect. Only when `.new` may it happen."""
+        turn_id, fence = self.turn_id, self.fence
+        return await self._queue(lambda conn: self._effects.start_in(conn, turn_id, call_id, tool=tool, fence=fence))
+
+    async def call_finished(self, call_id: str, row: Row) -> int:
+        """The result's row and the mark that the effect is over, together."""
+        turn_id, fence, segment = self.turn_id, self.fence, self.session_id
+        encoded = self._encoded(row)
+
+        def run(conn: Connection) -> int:
+            self._effects.finish_in(conn, turn_id, call_id, fence=fence)
+            return messages.append(conn, segment, encoded)
+
+        return await self._queue(run)
+
+    async def rotate(self, compacted: Iterable[Row], **options: Any) -> Handle:
+        import asyncio
+
+        return await asyncio.to_thread(self.writer.rotate, list(compacted), **options)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    async def commit(
+        self, *final: Row, used: usage.Used | None = None, reply: Parcel | None = None, reason: str = ""
+    ) -> Ended:
+        """A good end."""
+        turn_id, fence, segment = self.turn_id, self.fence, self.session_id
+        rows = [{"turn_id": turn_id, **row} for row in final]
+
+        def run(conn: Connection) -> Ended:
+            ended = self._turns.commit_in(
+                conn, turn_id, fence=fence, session_id=segment, final=rows, reply=reply, reason=reason, used=used
+            )
+            self._leases.release_in(conn, self.lease)
+            return ended
+
+        return await self._queue(run)
+
+    async def give_up(
+        self,
+        state: EndState,
+        *last: Row,
+        reason: str,
+        used: usage.Used | None = None,
+        reply: Parcel | None = None,
+    ) -> Ended:
+        """Failed, cancelled or parked; `last` are rows that belong to the transcript all the same."""
+        turn_id, fence, segment = self.turn_id, self.fence, self.session_id
+        outcome: Outcome = "dropped" if state == "cancelled" else "error"
+        rows = [self._encoded(row) for row in last]
+
+        def run(conn: Connection) -> Ended:
+            leases.check(self._store, conn, self.conversation_id, fence)
+            ids = tuple(messages.append(conn, segment, row) for row in rows)
+            if used is not None:
+                usage.account(conn, segment, used.checked(), self._store.clock())
+            ended = self._turns.give_up_in(conn, turn_id, fence, state, outcome, reason, reply, segment)
+            self._leases.release_in(conn, self.lease)
+            return Ended(ids, ended.reply)
+
+        return await self._queue(run)
+
+    def _encoded(self, row: Row) -> transcript.Encoded:
+        return transcript.encode(
+            {"turn_id": self.turn_id, **row}, self._store.clock(), self._store.limits.message_bytes
+        )
+
+    async def _queue(self, fn: Callable[[Connection], T]) -> T:
+        result: T = await aio.queued(self._store.engine, fn)
+        return result
+
+
+def _place(conn: Connection, session_id: str) -> tuple[ConversationId, SessionId]:
+    """The conversation of a session, and the segment that takes rows."""
+    tip = chain.tip(conn, session_id)
+    node = conn.rows(chain.Q.node, (tip,))
+    if not node:
+        raise SessionNotFound(f"no session {session_id!r:.80}", hint="`hermes sessions list` shows what there is.")
+    return ConversationId(node[0][1]), tip
