@@ -1,0 +1,65 @@
+"""The words approvals are spoken in: how bad a call is, what a person is asked, what they can answer.
+
+Nothing here imports a parser or a store, so every surface that shows a question can import it at no cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from hermes_state.ids import ConversationId, PersonId, TurnId
+
+Level = Literal["harmless", "ask", "never"]
+Choice = Literal["once", "session", "always", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the judge found in one command line."""
+
+    level: Level
+    why: str = ""
+    """For a person, in one line; empty for what is harmless."""
+    calls: tuple[str, ...] = ()
+    """Every simple command in it as it would run: quotes, assignments and wrappers resolved where they can be."""
+    unfamiliar: bool = False
+    """It asks for no worse reason than that a command is not on our list; such a call a person's glob may allow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalQuestion:
+    """Everything a person needs to decide, and nothing they would have to look up."""
+
+    id: str
+    """Of the row; another surface answers it with `db.approvals.decide`."""
+    kind: str
+    command: str
+    """The exact command or path: what the answer is bound to."""
+    workdir: str
+    detail: str
+    why: str
+    conversation_id: ConversationId
+    turn_id: TurnId
+    call_id: str
+    person_id: PersonId | None
+    """For whom it runs."""
+    platform: str
+    expires_at: float
+    """By the store's clock; then it is a denial."""
+    seconds: float
+    """From now until then."""
+    choices: tuple[Choice, ...] = ("once", "session", "always", "deny")
+
+
+class Approver(Protocol):
+    """A surface that can put a question to a person. It may be cancelled at any moment; then nobody answered."""
+
+    async def ask(self, question: ApprovalQuestion) -> Choice: ...
+
+
+@dataclass(slots=True)
+class Yolo:
+    """An explicit wish to run without being asked. One object a session; it passes neither the floor nor a deny rule."""
+
+    on: bool = False
