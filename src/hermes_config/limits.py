@@ -86,6 +86,27 @@ class Limits:
     prefix_epochs: int = _limit(50, "epochs", "the oldest prefixes of the conversation are removed")
     prefix_breaks: int = _limit(1_000, "rows", "the oldest breaks are removed; their count stays")
 
+    tool_result_chars: int = _limit(
+        32_000, "characters", "the model reads head and tail, the whole is kept in a file", minimum=2_000, area="Tools"
+    )
+    result_file_bytes: int = _limit(16 * _MIB, "bytes", "the rest of a longer result is not kept", minimum=64 * _KIB)
+    results_bytes: int = _limit(128 * _MIB, "bytes", "the oldest result files of the conversation are removed")
+    results_days: int = _limit(30, "days", "older result files are removed when a new one is kept")
+    tool_seconds: int = _limit(300, "seconds", "a tool call that takes longer is stopped, and the model is told")
+    tool_stop_ms: int = _limit(3_000, "ms", "a tool that was told to stop and has not is cut off", minimum=100)
+    tool_arguments_bytes: int = _limit(4 * _MIB, "bytes", "a call with longer arguments is refused", minimum=_KIB)
+    terminal_seconds: int = _limit(180, "seconds", "a command without a time-out of its own is ended")
+    terminal_longest_seconds: int = _limit(600, "seconds", "a command may not ask for a longer time-out")
+    terminal_output_bytes: int = _limit(64 * _MIB, "bytes", "a command that prints more is ended", minimum=64 * _KIB)
+    terminal_live_bytes: int = _limit(256 * _KIB, "bytes", "further live output of the command is not shown")
+    read_file_bytes: int = _limit(64 * _MIB, "bytes", "`read_file` and `patch` refuse a larger file", minimum=64 * _KIB)
+    read_file_lines: int = _limit(2_000, "lines", "the rest is read with the next `offset`")
+    read_line_chars: int = _limit(2_000, "characters", "the rest of a longer line is left out, and the line says so")
+    write_file_bytes: int = _limit(16 * _MIB, "bytes", "`write_file` and `patch` refuse to write more", minimum=_KIB)
+    search_files_hits: int = _limit(200, "matches", "the rest is found with the next `offset`")
+    search_files_seconds: int = _limit(60, "seconds", "the search ends, and says that it did not see everything")
+    todo_items: int = _limit(100, "items", "a longer to-do list is refused")
+
     backups_kept: int = _limit(
         10,
         "backups",

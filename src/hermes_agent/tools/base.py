@@ -8,7 +8,7 @@ first, and the turn marks the call started and finished around it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -71,7 +71,7 @@ class ToolContext:
     stop: asyncio.Event
     """Set when the person interrupts."""
     config: Mapping[str, Any]
-    agent: Mapping[str, Any] = field(default_factory=dict)
+    agent: MutableMapping[str, Any] = field(default_factory=dict)
     """Small state that lives as long as the conversation's agent: the to-do list."""
 
 
@@ -100,3 +100,7 @@ class Tool:
     available: Callable[[Mapping[str, Any]], bool] = lambda config: True
     summary: Callable[[Mapping[str, Any]], str] = lambda args: ""
     """One line for a person: what this call does."""
+    minds_time: bool = False
+    """True: the handler keeps its own time-out and watches `ctx.stop`; it is cancelled only when it does not."""
+    output_limit: str = "tool_result_chars"
+    """The row of the table of limits that bounds what the model reads at once; the rest goes to a file."""

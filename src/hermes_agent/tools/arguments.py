@@ -1,0 +1,162 @@
+"""From the text a model wrote to the arguments a handler gets, or to a sentence that helps it do better.
+
+The text is read leniently where nothing can be misunderstood (nothing at all, raw line breaks inside strings, a code
+fence around the object, an object that was encoded twice) and strictly otherwise: no repair guesses at a value. Values
+are checked against the tool's schema. The part of JSON Schema that is understood is what tool schemas use: type,
+properties, required, additionalProperties, items, enum, minimum, maximum, minLength, maxItems. Scalars written as text
+("5", "true") are taken for what the schema asks, because that loses nothing and models do it daily.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+class BadArguments(Exception):
+    """What is wrong with the arguments of a call, in words for the model."""
+
+
+def parse(raw: str, parameters: Mapping[str, Any], *, longest: int) -> dict[str, Any]:
+    """The arguments in `raw`, checked against the schema `parameters`. Raises `BadArguments`."""
+    if len(raw) > longest:
+        raise BadArguments(f"the arguments are {len(raw):,} characters long; at most {longest:,} are taken")
+    value = _read(raw)
+    return _object(value, parameters, "")
+
+
+def _read(raw: str) -> dict[str, Any]:
+    text = raw.strip()
+    fenced = _FENCE.match(text)
+    if fenced:
+        text = fenced[1].strip()
+    if text in ("", "null"):
+        return {}
+    value = _load(text)
+    if isinstance(value, str):
+        value = _load(value)
+    if not isinstance(value, dict):
+        raise BadArguments(f"the arguments must be one JSON object, not {_kind(value)}")
+    return value
+
+
+def _load(text: str) -> Any:
+    try:
+        return json.loads(text, strict=False, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        near = text[max(0, error.pos - 30) : error.pos + 30]
+        raise BadArguments(
+            f"the arguments are not valid JSON: {error.msg} at character {error.pos}, near {near!r}."
+            " Call the tool again with one complete JSON object"
+        ) from None
+    except RecursionError:
+        raise BadArguments("the arguments are nested too deeply") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise BadArguments(f"{name} is not valid JSON")
+
+
+def _object(value: dict[str, Any], schema: Mapping[str, Any], where: str) -> dict[str, Any]:
+    known: Mapping[str, Any] = schema.get("properties") or {}
+    unknown = [name for name in value if name not in known]
+    open_ended = schema.get("additionalProperties", not known if where else False)
+    if unknown and open_ended is False:
+        raise BadArguments("; ".join(_stranger(name, known, where) for name in unknown[:5]))
+    # A model that has no value for an optional parameter writes null; that is the same as leaving it out.
+    required = schema.get("required") or ()
+    given = {name: item for name, item in value.items() if item is not None or name in required}
+    missing = [name for name in required if name not in given]
+    if missing:
+        raise BadArguments(f"missing: {', '.join(_path(where, name) for name in missing)}")
+    return {
+        name: _checked(item, known[name], _path(where, name)) if name in known else item for name, item in given.items()
+    }
+
+
+def _stranger(name: str, known: Mapping[str, Any], where: str) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+    return f"unknown parameter {_path(where, name[:60])} ({hint})"
+
+
+def _checked(value: Any, schema: Mapping[str, Any], where: str) -> Any:
+    wanted = schema.get("type")
+    if wanted is not None:
+        kinds = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+        value = _as_kind(value, kinds, where)
+    choices = schema.get("enum")
+    if choices is not None and value not in choices:
+        raise BadArguments(f"{where} must be one of {', '.join(map(str, choices))}, not {_shown(value)}")
+    if isinstance(value, dict):
+        return _object(value, schema, where)
+    if isinstance(value, list):
+        if len(value) > schema.get("maxItems", len(value)):
+            raise BadArguments(f"{where} has {len(value)} items; at most {schema['maxItems']} are taken")
+        items = schema.get("items")
+        return [_checked(item, items, f"{where}[{at}]") for at, item in enumerate(value)] if items else value
+    if isinstance(value, str) and len(value) < schema.get("minLength", 0):
+        raise BadArguments(f"{where} must not be empty")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        _in_range(value, schema, where)
+    return value
+
+
+def _as_kind(value: Any, kinds: tuple[str, ...], where: str) -> Any:
+    if any(_is(value, kind) for kind in kinds):
+        return value
+    if isinstance(value, float) and value.is_integer() and "integer" in kinds:
+        return int(value)
+    if isinstance(value, str):
+        for kind in kinds:
+            if kind in ("integer", "number", "boolean", "array", "object"):
+                try:
+                    meant = json.loads(value)
+                except (ValueError, RecursionError):
+                    continue
+                if _is(meant, kind):
+                    return meant
+    raise BadArguments(f"{where} must be {' or '.join(kinds)}, not {_kind(value)} ({_shown(value)})")
+
+
+def _is(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    return isinstance(value, _TYPES.get(kind, (object,)))
+
+
+def _in_range(value: float, schema: Mapping[str, Any], where: str) -> None:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and value < low:
+        raise BadArguments(f"{where} must be at least {low}, not {value}")
+    if high is not None and value > high:
+        raise BadArguments(f"{where} must be at most {high}, not {value}")
+
+
+def _path(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    return next((kind for kind, types in _TYPES.items() if isinstance(value, types)), type(value).__name__)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "…"

@@ -1,0 +1,81 @@
+"""What a child process gets from us: an allow-list of variables, the turn's identity, and where it starts.
+
+Pure functions of what they are given. A variable reaches a child when it is on the list or named by
+`terminal.env_passthrough`, and never when its name or its value looks like a secret — also when it was named: a key in
+the environment of every command is a key in the model's reach. A command that needs one reads it from a file, through
+the gate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ALLOWED = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TERM COLORTERM NO_COLOR TMPDIR TEMP TMP TZ PWD HOSTNAME EDITOR PAGER"
+    " XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_RUNTIME_DIR XDG_STATE_HOME VIRTUAL_ENV CONDA_PREFIX PYENV_ROOT"
+    " NVM_DIR GOPATH GOROOT CARGO_HOME RUSTUP_HOME JAVA_HOME SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE"
+    " HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy"
+    " SYSTEMROOT COMSPEC PATHEXT WINDIR USERPROFILE APPDATA LOCALAPPDATA HERMES_HOME".split()
+)
+_ALLOWED_PREFIX = "LC_"
+_SECRET_NAME = re.compile(
+    r"(^|_)(API_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|PAT|CREDENTIALS?|COOKIES?|AUTH|DSN)(_|$)"
+    r"|APIKEY|ACCESS_KEY|PRIVATE_KEY",
+    re.IGNORECASE,
+)
+# user:password@ inside a URL (a proxy, a database), and the shapes of well-known keys.
+_SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|\b(sk-|gh[pousr]_|xox[abprs]-|AKIA|AIza|glpat-)[A-Za-z0-9_-]{8,}")
+_CHOSEN_SECRETS_ALLOWED = frozenset({"SSH_AUTH_SOCK"})  # the path of a socket; reachable only when named
+_PLAIN = frozenset({"PWD", "OLDPWD"})
+
+
+def child_environment(
+    environ: Mapping[str, str], *, config: Mapping[str, Any], identity: Mapping[str, str], home: Path
+) -> dict[str, str]:
+    """The environment of a child: what is allowed of ours, and who the turn is for (`HERMES_SESSION_…`)."""
+    extra = frozenset(passthrough(config))
+    child = {
+        name: value
+        for name, value in environ.items()
+        if (name in ALLOWED or name.startswith(_ALLOWED_PREFIX) or name in extra) and not is_secret(name, value)
+    }
+    child.update(identity)
+    child["HERMES_HOME"] = str(home)
+    child.setdefault("TERM", "dumb")
+    # Nobody can answer a pager or an editor there.
+    child["PAGER"] = child["GIT_PAGER"] = "cat"
+    child["GIT_TERMINAL_PROMPT"] = "0"
+    return child
+
+
+def passthrough(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names under `terminal.env_passthrough`."""
+    section = config.get("terminal")
+    named = section.get("env_passthrough") if isinstance(section, Mapping) else None
+    if isinstance(named, str):
+        named = named.split(",")
+    if not isinstance(named, Sequence):
+        return ()
+    return tuple(str(name).strip() for name in named if str(name).strip())
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable must not reach a child."""
+    if name in _CHOSEN_SECRETS_ALLOWED or name in _PLAIN:
+        return False
+    return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+
+
+def working_directory(home: Path, *, started_in: Path | None) -> Path:
+    """Where tools start: the folder of the shell Hermes was started from, else `<home>/workspace`, made when missing.
+
+    `started_in` is None for whatever nobody started from a shell: the gateway, a schedule, an API client.
+    """
+    if started_in is not None and started_in.is_dir():
+        return started_in
+    workspace = home / "workspace"
+    workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return workspace

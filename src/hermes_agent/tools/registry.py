@@ -1,0 +1,192 @@
+"""Which tools there are, which of them a conversation is offered, and how one call is run.
+
+Built-ins stand in a table of name and module and are the same records that plug-ins `register`; a module is imported
+when its tool is offered or called. What is offered is a pure function of configuration, platform and role,
+in a fixed order (built-ins as in the table, then plug-ins by name), because the list is part of the prompt's prefix.
+
+`run_call` is the boundary around a handler: whatever happens inside ends in one result the model can read. It asks
+nobody for permission (the handler does, through `ctx.gate`) and calls no hooks (the turn does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import importlib
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hermes_agent.models.base import ToolSpec
+from hermes_agent.tools import arguments, toolsets
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_config.errors import HermesError
+
+log = logging.getLogger("hermes.agent")
+
+BUILT_INS: Mapping[str, str] = {
+    name: f"hermes_agent.tools.{module}"
+    for name, module in (
+        ("terminal", "terminal"),
+        ("read_file", "read_file"),
+        ("write_file", "write_file"),
+        ("patch", "patch"),
+        ("search_files", "search_files"),
+        ("todo", "todo"),
+        ("memory", "memory_tool"),
+        ("session_search", "session_search"),
+        ("clarify", "clarify"),
+        ("skills_list", "skills_list"),
+        ("skill_view", "skill_view"),
+    )
+}
+INTERRUPTED = "interrupted by the person"
+
+
+class NameTaken(HermesError):
+    """A tool of this name is already registered."""
+
+
+class Registry:
+    """The tools of one process. `generation` changes with every registration, so that caches notice."""
+
+    def __init__(self, built_ins: Mapping[str, str] = BUILT_INS) -> None:
+        self._modules = dict(built_ins)
+        self._tools: dict[str, Tool] = {}
+        self.generation = 0
+
+    def register(self, tool: Tool, *, override: bool = False) -> None:
+        """Add a tool. A name that is taken is refused unless `override`; a tool that overrides keeps its place."""
+        if not override and (tool.name in self._tools or tool.name in self._modules):
+            raise NameTaken(f"a tool named {tool.name} is already registered", hint="Register it with override.")
+        self._tools[tool.name] = tool
+        self.generation += 1
+
+    def names(self) -> tuple[str, ...]:
+        """Every tool, in the order the model sees them."""
+        return (*self._modules, *sorted(name for name in self._tools if name not in self._modules))
+
+    def get(self, name: str, *, role: str | None = None) -> Tool | None:
+        """The tool, or None when there is none of this name or the role may not use it."""
+        tool = self._tools.get(name)
+        if tool is None and name in self._modules:
+            tool = importlib.import_module(self._modules[name]).TOOL
+            self._tools[name] = tool  # known since the start: the generation does not move
+        return None if tool is None or (role is not None and role not in tool.roles) else tool
+
+    def offered(
+        self,
+        config: Mapping[str, Any],
+        *,
+        role: str,
+        platform: str = "cli",
+        enabled: Sequence[str] | None = None,
+        disabled: Sequence[str] = (),
+    ) -> tuple[Tool, ...]:
+        """What a conversation gets. `enabled` and `disabled` name toolsets (or single tools) for this agent alone."""
+        choice = toolsets.choose(config, platform=platform, enabled=enabled, disabled=disabled)
+        tools = (self.get(name, role=role) for name in self.names())
+        return tuple(tool for tool in tools if tool and choice.takes(tool) and tool.available(config))
+
+    def specs(
+        self,
+        config: Mapping[str, Any],
+        *,
+        role: str,
+        platform: str = "cli",
+        enabled: Sequence[str] | None = None,
+        disabled: Sequence[str] = (),
+    ) -> tuple[ToolSpec, ...]:
+        """`offered`, as the model is told."""
+        tools = self.offered(config, role=role, platform=platform, enabled=enabled, disabled=disabled)
+        return tuple(
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools
+        )
+
+
+_registry: Registry | None = None
+
+
+def shared() -> Registry:
+    """The registry of this process."""
+    global _registry  # noqa: PLW0603 - one a process, made at first need
+    if _registry is None:
+        _registry = Registry()
+    return _registry
+
+
+def unknown_tool(name: str, offered: Iterable[str]) -> ToolResult:
+    """The answer to a call of a tool that the conversation does not have."""
+    names = list(offered)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(names) or 'none'}."
+    return ToolResult(f"There is no tool named {name[:80]!r}. {hint}", is_error=True)
+
+
+async def run_call(tool: Tool, raw_arguments: str, ctx: ToolContext) -> ToolResult:
+    """One call, from the text the model wrote to the result it reads. Raises nothing but cancellation."""
+    from hermes_agent.tools import results  # needed by calls only, not by whoever lists tools
+
+    try:
+        args = arguments.parse(raw_arguments, tool.parameters, longest=ctx.db.limits.tool_arguments_bytes)
+        outcome = await _bounded(tool, args, ctx)
+        return results.fit(_as_result(outcome), tool=tool, ctx=ctx)
+    except arguments.BadArguments as error:
+        return ToolResult(f"{tool.name}: {error}.", is_error=True)
+    except HermesError as error:
+        return ToolResult(f"{tool.name}: {results.clean(error.one_line())}", is_error=True)
+    except Exception as error:  # noqa: BLE001 - the tool boundary: a broken tool costs its call, never the turn
+        # The text of a stranger's exception may quote what it worked on, so the log gets kind and place only.
+        log.error("tool failed", extra={"action": "tool_failed", "tool": tool.name, "error": _where(error)})
+        said = " ".join(results.clean(str(error)).split())[:500]
+        return ToolResult(f"{tool.name} failed: {type(error).__name__}{f': {said}' if said else ''}", is_error=True)
+
+
+async def _bounded(tool: Tool, args: dict[str, Any], ctx: ToolContext) -> Any:
+    """The handler's outcome, within its time and as long as nobody interrupts."""
+    limits = ctx.db.limits
+    if ctx.stop.is_set():
+        return ToolResult(f"{tool.name} was not run: {INTERRUPTED}.", is_error=True)
+    grace = limits.tool_stop_ms / 1000
+    call = asyncio.ensure_future(tool.handler(args, ctx))
+    stopped = asyncio.ensure_future(ctx.stop.wait())
+    try:
+        seconds = None if tool.minds_time else limits.tool_seconds
+        await asyncio.wait({call, stopped}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done() and tool.minds_time:
+            await asyncio.wait({call}, timeout=grace)
+        if call.done():
+            return call.result()
+        doubt = " It may have had an effect already; look before you repeat it." if tool.changes else ""
+        if stopped.done():
+            return ToolResult(f"{tool.name} was {INTERRUPTED}.{doubt}", is_error=True)
+        return ToolResult(f"{tool.name} was stopped after {seconds} s without an end.{doubt}", is_error=True)
+    finally:
+        stopped.cancel()
+        await _end(call, grace, tool.name)
+
+
+async def _end(call: asyncio.Future[Any], grace: float, name: str) -> None:
+    """Cancel what still runs and see it end, so that nothing of a call outlives its result."""
+    if not call.done():
+        call.cancel()
+        await asyncio.wait({call}, timeout=grace)
+    if not call.done():
+        log.error("tool does not end", extra={"action": "tool_hangs", "tool": name})
+    elif not call.cancelled():
+        call.exception()  # looked at here, so that the loop does not report it a second time
+
+
+def _as_result(outcome: Any) -> ToolResult:
+    if isinstance(outcome, ToolResult):
+        return outcome
+    return ToolResult(outcome if isinstance(outcome, str) else json.dumps(outcome, ensure_ascii=False, default=str))
+
+
+def _where(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
+    return f"{type(error).__name__}{place}"
