@@ -227,6 +227,19 @@ def test_an_archive_makes_nobody_an_administrator(db: SessionDB, story: Path) ->
     assert report.made_guests == [ada.id]
 
 
+def test_an_archive_lets_nobody_speak_for_the_owner(db: SessionDB, story: Path) -> None:
+    db.people.owner()
+
+    def claim(found: dict[str, bytes]) -> None:
+        line = {"platform": "telegram", "account": "", "native_id": "666", "person_id": "owner", "created_at": 1.0}
+        found["identities.jsonl"] += json.dumps(line).encode() + b"\n"
+        with_sums(found)
+
+    archive_import.import_archive(db, rewritten(story, claim))
+    assert db.people.find(platform="telegram", native_id="666") is None
+    assert db.people.find(platform="telegram", native_id="42") is not None, "a guest of the archive keeps an account"
+
+
 def test_a_dry_run_tells_the_same_and_changes_nothing(db: SessionDB, story: Path) -> None:
     db.create_session("desk", "cli")
     before = everything(db)
@@ -335,7 +348,12 @@ def deep_nesting(found: dict[str, bytes]) -> None:
     with_sums(found)
 
 
+def odd_numbers(found: dict[str, bytes]) -> None:
+    found["manifest.json"] = found["manifest.json"].replace(b'"version"', b'"numbers": {"messages": "many"}, "version"')
+
+
 CHANGES = [
+    odd_numbers,
     no_manifest, other_format, from_the_future, changed_word, dropped_line, dropped_file, path_outside, unknown_column,
     wrong_type, huge_number, lone_surrogate, message_of_nobody, sessions_out_of_order, deep_nesting,
 ]  # fmt: skip
