@@ -189,8 +189,8 @@ class ArchiveFile:
                 hint="Install the newer Hermes.",
             )
         files, numbers = manifest.get("files"), manifest.get("numbers", {})
-        complete = manifest.get("scope") in ("conversations", "store") and isinstance(files, dict)
-        if not complete or not isinstance(numbers, dict) or not all(map(_is_number, numbers.values())):
+        counted = isinstance(numbers, dict) and all(map(_is_number, numbers.values()))
+        if manifest.get("scope") not in ("conversations", "store") or not isinstance(files, dict) or not counted:
             raise self._refusal("its manifest is not complete")
         present = set(self._zip.namelist()) - {archive.MANIFEST}
         if present != set(files) or not all(_is_promise(promise) for promise in files.values()):
