@@ -137,9 +137,10 @@ class _Import:
 
     def _links(self) -> None:
         """Parents in other conversations, now that all of them are here."""
-        parents = ((row["parent_session_id"], row["id"]) for row in self._source.lines("sessions"))
-        known = (link for link in parents if link[0] is not None and link[0] != link[1])
-        for page in tables.pages(known):
+        other = set(self._report.different)
+        rows = (row for row in self._source.lines("sessions") if row["root_id"] not in other)
+        links = ((row["parent_session_id"], row["id"]) for row in rows if row["parent_session_id"] is not None)
+        for page in tables.pages(links):
             self._write(partial(_add_links, page=page))
 
     def _routes(self) -> None:
@@ -188,9 +189,7 @@ def _add_conversation(conn: Connection, conversation: Conversation, spool: IO[by
     tables.fill(conn, sessions, [as_tuple(sessions.names, row) for row in rows])
     if conversation.row is not None:
         _insert(conn, "conversations", conversation.row)
-    for row in conversation.sessions:
-        if row["parent_session_id"] not in (None, row["id"]):
-            conn.run(Q.link, (row["parent_session_id"], row["id"], row["parent_session_id"]))
+    _add_links(conn, [(row["parent_session_id"], row["id"]) for row in conversation.sessions])
     if conversation.row is None:  # an old home: the conversation is known by its sessions only
         begun = min(row["started_at"] for row in conversation.sessions)
         root = conversation.id
@@ -220,9 +219,10 @@ def _free_titles(conn: Connection, sessions: list[Row]) -> dict[str, str]:
     return renamed
 
 
-def _add_links(conn: Connection, page: list[tuple[str, str]]) -> None:
+def _add_links(conn: Connection, page: list[tuple[str | None, str]]) -> None:
     for parent, child in page:
-        conn.run(Q.link, (parent, child, parent))
+        if parent is not None and parent != child:
+            conn.run(Q.link, (parent, child, parent))
 
 
 def _add_routes(conn: Connection, page: list[Row]) -> tuple[int, list[str]]:

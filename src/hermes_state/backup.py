@@ -116,12 +116,17 @@ def existing(home: Path) -> list[Backup]:
     return sorted(backups, key=lambda backup: (backup.made_at, backup.path.name), reverse=True)
 
 
-def thin_out(home: Path, *, keep: int) -> list[Path]:
-    """Remove automatic backups beyond the newest `keep`; which ones."""
-    surplus = [backup.path for backup in existing(home) if backup.automatic][keep:]
-    for path in surplus:
+def surplus(home: Path, *, keep: int) -> list[Path]:
+    """Automatic backups beyond the newest `keep`."""
+    return [backup.path for backup in existing(home) if backup.automatic][keep:]
+
+
+def thin_out(home: Path, *, keep: int) -> int:
+    """Remove the surplus; how many there were."""
+    gone = surplus(home, keep=keep)
+    for path in gone:
         path.unlink(missing_ok=True)
-    return surplus
+    return len(gone)
 
 
 # -- pieces --------------------------------------------------------------------------------------------------------

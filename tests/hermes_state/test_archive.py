@@ -461,7 +461,7 @@ def test_the_page_on_the_format_names_every_file_and_column() -> None:
     for name in archive.CONVERSATIONS:
         line = next((line for line in text.splitlines() if line.startswith(f"| `{name}.jsonl`")), "")
         said = set(line.split("`")[3::2])
-        wanted = set(tables.named(name).names) - ({"id", "replaced"} if name == "messages" else set())
+        wanted = set(tables.named(name).names) - ({"id"} if name == "messages" else set())
         assert wanted <= said, f"{name}: the page does not name {sorted(wanted - said)}"
 
 

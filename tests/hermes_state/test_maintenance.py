@@ -131,6 +131,21 @@ def test_the_log_is_empty_afterwards(tmp_path: Path) -> None:
     db.close()
 
 
+def test_automatic_backups_beyond_their_number_go_and_yours_stay(
+    make_db: Callable[..., SessionDB], tmp_path: Path
+) -> None:
+    db = make_db(limits=Limits(backups_kept=1))
+    (tmp_path / "backups").mkdir()
+    for name in ("auto-replaced-1.db", "auto-replaced-2.db", "mine.db"):
+        (tmp_path / "backups" / name).touch()
+    assert done(maintenance.run(db, dry_run=True, home=tmp_path)) == {"backups": 1}
+    assert len(list((tmp_path / "backups").iterdir())) == 3
+    assert done(maintenance.run(db, home=tmp_path)) == {"backups": 1}
+    left = {path.name for path in (tmp_path / "backups").iterdir()}
+    assert "mine.db" in left
+    assert len(left) == 2
+
+
 def test_bounds_come_from_the_limits(make_db: Callable[..., SessionDB], clock: Clock) -> None:
     db = make_db(limits=Limits(replaced_days=1))
     db.create_session("s", "cli")
