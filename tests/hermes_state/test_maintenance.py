@@ -88,6 +88,13 @@ def test_replaced_rows_are_kept_for_a_while_and_then_really_gone(db: SessionDB, 
     assert [m["content"] for m in db.get_messages("s")] == ["hello"]
 
 
+def test_an_old_message_that_was_replaced_just_now_is_kept_for_its_while(db: SessionDB, clock: Clock) -> None:
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "said long ago", timestamp=clock() - 400 * 86400)
+    db.replace_messages("s", [])
+    assert done(maintenance.run(db)) == {}
+
+
 def test_more_replaced_rows_than_one_step_takes(db: SessionDB, clock: Clock) -> None:
     db.create_session("s", "cli")
     db.append_messages("s", ({"role": "user", "content": str(n)} for n in range(1_200)))
