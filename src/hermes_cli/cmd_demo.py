@@ -40,7 +40,7 @@ _CLOSING = """\
 
 
 def register(parser: Parser) -> None:
-    parser.epilog = "examples:\n  hermes demo\n  hermes demo --home /tmp/try-hermes"
+    parser.epilog = "examples:\n  hermes demo\n  hermes demo --home try-hermes"
     parser.add_argument("--home", default=".demo", metavar="FOLDER", help="build the demo home here (default ./.demo)")
     parser.set_defaults(run=_demo)
 

@@ -14,6 +14,7 @@ from hermes_cli.parser import Parser, Verbs, add_json, add_yes, positive
 from hermes_cli.progress import Progress
 from hermes_config import config
 from hermes_config.errors import UsageError
+from hermes_config.home import hermes_home
 from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _maintain(args: argparse.Namespace) -> int:
     settings = config.load().sessions
     days = args.prune_days or (settings.retention_days if settings.auto_prune else None)
     with store.open_store() as db:
-        would = maintenance.run(db, dry_run=True, prune_days=days)
+        would = maintenance.run(db, dry_run=True, prune_days=days, home=hermes_home())
         due = [step for step in would if step.count]
         if args.dry_run:
             _print_steps(due, dry_run=True, as_json=args.json)
@@ -109,7 +110,7 @@ def _maintain(args: argparse.Namespace) -> int:
         if due and not output.confirm("Go ahead?", yes=args.yes):
             print("Nothing was changed.")
             return 1
-        done = maintenance.run(db, prune_days=days, vacuum=args.vacuum)
+        done = maintenance.run(db, prune_days=days, vacuum=args.vacuum, home=hermes_home())
     _print_steps([step for step in done if step.count], dry_run=False, as_json=args.json)
     return 0
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from hermes_cli import cmd_import, output, store
@@ -39,8 +41,10 @@ def run_upgrade(args: argparse.Namespace) -> None:
         print("Nothing was changed.")
         return
     ensure_home()
-    with Progress("upgrading", unit="steps") as progress:
-        upgraded = upgrading.upgrade(home, step=lambda _: progress.update, limits=config.load().limits)
+    with ExitStack() as bars:
+        upgraded = upgrading.upgrade(
+            home, step=lambda what: bars.enter_context(Progress(what)).update, limits=config.load().limits
+        )
     _tell(upgraded, as_json=args.json)
 
 
@@ -48,8 +52,8 @@ def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
     from hermes_state.reference import aside, report, source
 
     home = hermes_home()
-    with source.Source(upgraded.backup) as backup:
-        upgraded.found.source = backup
+    with source.Source(upgraded.backup) as opened:
+        upgraded.found.source = opened
         facts = report.facts(upgraded.found, done=upgraded.done)
         folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
         aside.keep(folder, upgraded.found, upgraded.done, facts)
@@ -67,4 +71,5 @@ def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
     print(f"The backup: {upgraded.backup}")
     print(f"The full report, and what was set aside: {folder}")
     print("To go back, with Hermes stopped (what was written since then is not in the backup):")
-    print(f"  rm -f '{home}/state.db-wal' '{home}/state.db-shm' && cp '{upgraded.backup}' '{home}/state.db'")
+    database, backup = shlex.quote(f"{home}/state.db"), shlex.quote(str(upgraded.backup))
+    print(f"  rm -f {database}-wal {database}-shm && cp {backup} {database}")

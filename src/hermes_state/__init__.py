@@ -32,7 +32,7 @@ _WHERE = {
     "StaleFence": "errors",
     "StateError": "errors",
 }
-__all__ = [*_WHERE]
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:

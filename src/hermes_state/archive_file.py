@@ -82,6 +82,10 @@ class ArchiveFile:
         """How many rows of a table the manifest promises."""
         return int(self.manifest["files"].get(f"{table}.jsonl", {}).get("rows", 0))
 
+    def last_number(self, table: str) -> int:
+        """The last number the store had given out for a table."""
+        return int(self.manifest.get("numbers", {}).get(table, 0))
+
     def verify(self, *, progress: archive.Progress | None = None) -> None:
         """Read everything once; raise `ArchiveRefused` at the first thing that is wrong."""
         if self.scope == "store":
@@ -184,8 +188,9 @@ class ArchiveFile:
                 f"it has format version {version}, this Hermes reads up to {archive.VERSION_WRITTEN}",
                 hint="Install the newer Hermes.",
             )
-        files = manifest.get("files")
-        if manifest.get("scope") not in ("conversations", "store") or not isinstance(files, dict):
+        files, numbers = manifest.get("files"), manifest.get("numbers", {})
+        counted = isinstance(numbers, dict) and all(map(_is_number, numbers.values()))
+        if manifest.get("scope") not in ("conversations", "store") or not isinstance(files, dict) or not counted:
             raise self._refusal("its manifest is not complete")
         present = set(self._zip.namelist()) - {archive.MANIFEST}
         if present != set(files) or not all(_is_promise(promise) for promise in files.values()):
@@ -211,8 +216,12 @@ class ArchiveFile:
         )
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < 2**62
+
+
 def _is_promise(promise: Any) -> bool:
-    return isinstance(promise, dict) and isinstance(promise.get("rows"), int) and isinstance(promise.get("sha256"), str)
+    return isinstance(promise, dict) and _is_number(promise.get("rows")) and isinstance(promise.get("sha256"), str)
 
 
 class _Shape(NamedTuple):

@@ -5,8 +5,8 @@ each conversation in a transaction of its own, whole: its sessions, messages and
 alone and reported, also when it says something else. So a run that was killed is completed by running it again.
 
 Messages get new ids in this database, in the same order. A title that somebody has gets a number. People who are not
-here yet arrive as guests, whatever the archive calls them, unless the store is empty: an archive from a stranger
-must not make anybody an administrator.
+here yet arrive as guests, whatever the archive calls them, and nobody who is more than a guest gets a new account,
+unless the store is empty: an archive from a stranger must not make anybody an administrator.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from hermes_state import archive, chain, tables
 from hermes_state.archive_file import ArchiveFile, Conversation, Row
-from hermes_state.engine.base import Connection, first
+from hermes_state.engine.base import Connection, first, scalar
 from hermes_state.errors import ArchiveRefused
 from hermes_state.rehearsal import rehearse
 from hermes_state.statements import Queries
@@ -90,15 +89,26 @@ class _Import:
     # -- people ------------------------------------------------------------------------------------------
 
     def _people(self) -> None:
-        trusted = not self._store.engine.read(lambda conn: conn.rows(Q.any_session))
-        for page in pages(self._source.lines("people")):
-            self._tell_people(self._write(partial(_add_people, page=page, trusted=trusted)))
-        for page in pages(self._source.lines("identities")):
-            self._write(partial(_add_identities, page=page))
-
-    def _tell_people(self, added: list[tuple[str, bool]]) -> None:
+        added = self._write(self._add_people)
         self._report.people += len(added)
         self._report.made_guests += [person for person, lowered in added if lowered]
+
+    def _add_people(self, conn: Connection) -> list[tuple[str, bool]]:
+        """All of them in one transaction, because only an empty store believes what the archive says of them."""
+        trusted = not conn.rows(Q.anybody)
+        added = []
+        for row in self._source.lines("people"):
+            if not conn.rows(Q.person, (row["id"],)):
+                lowered = not trusted and row["role"] != "guest"
+                _insert(conn, "people", {**row, "role": "guest"} if lowered else row)
+                added.append((row["id"], lowered))
+        for row in self._source.lines("identities"):
+            here = conn.rows(Q.identity, (row["platform"], row["account"], row["native_id"]))
+            role = scalar(conn.rows(Q.role, (row["person_id"],)))
+            # Else a stranger's archive could let its author's account speak for the owner.
+            if not here and role is not None and (trusted or role == "guest"):
+                _insert(conn, "identities", row)
+        return added
 
     # -- conversations -----------------------------------------------------------------------------------
 
@@ -127,13 +137,14 @@ class _Import:
 
     def _links(self) -> None:
         """Parents in other conversations, now that all of them are here."""
-        parents = ((row["parent_session_id"], row["id"]) for row in self._source.lines("sessions"))
-        known = (link for link in parents if link[0] is not None and link[0] != link[1])
-        while page := list(islice(known, tables.PAGE)):
+        other = set(self._report.different)
+        rows = (row for row in self._source.lines("sessions") if row["root_id"] not in other)
+        links = ((row["parent_session_id"], row["id"]) for row in rows if row["parent_session_id"] is not None)
+        for page in tables.pages(links):
             self._write(partial(_add_links, page=page))
 
     def _routes(self) -> None:
-        for page in pages(self._source.lines("routes")):
+        for page in tables.pages(self._source.lines("routes")):
             added, kept = self._write(partial(_add_routes, page=page))
             self._report.routes += added
             self._report.routes_kept += kept
@@ -172,16 +183,13 @@ def _said_here(conn: Connection, root: str) -> bytes:
 
 def _add_conversation(conn: Connection, conversation: Conversation, spool: IO[bytes]) -> dict[str, str]:
     """Put a conversation in that is not here; the titles that had to be changed."""
-    conversations, sessions = tables.named("conversations"), tables.named("sessions")
-    messages, usage = tables.named("messages"), tables.named("session_model_usage")
+    sessions, messages, usage = map(tables.named, ("sessions", "messages", "session_model_usage"))
     renamed = _free_titles(conn, conversation.sessions)
     rows = [{**row, "title": renamed.get(row["id"], row["title"])} for row in conversation.sessions]
     tables.fill(conn, sessions, [as_tuple(sessions.names, row) for row in rows])
     if conversation.row is not None:
-        conn.run(tables.insert(conversations), as_tuple(conversations.names, conversation.row))
-    for row in conversation.sessions:
-        if row["parent_session_id"] not in (None, row["id"]):
-            conn.run(Q.link, (row["parent_session_id"], row["id"], row["parent_session_id"]))
+        _insert(conn, "conversations", conversation.row)
+    _add_links(conn, [(row["parent_session_id"], row["id"]) for row in conversation.sessions])
     if conversation.row is None:  # an old home: the conversation is known by its sessions only
         begun = min(row["started_at"] for row in conversation.sessions)
         root = conversation.id
@@ -189,7 +197,7 @@ def _add_conversation(conn: Connection, conversation: Conversation, spool: IO[by
         chain.settle(conn, root)
     names = [name for name in messages.names if name not in messages.key]
     spool.seek(0)
-    for page in pages(json.loads(line) for line in spool):
+    for page in tables.pages(json.loads(line) for line in spool):
         conn.many(tables.insert(messages, names), [tuple(map(row.get, names)) for row in page])
     if conversation.usage:
         conn.many(tables.insert(usage), [as_tuple(usage.names, row) for row in conversation.usage])
@@ -211,28 +219,10 @@ def _free_titles(conn: Connection, sessions: list[Row]) -> dict[str, str]:
     return renamed
 
 
-def _add_people(conn: Connection, page: list[Row], *, trusted: bool) -> list[tuple[str, bool]]:
-    added = []
-    for row in page:
-        if not conn.rows(Q.person, (row["id"],)):
-            lowered = not trusted and row["role"] != "guest"
-            person = {**row, "role": "guest"} if lowered else row
-            conn.run(tables.insert(tables.named("people")), as_tuple(tables.named("people").names, person))
-            added.append((row["id"], lowered))
-    return added
-
-
-def _add_identities(conn: Connection, page: list[Row]) -> None:
-    table = tables.named("identities")
-    for row in page:
-        here = conn.rows(Q.identity, (row["platform"], row["account"], row["native_id"]))
-        if not here and conn.rows(Q.person, (row["person_id"],)):
-            conn.run(tables.insert(table), as_tuple(table.names, row))
-
-
-def _add_links(conn: Connection, page: list[tuple[str, str]]) -> None:
+def _add_links(conn: Connection, page: list[tuple[str | None, str]]) -> None:
     for parent, child in page:
-        conn.run(Q.link, (parent, child, parent))
+        if parent is not None and parent != child:
+            conn.run(Q.link, (parent, child, parent))
 
 
 def _add_routes(conn: Connection, page: list[Row]) -> tuple[int, list[str]]:
@@ -240,17 +230,16 @@ def _add_routes(conn: Connection, page: list[Row]) -> tuple[int, list[str]]:
     for row in page:
         here = first(conn.rows(Q.route, (row["scope"], row["session_key"])))
         if here is None:
-            conn.run(tables.insert(tables.named("routes")), as_tuple(tables.named("routes").names, row))
+            _insert(conn, "routes", row)
             added += 1
         elif here[0] != row["session_id"]:
             kept.append(row["session_key"])
     return added, kept
 
 
+def _insert(conn: Connection, table: str, row: Row) -> None:
+    conn.run(tables.insert(tables.named(table)), as_tuple(tables.named(table).names, row))
+
+
 def as_tuple(names: Iterable[str], row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in names)
-
-
-def pages(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while page := list(islice(rows, tables.PAGE)):
-        yield page

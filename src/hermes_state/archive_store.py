@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes_state import archive, move, tables
 from hermes_state.archive_file import ArchiveFile
-from hermes_state.archive_import import as_tuple, pages
+from hermes_state.archive_import import as_tuple
 from hermes_state.engine.base import Connection
 from hermes_state.errors import ArchiveRefused
 from hermes_state.store import Store
@@ -57,15 +57,14 @@ def restore_store(store: Store, path: Path, *, progress: archive.Progress | None
 def _fill(conn: Connection, source: ArchiveFile, where: str, progress: archive.Progress | None) -> None:
     move.refuse_filled(conn, where)
     done, total = 0, sum(source.rows_in(table.name) for table in tables.every())
-    numbers = source.manifest.get("numbers", {})
     for table in tables.every():
-        for page in pages(source.lines(table.name)):
+        for page in tables.pages(source.lines(table.name)):
             tables.fill(conn, table, [as_tuple(table.names, row) for row in page])
             done += len(page)
             if progress is not None:
                 progress(done, total)
         if table.own_links:
-            for page in pages(source.lines(table.name)):
+            for page in tables.pages(source.lines(table.name)):
                 tables.link(conn, table, [as_tuple(table.names, row) for row in page])
         if table.numbered:
-            tables.set_last_number(conn, table, int(numbers.get(table.name, 0)))
+            tables.set_last_number(conn, table, source.last_number(table.name))

@@ -77,12 +77,12 @@ def create(store: Store, path: Path, *, progress: Progress | None = None) -> Bac
         raise UsageError("there is no such folder", where=str(path.parent))
     if path.suffix == ".zip":
         archive_store.export_store(store, path, progress=progress)
-    elif isinstance(store.engine, SqliteEngine):
-        with reading(store.engine.path) as source:
-            copy(source, path, progress=progress)
-    else:
+        return verify(path, limits=store.limits)
+    if not isinstance(store.engine, SqliteEngine):
         raise UsageError("a backup of a store on PostgreSQL is a zip", where=str(path), hint="End its name in .zip.")
-    return verify(path, limits=store.limits)
+    with reading(store.engine.path) as source:
+        copy(source, path, progress=progress)  # looks at every page of the copy before it gets its name
+        return _described(path, _counts(source), _broken_links(source))
 
 
 def verify(path: Path, *, limits: Limits) -> Backup:
@@ -95,13 +95,12 @@ def verify(path: Path, *, limits: Limits) -> Backup:
             promised = source.manifest["files"].items()
         return _described(path, {name.removesuffix(".jsonl"): promise["rows"] for name, promise in promised})
     with reading(path) as raw:
-        conn = SqliteConnection(raw)
-        version = opening.found_version(conn)
+        version = opening.found_version(SqliteConnection(raw))
         if version is None:
             raise BackupRefused("this database is empty", where=str(path))
         opening.refuse_foreign(version, str(path))
         check_sound(raw, path)
-        return _described(path, _counts(raw), len(conn.rows(Q.links)))
+        return _described(path, _counts(raw), _broken_links(raw))
 
 
 def existing(home: Path) -> list[Backup]:
@@ -117,12 +116,17 @@ def existing(home: Path) -> list[Backup]:
     return sorted(backups, key=lambda backup: (backup.made_at, backup.path.name), reverse=True)
 
 
-def thin_out(home: Path, *, keep: int) -> list[Path]:
-    """Remove automatic backups beyond the newest `keep`; which ones."""
-    surplus = [backup.path for backup in existing(home) if backup.automatic][keep:]
-    for path in surplus:
+def surplus(home: Path, *, keep: int) -> list[Path]:
+    """Automatic backups beyond the newest `keep`."""
+    return [backup.path for backup in existing(home) if backup.automatic][keep:]
+
+
+def thin_out(home: Path, *, keep: int) -> int:
+    """Remove the surplus; how many there were."""
+    gone = surplus(home, keep=keep)
+    for path in gone:
         path.unlink(missing_ok=True)
-    return surplus
+    return len(gone)
 
 
 # -- pieces --------------------------------------------------------------------------------------------------------
@@ -186,6 +190,10 @@ def _counts(raw: apsw.Connection) -> dict[str, int]:
     conn = SqliteConnection(raw)
     present = {row[0] for row in conn.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     return {table.name: tables.count(conn, table) for table in tables.every() if table.name in present}
+
+
+def _broken_links(raw: apsw.Connection) -> int:
+    return len(SqliteConnection(raw).rows(Q.links))
 
 
 def _sync(path: Path) -> None:

@@ -5,18 +5,18 @@ ended long ago, and, where the operator wants it, old conversations; then it bri
 write-ahead log back to nothing. `limits` says how long each is kept.
 
 Whole sessions go only by the careful rules of `pruning`: never one that a route leads to, that somebody holds a lease
-on, or whose newest segment is open. A replaced row counts from when it was written, as nobody noted when it was
-replaced. Every step is short transactions; a run that is stopped half-way has done half and broken nothing.
-A dry run does the same inside one transaction and takes it back.
+on, or whose newest segment is open. A replaced row counts from when it was replaced. Every step is short transactions;
+a run that is stopped half-way has done half and broken nothing. A dry run does the same inside one transaction and
+takes it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_state import rehearsal, rows, work
+from hermes_state import backup, rehearsal, rows, work
 from hermes_state.engine.base import Connection, Engine
 from hermes_state.engine.sqlite import SqliteEngine
 from hermes_state.pruning import Pruning
@@ -67,27 +67,33 @@ def run(
     dry_run: bool = False,
     prune_days: float | None = None,
     vacuum: bool = False,
-    note: Callable[[str], None] | None = None,
+    home: Path | None = None,
 ) -> list[Done]:
-    """Tidy up; what was done, or with `dry_run` would be. `prune_days` removes older conversations too."""
+    """Tidy up; what was done, or with `dry_run` would be.
+
+    `prune_days` removes older conversations too, `home` automatic backups beyond their number.
+    """
 
     def tidy(engine: Engine) -> list[Done]:
         return _Tidying(engine, clock=db.clock, limits=db.limits).steps(prune_days)
 
+    keep = db.limits.backups_kept
     if dry_run:
-        return rehearsal.rehearse(db.engine, tidy)
-    say = note or (lambda step: None)
-    say("tidying up")
+        would = rehearsal.rehearse(db.engine, tidy)
+        return would if home is None else [*would, _backups(len(backup.surplus(home, keep=keep)))]
     done = tidy(db.engine)
-    say("search index")
+    if home is not None:
+        done.append(_backups(backup.thin_out(home, keep=keep)))
     done.append(Done("index", db.feed(_FEED_MS), "messages taken into or out of the search index"))
     if vacuum:
-        say("vacuum")
         db.vacuum()
         done.append(Done("vacuum", 1, "database made compact"))
-    say("write-ahead log")
     done.append(Done("log", empty_log(db), "bytes of write-ahead log moved into the database"))
     return done
+
+
+def _backups(count: int) -> Done:
+    return Done("backups", count, "old automatic backups removed")
 
 
 def empty_log(store: Store) -> int:

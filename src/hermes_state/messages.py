@@ -101,14 +101,18 @@ class Messages(Store):
         self, session_id: str, messages: Iterable[Mapping[str, Any]], active_only: bool = False
     ) -> None:
         """The transcript is now `messages`. The old rows are hidden at once and removed by retention."""
-        self._rewrite(session_id, messages, lambda conn: conn.run(Q.replace_all, (session_id, int(active_only))))
+        self._rewrite(
+            session_id,
+            messages,
+            lambda conn: conn.run(Q.replace_all, (int(self.clock()), session_id, int(active_only))),
+        )
 
     def archive_and_compact(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> int:
         """Live rows count as summarised; `messages` stand in their place. How many were put in."""
         return self._rewrite(session_id, messages, lambda conn: conn.run(Q.summarise_all, (session_id,)))
 
     def clear_messages(self, session_id: str) -> None:
-        self._rewrite(session_id, (), lambda conn: conn.run(Q.replace_all, (session_id, 0)))
+        self._rewrite(session_id, (), lambda conn: conn.run(Q.replace_all, (int(self.clock()), session_id, 0)))
 
     def _rewrite(self, session_id: str, messages: Iterable[Mapping[str, Any]], put_away: Any) -> int:
         now = self.clock()

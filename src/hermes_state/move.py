@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import zip_longest
 
 from hermes_state import tables
 from hermes_state.engine.base import Connection, Engine, Row
@@ -81,11 +81,11 @@ def _copy_and_verify(theirs: Connection, ours: Connection, where: str, steps: _S
 
 
 def _copy(theirs: Connection, ours: Connection, table: Table, steps: _Steps) -> None:
-    for page in pages(tables.rows(theirs, table)):
+    for page in tables.pages(tables.rows(theirs, table)):
         tables.fill(ours, table, page)
         steps.add(len(page))
     if table.own_links:
-        for page in pages(tables.rows(theirs, table)):
+        for page in tables.pages(tables.rows(theirs, table)):
             tables.link(ours, table, page)
     if table.numbered:
         tables.set_last_number(ours, table, tables.last_number(theirs, table))
@@ -99,11 +99,6 @@ def verify(table: Table, expected: Iterator[Row], found: Iterator[Row], done: Ca
             key = ", ".join(str((theirs or ours or ())[i])[:60] for i in at)
             raise StateError(f"{table.name} [{key}] did not arrive as it left; nothing was changed")
         done(1)
-
-
-def pages(found: Iterator[Row]) -> Iterator[list[Row]]:
-    while page := list(islice(found, tables.PAGE)):
-        yield page
 
 
 def _mark(conn: Connection) -> list[int]:

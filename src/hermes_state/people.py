@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from hermes_state import rows
 from hermes_state.engine.base import Connection, first
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
-from hermes_state.ids import PersonId, new_person_id
+from hermes_state.ids import LOCAL_OWNER, PersonId, new_person_id
 from hermes_state.statements import Queries, Statement
 from hermes_state.store import Store
 
@@ -93,8 +93,18 @@ class People:
         return Person(*conn.rows(Q.by_identity, key)[0])
 
     def owner(self) -> Person:
-        """The user of this machine's terminal."""
-        return self.ensure(platform=LOCAL, native_id="owner", role="owner")
+        """The user of this machine's terminal, whose conversations begun there are."""
+        known = self.get(LOCAL_OWNER)
+        if known is not None:
+            return known
+        now = self._store.clock()
+
+        def run(conn: Connection) -> Person:
+            conn.run(Q.add, (LOCAL_OWNER, None, "owner", None, now))
+            conn.run(Q.link, (LOCAL, "", "owner", LOCAL_OWNER, None, now))
+            return Person(*conn.rows(Q.get, (LOCAL_OWNER,))[0])
+
+        return self._store.engine.write(run)
 
     def find(self, *, platform: str, native_id: str, account: str = "") -> Person | None:
         rows.outside_key(platform=platform, account=account, native_id=native_id)

@@ -66,6 +66,10 @@ def _alone(database: Path, kept: Path) -> Iterator[tuple[apsw.Connection, Path |
         # Leaving WAL mode needs the file for oneself: any other connection, even an idle one, makes it fail.
         if raw.pragma("journal_mode", "delete") != "delete":
             raise apsw.BusyError
+        # And keeping it: who comes now waits, so that nothing is written between the copy and the change.
+        raw.pragma("locking_mode", "exclusive")
+        raw.execute("BEGIN EXCLUSIVE")
+        raw.execute("COMMIT")
     except apsw.BusyError:
         raw.close()
         raise StoreUnavailable(
@@ -84,6 +88,8 @@ def _alone(database: Path, kept: Path) -> Iterator[tuple[apsw.Connection, Path |
     try:
         yield raw, aside
         with translated(str(database)):
+            raw.pragma("locking_mode", "normal")
+            raw.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # the lock goes with the next access
             raw.pragma("journal_mode", "wal")
     finally:
         raw.close()

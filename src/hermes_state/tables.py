@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from hermes_state import statements
 from hermes_state.engine.base import Connection, Row, scalar
 
+T = TypeVar("T")
 PAGE = 500
 # They describe one database and say nothing about anybody's data: its schema's number, and what its index must forget.
 LOCAL = frozenset({"schema_version", "search_forget"})
@@ -114,6 +116,12 @@ def rows(conn: Connection, table: Table, *, page: int = PAGE) -> Iterator[Row]:
             return
         after = " ".join((start, "WHERE (", ", ".join(key), ") > (", marks, ")", order))
         found = conn.rows(after, (*(found[-1][i] for i in at), page))
+
+
+def pages(found: Iterator[T]) -> Iterator[list[T]]:
+    """The same, some at a time."""
+    while page := list(islice(found, PAGE)):
+        yield page
 
 
 def insert(table: Table, names: Sequence[str] | None = None) -> str:

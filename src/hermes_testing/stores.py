@@ -60,8 +60,10 @@ class TestStores:
         return self.server.fresh(empty=empty)
 
     def discard(self, address: str | Path) -> None:
-        """Free a database at once; a SQLite file goes with its folder."""
-        if isinstance(address, str) and self._postgres is not None:
+        """Free the room of a store that nobody has open any more."""
+        if isinstance(address, Path):
+            shutil.rmtree(address.parent)
+        elif self._postgres is not None:
             self._postgres.drop(address)
 
     @property

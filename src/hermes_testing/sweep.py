@@ -19,8 +19,10 @@ derived and lies outside the comparison.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
+import pkgutil
 import random
 import runpy
 import shutil
@@ -35,6 +37,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hermes_state
 from hermes_config.limits import Limits
 from hermes_state.engine.base import Connection
 from hermes_state.session_db import SessionDB
@@ -102,6 +105,7 @@ class Report:
 
 def sweep(workload: Workload, engine: EngineName, stores: TestStores, *, stride: int = 1) -> Report:
     """Kill the workload at every `stride`-th point."""
+    _import_everything()
     fresh = _prepared(workload, engine, stores)
     contents = _contents(workload, fresh())
     to_count = fresh()
@@ -248,6 +252,12 @@ def _prepared(workload: Workload, engine: EngineName, stores: TestStores) -> Cal
         return target
 
     return copy
+
+
+def _import_everything() -> None:
+    """The store imports its parts when they are first used; done once here, no child has to do it again."""
+    for module in pkgutil.walk_packages(hermes_state.__path__, "hermes_state."):
+        importlib.import_module(module.name)
 
 
 def _run_child(fn: Callable[[int], None]) -> Any:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hermes_config.errors import UsageError
 from hermes_config.limits import Limits
@@ -20,6 +22,7 @@ from hermes_state import archive, archive_file, archive_import, archive_store, t
 from hermes_state.errors import ArchiveRefused, SessionNotFound, StateError
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
+from hermes_testing.killpoints import Points
 from hermes_testing.samples import fill_every_table, tell_story
 from hermes_testing.stores import ENGINES, EngineName, TestStores
 
@@ -227,6 +230,19 @@ def test_an_archive_makes_nobody_an_administrator(db: SessionDB, story: Path) ->
     assert report.made_guests == [ada.id]
 
 
+def test_an_archive_lets_nobody_speak_for_the_owner(db: SessionDB, story: Path) -> None:
+    db.people.owner()
+
+    def claim(found: dict[str, bytes]) -> None:
+        line = {"platform": "telegram", "account": "", "native_id": "666", "person_id": "owner", "created_at": 1.0}
+        found["identities.jsonl"] += json.dumps(line).encode() + b"\n"
+        with_sums(found)
+
+    archive_import.import_archive(db, rewritten(story, claim))
+    assert db.people.find(platform="telegram", native_id="666") is None
+    assert db.people.find(platform="telegram", native_id="42") is not None, "a guest of the archive keeps an account"
+
+
 def test_a_dry_run_tells_the_same_and_changes_nothing(db: SessionDB, story: Path) -> None:
     db.create_session("desk", "cli")
     before = everything(db)
@@ -265,6 +281,68 @@ def test_a_killed_import_is_completed_by_running_it_again(
     assert not report.different
     archive.export(db, tmp_path / "again.zip")
     assert members(tmp_path / "again.zip") == members(story)
+
+
+def imported_in_a_child(database: Path, story: Path, *, fatal: int) -> int:
+    """Import in a forked process that is killed at its n-th point (0: never); its points, 0 if it was killed."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            points = Points(fatal)
+            points.watch()
+            archive_import.import_archive(SessionDB(database), story)
+            os.write(theirs, str(points.count).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    os.waitpid(child, 0)
+    with os.fdopen(ours, "rb") as answer:
+        return int(answer.read() or 0)
+
+
+def test_wherever_an_import_is_killed_running_it_again_completes_it(
+    story: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    total = imported_in_a_child(tmp_path / "whole" / "state.db", story, fatal=0)
+    assert total > 40
+    step = 1 if request.config.getoption("--long") else total // 25
+    for fatal in range(1, total, step):
+        database = tmp_path / f"killed-{fatal}" / "state.db"
+        assert imported_in_a_child(database, story, fatal=fatal) == 0
+        db = SessionDB(database)
+        whole = {row["id"] for row in db.list_sessions_rich(include_children=True)}
+        assert all(db.message_count(session) for session in whole), (
+            "a conversation is here with its messages or not at all"
+        )
+        assert not archive_import.import_archive(db, story).different
+        archive.export(db, database.with_name("again.zip"))
+        db.close()
+        assert members(database.with_name("again.zip")) == members(story), f"killed at point {fatal} of {total}"
+
+
+texts = st.text(st.characters(), max_size=30) | st.sampled_from(["\0", "\ud800", "\\0", "\u2028", "京都\r\n", "\\"])
+contents = st.recursive(
+    texts | st.none() | st.booleans() | st.integers(-(2**53), 2**53),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+).filter(lambda content: isinstance(content, (str, list, dict)) or content is None)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said=st.lists(st.tuples(contents, texts), min_size=1, max_size=4))
+def test_whatever_was_said_comes_back(said: list[tuple[object, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("said")
+    source, target = SessionDB(folder / "a.db"), SessionDB(folder / "b.db")
+    source.create_session("s", "cli")
+    for content, reasoning in said:
+        source.append_message("s", "assistant", content, reasoning=reasoning)
+    archive.export(source, folder / "x.zip")
+    archive_import.import_archive(target, folder / "x.zip")
+    for theirs, ours in zip(source.get_messages("s"), target.get_messages("s"), strict=True):
+        assert {**ours, "id": theirs["id"]} == theirs
+    source.close()
+    target.close()
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
@@ -335,7 +413,12 @@ def deep_nesting(found: dict[str, bytes]) -> None:
     with_sums(found)
 
 
+def odd_numbers(found: dict[str, bytes]) -> None:
+    found["manifest.json"] = found["manifest.json"].replace(b'"version"', b'"numbers": {"messages": "many"}, "version"')
+
+
 CHANGES = [
+    odd_numbers,
     no_manifest, other_format, from_the_future, changed_word, dropped_line, dropped_file, path_outside, unknown_column,
     wrong_type, huge_number, lone_surrogate, message_of_nobody, sessions_out_of_order, deep_nesting,
 ]  # fmt: skip
@@ -443,7 +526,7 @@ def test_the_page_on_the_format_names_every_file_and_column() -> None:
     for name in archive.CONVERSATIONS:
         line = next((line for line in text.splitlines() if line.startswith(f"| `{name}.jsonl`")), "")
         said = set(line.split("`")[3::2])
-        wanted = set(tables.named(name).names) - ({"id", "replaced"} if name == "messages" else set())
+        wanted = set(tables.named(name).names) - ({"id"} if name == "messages" else set())
         assert wanted <= said, f"{name}: the page does not name {sorted(wanted - said)}"
 
 

@@ -88,6 +88,13 @@ def test_replaced_rows_are_kept_for_a_while_and_then_really_gone(db: SessionDB, 
     assert [m["content"] for m in db.get_messages("s")] == ["hello"]
 
 
+def test_an_old_message_that_was_replaced_just_now_is_kept_for_its_while(db: SessionDB, clock: Clock) -> None:
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "said long ago", timestamp=clock() - 400 * 86400)
+    db.replace_messages("s", [])
+    assert done(maintenance.run(db)) == {}
+
+
 def test_more_replaced_rows_than_one_step_takes(db: SessionDB, clock: Clock) -> None:
     db.create_session("s", "cli")
     db.append_messages("s", ({"role": "user", "content": str(n)} for n in range(1_200)))
@@ -129,6 +136,21 @@ def test_the_log_is_empty_afterwards(tmp_path: Path) -> None:
     assert log.stat().st_size == 0
     db.append_message("trip-2", "user", "on it goes")
     db.close()
+
+
+def test_automatic_backups_beyond_their_number_go_and_yours_stay(
+    make_db: Callable[..., SessionDB], tmp_path: Path
+) -> None:
+    db = make_db(limits=Limits(backups_kept=1))
+    (tmp_path / "backups").mkdir()
+    for name in ("auto-replaced-1.db", "auto-replaced-2.db", "mine.db"):
+        (tmp_path / "backups" / name).touch()
+    assert done(maintenance.run(db, dry_run=True, home=tmp_path)) == {"backups": 1}
+    assert len(list((tmp_path / "backups").iterdir())) == 3
+    assert done(maintenance.run(db, home=tmp_path)) == {"backups": 1}
+    left = {path.name for path in (tmp_path / "backups").iterdir()}
+    assert "mine.db" in left
+    assert len(left) == 2
 
 
 def test_bounds_come_from_the_limits(make_db: Callable[..., SessionDB], clock: Clock) -> None:

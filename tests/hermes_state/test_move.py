@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -121,6 +124,40 @@ def test_a_difference_found_on_reading_back_is_an_error_that_names_the_row() -> 
     for arrived in ([sent[0]], [sent[0], ("bob", "Bob", "admin", None, 2.0)], [*sent, ("eve", "", "owner", None, 3.0)]):
         with pytest.raises(StateError, match=r"people \[(bob|eve)\]"):
             move.verify(people, iter(sent), iter(arrived), lambda rows: None)
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from hermes_state import move
+from hermes_state.session_db import SessionDB
+def opened(address):
+    return SessionDB(address if "://" in address else Path(address)).engine
+def progress(done, total):
+    if done > total * float(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+move.move(opened(sys.argv[1]), opened(sys.argv[2]), progress=progress)
+"""
+
+
+@pytest.mark.parametrize(("here", "there"), DIRECTIONS)
+def test_a_killed_move_leaves_nothing_behind_and_can_be_done_again(
+    here: EngineName, there: EngineName, stores: TestStores
+) -> None:
+    addresses = stores.fresh(here), stores.fresh(there)
+    source = SessionDB(addresses[0])
+    tell_story(source)
+    for part in (0.1, 0.5, 0.9):
+        command = [sys.executable, "-c", _KILLED, *map(str, addresses), str(part)]
+        assert subprocess.run(command, check=False, timeout=60).returncode == -signal.SIGKILL
+        target = SessionDB(addresses[1])
+        assert not any(counts(target).values())
+        target.close()
+    target = SessionDB(addresses[1])
+    move.move(source.engine, target.engine)
+    assert counts(target) == counts(source)
+    target.close()
+    source.close()
 
 
 def test_a_source_that_is_written_to_meanwhile_is_told(open_store: Open) -> None:

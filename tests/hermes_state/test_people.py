@@ -34,7 +34,9 @@ def test_a_name_decides_nothing(db: SessionDB) -> None:
 
 
 def test_the_terminal_user_is_the_owner(db: SessionDB) -> None:
+    db.create_session("begun at the terminal", "cli")
     owner = db.people.owner()
+    assert db.list_sessions_rich(owner=owner.id)
     assert owner.role == "owner" and db.people.owner() == owner
     assert db.people.list() == (owner,)
 

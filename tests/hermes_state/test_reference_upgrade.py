@@ -87,7 +87,7 @@ def test_what_a_crash_left_in_the_log_is_converted_too(made: ReferenceHome, tmp_
 def test_a_home_of_ours_and_a_damaged_one_are_refused(made: ReferenceHome, tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()
     SessionDB(tmp_path / "ours" / "state.db").close()
-    with pytest.raises(NotADatabase, match="one of ours"):
+    with pytest.raises(NotADatabase, match="nothing to upgrade"):
         upgrading.upgrade(tmp_path / "ours")
     made.conversation("long", 400)
     home = made.close()

@@ -7,6 +7,8 @@
     survey     all of a home, read and judged before anything is written
     importing  a survey written into a store, in one transaction
     homefiles  configuration, memories, skills and the rest of the folder
+    aside      what could not be placed, kept in files beside the store
+    report     what was found and done, as plain facts
     checking   what was written, compared row by row with what was read
     upgrading  the same in place: backup, build beside, check, swap
     holding    who is using a home now; is the reference installed beside us

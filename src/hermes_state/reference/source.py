@@ -34,6 +34,10 @@ _BATCH = 2_000
 _NEEDED = {"sessions": {"id"}, "messages": {"id", "session_id", "role"}}
 
 
+class AlreadyOurs(NotADatabase):
+    """The database is one of ours already."""
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """A folder of theirs: what of it there is to read."""
@@ -122,7 +126,7 @@ class Source:
             if not table.startswith(shadows or "\0")
         }
         if "conversations" in self.tables and "schema_version" in self.tables:
-            raise NotADatabase(
+            raise AlreadyOurs(
                 "this database is one of ours, not of the reference",
                 where=self.where,
                 hint="Use hermes backup or hermes sessions export and import.",

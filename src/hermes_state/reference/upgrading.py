@@ -29,7 +29,7 @@ from hermes_config.limits import Limits
 from hermes_state.engine.sqlite import translated
 from hermes_state.errors import StateError, StoreDamaged, StoreUnavailable
 from hermes_state.reference import checking, holding, importing, survey
-from hermes_state.reference.source import Home, Source, quoted
+from hermes_state.reference.source import AlreadyOurs, Home, Source, quoted
 from hermes_state.session_db import SessionDB
 from hermes_state.statements import Queries
 
@@ -54,7 +54,11 @@ def look(home: Path) -> survey.Survey:
     if not database.is_file():
         raise StoreUnavailable("there is no database to upgrade", where=str(database))
     holding.refuse_held(home)
-    with Source(database) as source:
+    try:
+        source = Source(database)
+    except AlreadyOurs as error:
+        raise AlreadyOurs("this home is one of ours already; there is nothing to upgrade", where=str(home)) from error
+    with source:
         return survey.survey(_as_home(home, database), source)
 
 

@@ -209,14 +209,14 @@ class Finder:
             (_, session_id, role, timestamp, tool_name, source, model, started, content, kind, calls, escaped,
              before, after) = rows[id_]  # fmt: skip
             text = words.composed(texts.message_text(content, kind, tool_name, calls, escaped))
-            found, places = words.placed(text)
+            found = words.words(text)
             if not self.query.matches(found):
                 continue
             match = {"role": role, "content": texts.context_text(content, kind)}
             context = [near.get(before), match, near.get(after)]
             hits.append({
                 "id": id_, "session_id": session_id, "role": role,
-                "snippet": texts.snippet(text, found, places, phrases), "timestamp": timestamp, "tool_name": tool_name,
+                "snippet": texts.snippet(text, found, phrases), "timestamp": timestamp, "tool_name": tool_name,
                 "source": source, "model": model, "session_started": started,
                 "context": [message for message in context if message is not None],
             })  # fmt: skip

@@ -80,10 +80,11 @@ def context_text(content: str | None, kind: str) -> str:
     return (values.text_of(decoded) or "[multimodal content]")[:CONTEXT_CHARS]
 
 
-def snippet(text: str, found: Sequence[str], places: words.Places, phrases: Sequence[Phrase]) -> str:
-    """About forty words of a text where most of the `phrases` stand, each of them marked."""
+def snippet(text: str, found: Sequence[str], phrases: Sequence[Phrase]) -> str:
+    """About forty words of a composed `text`, whose words are `found`, where most `phrases` stand, marked."""
     marks = sorted((at, at + len(phrase.words)) for phrase in phrases for at in phrase.places(found))
     first, last = _window(marks, len(found))
+    places = words.places(text, last)
     begin = places[first][0] if first > 0 else 0
     end = places[last - 1][1] if last < len(found) else len(text)
     marked = _merged([(places[a][0], places[b - 1][1]) for a, b in marks if a >= first and b <= last])

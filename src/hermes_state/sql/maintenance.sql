@@ -2,7 +2,7 @@
 
 -- name: replaced
 -- Visible to no reader any more. `idx_messages_hidden` finds them without a scan.
-SELECT id FROM messages WHERE replaced = 1 AND timestamp < ? ORDER BY id LIMIT ?
+SELECT id FROM messages WHERE replaced > 0 AND replaced < ? ORDER BY id LIMIT ?
 
 -- name: forget
 -- The search index lets go of them too.

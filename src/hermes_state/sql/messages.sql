@@ -70,7 +70,7 @@ UPDATE messages SET active = 0, compacted = 1 WHERE session_id = ? AND active = 
 
 -- name: replace_all
 -- Visible to no reader any more; retention removes them for good.
-UPDATE messages SET replaced = 1, active = 0 WHERE session_id = ? AND replaced = 0 AND active >= ?
+UPDATE messages SET replaced = ?, active = 0 WHERE session_id = ? AND replaced = 0 AND active >= ?
 
 -- name: head
 SELECT max(id) FROM messages WHERE session_id = ? AND active = 1

@@ -14,7 +14,8 @@ SELECT {person} FROM people p WHERE p.id = ?
 SELECT {person} FROM people p ORDER BY p.created_at, p.id LIMIT ?
 
 -- name: add
-INSERT INTO people (id, display_name, role, zone, created_at) VALUES (?, ?, ?, ?, ?)
+-- Two processes may meet the owner at once: there is one id for that person.
+INSERT INTO people (id, display_name, role, zone, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
 
 -- name: link
 -- An identity belongs to one person; whoever comes second finds it taken.

@@ -17,7 +17,7 @@ WHERE m.id IN {numbers}
 -- From a partial index that holds nothing else: an unfiltered search need not look at its matches one by one. Deleted
 -- messages that the index still has are hidden for good.
 SELECT id, replaced FROM messages
-WHERE ((active = 0 AND compacted = 0) OR replaced = 1) AND id BETWEEN ? AND ?
+WHERE ((active = 0 AND compacted = 0) OR replaced > 0) AND id BETWEEN ? AND ?
 UNION ALL
 SELECT message_id, 1 FROM search_forget WHERE message_id BETWEEN ? AND ?
 

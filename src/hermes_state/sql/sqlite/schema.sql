@@ -87,7 +87,7 @@ CREATE INDEX idx_sessions_handoff_state ON sessions(handoff_state, started_at) W
 --   live        active=1
 --   taken back  active=0, compacted=0
 --   summarised  active=0, compacted=1
---   replaced    replaced=1: hidden from every reader, removed by retention
+--   replaced    replaced>0: hidden from every reader, removed by retention
 CREATE TABLE messages (
     id INTEGER PRIMARY KEY AUTOINCREMENT,        -- never used twice: the search index follows it
     session_id TEXT NOT NULL REFERENCES sessions(id),
@@ -113,14 +113,14 @@ CREATE TABLE messages (
     -- ours
     content_kind TEXT NOT NULL DEFAULT 'text',   -- text | json | escaped (see values.py)
     escaped TEXT,                                -- names of the other columns that are escaped, NULL for none
-    replaced INTEGER NOT NULL DEFAULT 0,
+    replaced INTEGER NOT NULL DEFAULT 0,        -- when, in epoch seconds; 0 for a row that stands
     turn_id TEXT,
     person_id TEXT                               -- who wrote it, where that is known
 );
 CREATE INDEX idx_messages_session ON messages(session_id, id);
 CREATE INDEX idx_messages_platform_msg_id ON messages(session_id, platform_message_id)
     WHERE platform_message_id IS NOT NULL;
-CREATE INDEX idx_messages_hidden ON messages(id) WHERE (active = 0 AND compacted = 0) OR replaced = 1;
+CREATE INDEX idx_messages_hidden ON messages(id) WHERE (active = 0 AND compacted = 0) OR replaced > 0;
 
 -- Rows the search index must forget; filled by whoever removes messages, emptied by the feeder.
 CREATE TABLE search_forget (message_id INTEGER PRIMARY KEY);
