@@ -109,8 +109,8 @@ def _checked(value: Any, schema: Mapping[str, Any], where: str) -> Any:
             raise BadArguments(f"{where} has {len(value)} items; at most {schema['maxItems']} are taken")
         items = schema.get("items")
         return [_checked(item, items, f"{where}[{at}]") for at, item in enumerate(value)] if items else value
-    if isinstance(value, str) and len(value) < schema.get("minLength", 0):
-        raise BadArguments(f"{where} must not be empty")
+    if isinstance(value, str):
+        _storable(value, schema, where)
     if isinstance(value, int | float) and not isinstance(value, bool):
         _in_range(value, schema, where)
     return value
@@ -137,6 +137,15 @@ def _is(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     return isinstance(value, _TYPES.get(kind, (object,)))
+
+
+def _storable(value: str, schema: Mapping[str, Any], where: str) -> None:
+    if len(value) < schema.get("minLength", 0):
+        raise BadArguments(f"{where} must not be empty")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadArguments(f"{where} holds half a character (a lone surrogate)") from None
 
 
 def _in_range(value: float, schema: Mapping[str, Any], where: str) -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 ALLOWED = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TERM COLORTERM NO_COLOR TMPDIR TEMP TMP TZ PWD HOSTNAME EDITOR PAGER"
-    " XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_RUNTIME_DIR XDG_STATE_HOME VIRTUAL_ENV CONDA_PREFIX PYENV_ROOT"
-    " NVM_DIR GOPATH GOROOT CARGO_HOME RUSTUP_HOME JAVA_HOME SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE"
-    " HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy"
-    " SYSTEMROOT COMSPEC PATHEXT WINDIR USERPROFILE APPDATA LOCALAPPDATA HERMES_HOME".split()
+    """PATH HOME USER LOGNAME SHELL LANG LANGUAGE TERM COLORTERM NO_COLOR TMPDIR TEMP TMP TZ HOSTNAME
+    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_RUNTIME_DIR XDG_STATE_HOME VIRTUAL_ENV CONDA_PREFIX PYENV_ROOT
+    NVM_DIR GOPATH GOROOT CARGO_HOME RUSTUP_HOME JAVA_HOME SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE
+    HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy
+    SYSTEMROOT COMSPEC PATHEXT WINDIR USERPROFILE APPDATA LOCALAPPDATA HERMES_HOME""".split()
 )
 _ALLOWED_PREFIX = "LC_"
 _SECRET_NAME = re.compile(
@@ -28,8 +28,7 @@ _SECRET_NAME = re.compile(
 )
 # user:password@ inside a URL (a proxy, a database), and the shapes of well-known keys.
 _SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|\b(sk-|gh[pousr]_|xox[abprs]-|AKIA|AIza|glpat-)[A-Za-z0-9_-]{8,}")
-_CHOSEN_SECRETS_ALLOWED = frozenset({"SSH_AUTH_SOCK"})  # the path of a socket; reachable only when named
-_PLAIN = frozenset({"PWD", "OLDPWD"})
+_ONLY_SOUNDS_SECRET = frozenset({"SSH_AUTH_SOCK"})  # the path of a socket, and only for those who name it
 
 
 def child_environment(
@@ -64,9 +63,7 @@ def passthrough(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 def is_secret(name: str, value: str) -> bool:
     """Whether a variable must not reach a child."""
-    if name in _CHOSEN_SECRETS_ALLOWED or name in _PLAIN:
-        return False
-    return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+    return bool((name not in _ONLY_SOUNDS_SECRET and _SECRET_NAME.search(name)) or _SECRET_VALUE.search(value))
 
 
 def working_directory(home: Path, *, started_in: Path | None) -> Path:

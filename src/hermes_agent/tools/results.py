@@ -23,7 +23,8 @@ _SAMPLE = 8_192
 _SWEEP_SECONDS = 3_600
 # CSI, OSC (closed by BEL or ST), the other string sequences, two-character escapes.
 _SEQUENCE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b[ -/]*[0-~]|\x9b[0-?]*[ -/]*[@-~]"
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)?"
+    r"|\x1b[PX^_][^\x1b\n]{0,2048}(?:\x1b\\)?|\x1b[ -/]*[0-~]"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _OVERWRITTEN = re.compile(r"[^\n\r]*\r(?=[^\n])")
@@ -39,9 +40,9 @@ def clean(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
-def is_binary(data: bytes) -> bool:
+def is_binary(data: bytes | bytearray) -> bool:
     """Whether nobody would want to read these bytes as text."""
-    sample = data[:_SAMPLE]
+    sample = bytes(data[:_SAMPLE])
     if b"\0" in sample:
         return True
     # A character cut in two at the sample's end is not a sign of anything.
@@ -69,15 +70,12 @@ def fit(result: ToolResult, *, tool: Tool, ctx: ToolContext) -> ToolResult:
     shown = " ".join(clean(result.shown).split())
     limit: int = getattr(ctx.db.limits, tool.output_limit)
     if len(content) > limit:
-        content = _shortened(content, limit, keep(content, tool_name=tool.name, ctx=ctx), ctx)
+        note = where_note(keep(content, tool_name=tool.name, ctx=ctx))
+        content = head_and_tail(content[:limit], content[-limit:], limit=limit, whole=len(content), note=note)
     return replace(result, content=content, shown=shown)
 
 
-def _shortened(content: str, limit: int, file: Path | None, ctx: ToolContext) -> str:
-    return head_and_tail(content[:limit], content[-limit:], limit=limit, whole=len(content), note=where_note(file, ctx))
-
-
-def head_and_tail(head: str, tail: str, *, limit: int, whole: int, note: str) -> str:
+def head_and_tail(head: str, tail: str, *, limit: int, whole: int, note: str, unit: str = "characters") -> str:
     """Two thirds of the room for the beginning, one for the end, cut at line ends where one is near."""
     room = max(limit - len(note) - 120, limit // 2)
     first, last = head[: room * 2 // 3], tail[-(room - room * 2 // 3) :]
@@ -85,14 +83,13 @@ def head_and_tail(head: str, tail: str, *, limit: int, whole: int, note: str) ->
     first = first if edge < 0 else first[: edge + 1]
     edge = last.find("\n", 0, 500)
     last = last if edge < 0 else last[edge + 1 :]
-    missing = whole - len(first) - len(last)
-    return f"{first.rstrip()}\n\n[… {missing:,} of {whole:,} characters left out here; {note} …]\n\n{last}"
+    shown = len(first) + len(last) if unit == "characters" else len(first.encode()) + len(last.encode())
+    left_out = f"[… {whole - shown:,} of {whole:,} {unit} left out here; {note} …]"
+    return f"{first.rstrip()}\n\n{left_out}\n\n{last}"
 
 
-def where_note(file: Path | None, ctx: ToolContext) -> str:
-    if file is None:
-        return "the rest could not be kept"
-    return f"read the whole with read_file: {file}"
+def where_note(file: Path | None) -> str:
+    return "they could not be kept" if file is None else f"read the whole with read_file: {file}"
 
 
 def keep(text: str, *, tool_name: str, ctx: ToolContext) -> Path | None:

@@ -1,0 +1,191 @@
+"""`terminal`: one shell command in the foreground, with the gate's leave.
+
+The command runs in bash (the shell whose grammar the gate judges), in a process group of its own, without a terminal
+and without input, with the environment of `environment`. It ends by itself, by its time-out, by an interruption or by
+printing too much, and in each case its whole group ends with it. Output is kept in bounded memory and, beyond that, in
+the call's result file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import shutil
+import signal
+import time
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from hermes_agent.tools import paths, results
+from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
+from hermes_agent.tools.capture import Capture
+from hermes_agent.tools.children import Child
+
+T = TypeVar("T")
+_DRAIN_SECONDS = 0.3
+
+
+class _Ended(NamedTuple):
+    status: int | None
+    why: Literal["exit", "time", "stop", "flood"]
+    left_running: bool
+
+
+async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    if args.get("background"):
+        return ToolResult(
+            "Commands in the background are not available yet, and nothing was run."
+            f" Run it in the foreground; it may take up to {ctx.db.limits.terminal_longest_seconds} s (timeout).",
+            is_error=True,
+        )
+    command = args["command"]
+    shell = shutil.which("bash") or shutil.which("sh")
+    if shell is None or "\0" in command:
+        return ToolResult("There is no shell here." if shell is None else "A command cannot hold NUL.", is_error=True)
+    where = await asyncio.to_thread(_folder, args.get("workdir"), ctx)
+    verdict = await _unless_stopped(ctx.gate.permit(Action("command", command, str(where))), ctx)
+    if verdict is None:
+        return ToolResult("The command was not run: interrupted by the person.", is_error=True)
+    if not verdict.allowed:
+        return ToolResult(f"The command was not run: {verdict.reason}", is_error=True, shown="not allowed")
+    seconds = _seconds(args.get("timeout"), ctx)
+    began = time.monotonic()
+    with Capture(tool_name=TOOL.name, ctx=ctx) as capture:
+        ended = await _run([shell, "-c", command], where, seconds, capture, ctx)
+        output = capture.text()
+    notes = _notes(ended, seconds, ctx)
+    text = "\n".join([*([output.rstrip("\n")] if output.strip() else ["(no output)"]), *notes])
+    shown = f"{notes[0].strip('[]')}, {time.monotonic() - began:.1f} s"
+    return ToolResult(text, is_error=ended.why != "exit" or ended.status != 0, shown=shown)
+
+
+def _folder(raw: str | None, ctx: ToolContext) -> Path:
+    place = paths.locate(raw or ".", ctx)
+    if not place.is_folder:
+        what = "is not a folder" if place.status else "does not exist"
+        raise paths.Refused(f"the working directory {place.named} {what}")
+    return place.real
+
+
+def _seconds(asked: float | None, ctx: ToolContext) -> float:
+    """The call's own time-out, else `terminal.timeout` of config.yaml, else the table's; never beyond its bound."""
+    limits = ctx.db.limits
+    section = ctx.config.get("terminal")
+    usual = section.get("timeout") if isinstance(section, Mapping) else None
+    if not isinstance(usual, int | float) or usual <= 0:
+        usual = limits.terminal_seconds
+    return min(asked or usual, limits.terminal_longest_seconds)
+
+
+async def _unless_stopped(wish: Awaitable[T], ctx: ToolContext) -> T | None:
+    """The outcome, or None when the person interrupts first."""
+    waiting = asyncio.ensure_future(wish)
+    stopped = asyncio.ensure_future(ctx.stop.wait())
+    try:
+        await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else None
+    finally:
+        waiting.cancel()
+        stopped.cancel()
+
+
+async def _run(argv: list[str], where: Path, seconds: float, capture: Capture, ctx: ToolContext) -> _Ended:
+    """Run the command to one of its ends. Whatever happens, nothing of its group is left when this returns."""
+    limits = ctx.db.limits
+    flooded = asyncio.Event()
+    live = _Live(ctx)
+
+    def take(data: bytes) -> None:
+        capture.add(data)
+        live.show(data)
+        if capture.size > limits.terminal_output_bytes:
+            flooded.set()
+
+    # A compression may have moved the conversation to its next segment since the call was prepared.
+    environ = {**ctx.environ, "HERMES_SESSION_ID": ctx.session_id(), "PWD": str(where)}
+    grace = limits.tool_stop_ms / 3_000
+    async with Child(argv, workdir=where, environ=environ, on_output=take, grace=grace) as child:
+        exited = asyncio.ensure_future(child.exited())
+        stop, flood = asyncio.ensure_future(ctx.stop.wait()), asyncio.ensure_future(flooded.wait())
+        try:
+            await asyncio.wait({exited, stop, flood}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not exited.done():
+                return _Ended(None, "stop" if stop.done() else "flood" if flood.done() else "time", False)
+            left = not await child.drained(_DRAIN_SECONDS) or child.group_is_alive()
+            return _Ended(exited.result(), "exit", left)
+        finally:
+            for task in (exited, stop, flood):
+                task.cancel()
+
+
+def _notes(ended: _Ended, seconds: float, ctx: ToolContext) -> list[str]:
+    """How it ended, one line each; the first is the one people see."""
+    if ended.why == "time":
+        return [f"[stopped after {seconds:g} s: the command had not ended; it and its children were killed]"]
+    if ended.why == "stop":
+        return ["[interrupted by the person; the command and its children were killed]"]
+    if ended.why == "flood":
+        return [f"[killed: it printed more than {ctx.db.limits.terminal_output_bytes:,} bytes]"]
+    status = ended.status or 0
+    notes = [f"[exit code {status}]" if status >= 0 else f"[killed by {_signal_name(-status)}]"]
+    if ended.left_running:
+        notes.append("[processes it left running in the background were ended]")
+    return notes
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class _Live:
+    """The output for people who look on: clean text, up to a bound."""
+
+    def __init__(self, ctx: ToolContext) -> None:
+        self._emit = ctx.emit
+        self._room = ctx.db.limits.terminal_live_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def show(self, data: bytes) -> None:
+        if self._room <= 0:
+            return
+        text = results.clean(self._decoder.decode(data[: self._room]))
+        self._room -= len(data)
+        if text:
+            self._emit(text)
+
+
+TOOL = Tool(
+    name="terminal",
+    toolset="terminal",
+    description=(
+        "Run a shell command (bash) and get its output and exit code. Each call starts a new shell in the working"
+        " directory: a cd or a variable does not outlive it. There is no terminal and no input, so use non-interactive"
+        " flags. Commands that could do harm need a person's approval; one that was not approved must not be tried"
+        " again in other words. To read, write, change or find files use the file tools."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "command": {"type": "string", "minLength": 1, "description": "The command line."},
+            "timeout": {
+                "type": "number",
+                "minimum": 1,
+                "description": "Seconds until the command is killed. Default 180, at most 600.",
+            },
+            "workdir": {
+                "type": "string",
+                "description": "The folder to run it in; relative to the working directory, which is the default.",
+            },
+            "background": {"type": "boolean", "description": "Not available yet: leave it out."},
+        },
+        "required": ["command"],
+    },
+    handler=terminal,
+    roles=frozenset({"owner", "admin"}),
+    summary=lambda args: str(args.get("command", "")),
+    minds_time=True,
+)
