@@ -89,6 +89,11 @@ class Prefixes:
         row = first(self._store.engine.read(lambda conn: conn.rows(Q.current, (conversation_id,))))
         return None if row is None else Prefix(Epoch(*row[:5]), bytes(row[5]))
 
+    def newest(self, conversation_id: ConversationId) -> tuple[int, str] | None:
+        """(epoch, hash) of the current prefix, without its bytes."""
+        row = first(self._store.engine.read(lambda conn: conn.rows(Q.newest, (conversation_id,))))
+        return None if row is None else (row[0], row[1])
+
     def epochs(self, conversation_id: ConversationId) -> tuple[Epoch, ...]:
         """Oldest first."""
         found = self._store.engine.read(lambda conn: conn.rows(Q.epochs, (conversation_id,)))
@@ -102,15 +107,26 @@ class Prefixes:
 
     def broke(self, conversation_id: ConversationId, *, epoch: int, expected: str, seen: str, reason: str) -> None:
         """Record that a request did not begin with the bytes it should have; the arguments are hashes."""
+        self._store.engine.write(
+            lambda conn: self.broke_in(conn, conversation_id, epoch=epoch, expected=expected, seen=seen, reason=reason)
+        )
+
+    def broke_in(
+        self,
+        conn: Connection,
+        conversation_id: ConversationId,
+        *,
+        epoch: int,
+        expected: str,
+        seen: str,
+        reason: str,
+    ) -> None:
+        """As `broke`, in the caller's transaction."""
         row = (conversation_id, epoch, expected, seen, rows.note(reason) or "", self._store.clock())
-
-        def run(conn: Connection) -> None:
-            conn.run(Q.add_break, row)
-            for whose in (conversation_id, _TOTAL):
-                conn.run(Q.count_break, (whose,))
-            conn.run(Q.trim_breaks, (self._store.limits.prefix_breaks,))
-
-        self._store.engine.write(run)
+        conn.run(Q.add_break, row)
+        for whose in (conversation_id, _TOTAL):
+            conn.run(Q.count_break, (whose,))
+        conn.run(Q.trim_breaks, (self._store.limits.prefix_breaks,))
 
     def breaks(self, conversation_id: ConversationId | None = None, *, limit: int = 50) -> tuple[Break, ...]:
         """Newest first."""

@@ -16,6 +16,7 @@ from hermes_state.deletion import Deletion
 from hermes_state.exchange import Exchange
 from hermes_state.handoff import Handoffs
 from hermes_state.lists import Lists
+from hermes_state.live import Live
 from hermes_state.locks import CompressionGuards
 from hermes_state.messages import Messages
 from hermes_state.meta import Meta
@@ -68,6 +69,7 @@ def lazy_part(module: str, kind: str) -> Any:
 class SessionDB(
     Sessions,
     Messages,
+    Live,
     Windows,
     Titles,
     Lists,

@@ -30,6 +30,8 @@ _OTHERS = (
     "reasoning_content", "reasoning_details", "codex_reasoning_items", "codex_message_items", "platform_message_id",
     "api_content",
 )  # fmt: skip
+# Where `insert` has the columns that `as_conversation` takes, in its order.
+_AS_SHOWN = (0, 1, 2, 4, 7, 3, 5, 6, 17, 15, 16, 9, 10, 11, 12, 13, 14, 18)
 _STRUCTURED = frozenset({"tool_calls", "reasoning_details", "codex_reasoning_items", "codex_message_items"})
 
 
@@ -209,6 +211,12 @@ def as_conversation(rows: list[Row]) -> list[dict[str, Any]]:
             _unescape_turn(turn, escaped)
         turns.append(turn)
     return turns
+
+
+def as_stored(message: Mapping[str, Any], now: float, max_bytes: int) -> dict[str, Any]:
+    """What `as_conversation` will give for a message once it is stored: encoded and read back, without a database."""
+    row = encode(message, now, max_bytes)
+    return as_conversation([tuple([row[place] for place in _AS_SHOWN])])[0]
 
 
 def _unescape_turn(turn: dict[str, Any], escaped: str) -> None:

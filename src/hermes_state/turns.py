@@ -137,13 +137,19 @@ class Turns:
 
     def note(self, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
         """What the turn is doing, for people who look on."""
+        self._store.engine.write(lambda conn: self.note_in(conn, turn_id, progress, fence=fence))
+
+    def note_in(self, conn: Connection, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
+        """As `note`, in the caller's transaction."""
         text = rows.to_json(progress, self._store.limits, what="the note")
+        leases.hold_turn(self._store, conn, turn_id, fence)
+        conn.run(Q.note, (text, self._store.clock(), turn_id))
 
-        def run(conn: Connection) -> None:
-            leases.hold_turn(self._store, conn, turn_id, fence)
-            conn.run(Q.note, (text, self._store.clock(), turn_id))
-
-        self._store.engine.write(run)
+    def last_note(self, conversation_id: ConversationId) -> dict[str, Any] | None:
+        """What the newest turn with a note left, whatever became of it."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.last_note, (conversation_id,)))
+        note: dict[str, Any] | None = rows.from_json(found[0][0]) if found else None
+        return note
 
     # -- ending ------------------------------------------------------------------------------------------
 

@@ -16,6 +16,9 @@ RETURNING {columns}
 -- name: note
 UPDATE turns SET progress = ?, updated_at = ? WHERE id = ?
 
+-- name: last_note
+SELECT progress FROM turns WHERE conversation_id = ? AND progress IS NOT NULL ORDER BY started_at DESC, id DESC LIMIT 1
+
 -- name: end
 UPDATE turns SET state = ?, reason = ?, session_id = ?, updated_at = ?, ended_at = ? WHERE id = ?
 
