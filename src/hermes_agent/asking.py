@@ -1,0 +1,171 @@
+"""One model step: reserve, send, read, settle — and what is done when it fails.
+
+A passing fault is retried on the same endpoint, a lasting one moves on to the next of the fallback chain; the primary
+comes first again at the next turn. An endpoint keeps its own bytes, so going over to another and back breaks nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hermes_agent import hooks, tokens
+from hermes_agent.conversation import Body
+from hermes_agent.listeners import Listeners
+from hermes_agent.models import calling
+from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, Usage
+from hermes_agent.setup import Setup
+from hermes_agent.signals import Signals
+from hermes_agent.track import Track
+from hermes_state.journal import Journal
+from hermes_state.usage import Used
+
+# What another endpoint may well manage. A request that is wrong in itself is wrong everywhere.
+_ELSEWHERE = frozenset(
+    {"auth", "billing", "rate_limit", "overloaded", "model_not_found", "network", "timeout", "server", "protocol", "policy"}
+)  # fmt: skip
+
+
+class Interrupted(Exception):
+    """The person stopped the turn; `text` is what was shown until then."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("interrupted")
+        self.text = text
+
+
+@dataclass(slots=True)
+class Spent:
+    """What the calls of a turn came to."""
+
+    calls: int = 0
+    usage: Usage = Usage()
+    last_prompt_tokens: int = 0
+    cost: float | None = None
+    notices: tuple[str, ...] = ()
+
+    def add(self, usage: Usage | None, cost: float | None) -> None:
+        self.calls += 1
+        if usage is None:
+            return
+        self.last_prompt_tokens = usage.input_tokens
+        names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+        self.usage = replace(self.usage, **{n: getattr(self.usage, n) + getattr(usage, n) for n in names})
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
+
+    def used(self, endpoint: Endpoint) -> Used:
+        """For the session's counters."""
+        u = self.usage
+        return Used(
+            input_tokens=u.input_tokens, output_tokens=u.output_tokens, cache_read_tokens=u.cache_read_tokens,
+            cache_write_tokens=u.cache_write_tokens, reasoning_tokens=u.reasoning_tokens, api_call_count=self.calls,
+            estimated_cost_usd=self.cost, cost_status="estimated" if self.cost is not None else "unknown",
+            model=endpoint.model, billing_provider=endpoint.provider, billing_base_url=endpoint.base_url,
+        )  # fmt: skip
+
+
+class Asker:
+    """Asks the model, for one turn."""
+
+    def __init__(self, setup: Setup, track: Track, journal: Journal, listeners: Listeners, signals: Signals) -> None:
+        self._setup, self._track, self._journal = setup, track, journal
+        self._listeners, self._signals = listeners, signals
+        self._chain = (setup.endpoint, *setup.fallbacks)
+        self._at = 0
+        self.spent = Spent()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self._chain[self._at]
+
+    async def ask(self, stop: asyncio.Event) -> Reply:
+        """The model's next step; moves along the chain when an endpoint gives up."""
+        while True:
+            shown: list[str] = []
+            try:
+                return await self._try(stop, shown)
+            except ModelError as error:
+                hooks.fire("api_request_error", **self._facts(), reason=error.kind, status_code=error.status,
+                           retryable=error.retryable, error={"type": error.kind, "message": error.one_line()})  # fmt: skip
+                if error.kind not in _ELSEWHERE or self._at + 1 >= len(self._chain) or shown:
+                    raise
+                failed, self._at = self.endpoint, self._at + 1
+                self._listeners.tell(
+                    "status_callback", "warn",
+                    f"{failed.provider}/{failed.model}: {error.what} — going on with {self.endpoint.provider}/{self.endpoint.model}",
+                )  # fmt: skip
+
+    async def _try(self, stop: asyncio.Event, shown: list[str]) -> Reply:
+        endpoint = self.endpoint
+        conversation = self._track.of(endpoint)
+        body = (
+            await asyncio.to_thread(conversation.body, endpoint)
+            if conversation.nbytes == 0
+            else conversation.body(endpoint)
+        )
+        self._track.watch.check(body, endpoint)
+        estimate = tokens.estimate(body.weight, endpoint.model)
+        reservation = await self._setup.budget.reserve(
+            endpoint, estimated_input=estimate, max_tokens=endpoint.max_tokens,
+            conversation_id=self._journal.conversation_id, person_id=self._setup.person_id,
+        )  # fmt: skip
+        began = time.time()
+        hooks.fire("pre_api_request", **self._facts(), started_at=began, message_count=body.rows)
+        try:
+            reply = await self._send(endpoint, body, stop, shown)
+        except BaseException:
+            await self._setup.budget.release(reservation)
+            raise
+        cost = await self._setup.budget.settle(reservation, reply.usage)
+        self.spent.add(reply.usage, cost)
+        if reply.usage is not None and reply.usage.input_tokens:
+            tokens.learn(endpoint.model, body.weight, reply.usage.input_tokens)
+        hooks.fire("post_api_request", **self._facts(), ended_at=time.time(), api_duration=time.time() - began,
+                   finish_reason=reply.finish_reason, usage=reply.usage)  # fmt: skip
+        return reply
+
+    async def _send(self, endpoint: Endpoint, body: Body, stop: asyncio.Event, shown: list[str]) -> Reply:
+        """The call, given up at once when the person stops the turn: cancelling closes the connection."""
+        call = asyncio.ensure_future(
+            calling.call_with_retry(
+                endpoint, body.content, lambda delta: self._heard(delta, shown),
+                max_retries=self._setup.max_retries, on_retry=self._say_retry,
+            )
+        )  # fmt: skip
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({call, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if call.done():
+                return call.result()
+            raise Interrupted("".join(shown))
+        finally:
+            stopping.cancel()
+            if not call.done():
+                call.cancel()
+                await asyncio.gather(call, return_exceptions=True)
+
+    def _heard(self, delta: Delta, shown: list[str]) -> None:
+        if delta.kind == "text":
+            shown.append(delta.text)
+            self._listeners.tell("stream_delta_callback", delta.text)
+        elif delta.kind == "reasoning":
+            self._listeners.tell("reasoning_callback", delta.text)
+        else:
+            self._listeners.tell("tool_gen_callback", delta.text)
+
+    def _say_retry(self, retry: calling.Retry) -> None:
+        self._listeners.tell(
+            "status_callback", "lifecycle",
+            f"{retry.error.what}; trying again in {retry.wait:.0f} s ({retry.attempt} of {retry.max_retries})",
+        )  # fmt: skip
+
+    def _facts(self) -> dict[str, Any]:
+        endpoint = self.endpoint
+        return {
+            "session_id": self._journal.session_id, "turn_id": self._journal.turn_id, "platform": self._setup.platform,
+            "model": endpoint.model, "provider": endpoint.provider, "base_url": endpoint.base_url,
+            "api_mode": endpoint.wire, "api_call_count": self.spent.calls,
+        }  # fmt: skip

@@ -1,0 +1,173 @@
+"""Putting an agent's parts together: from configuration to a `Setup`, from a setup and a journal to a running turn."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import context
+from hermes_agent.approvals.base import Approver, Yolo
+from hermes_agent.approvals.gate import CommandGate
+from hermes_agent.asking import Asker
+from hermes_agent.budget import Budget
+from hermes_agent.calls import Workbench
+from hermes_agent.compacting import Compactor
+from hermes_agent.listeners import Listeners
+from hermes_agent.models import providers
+from hermes_agent.models.base import Endpoint
+from hermes_agent.setup import Setup
+from hermes_agent.signals import Signals
+from hermes_agent.tools import environment, registry
+from hermes_agent.tools.base import Ask, Tool, ToolContext
+from hermes_agent.track import Track
+from hermes_agent.turn import Running
+from hermes_config import config as configuration
+from hermes_state.ids import PersonId
+from hermes_state.journal import Journal
+
+if TYPE_CHECKING:
+    from hermes_config.config import Config
+    from hermes_state import SessionDB
+
+_STEPS = 90
+_RETRIES = 3
+
+
+def setup(
+    *,
+    session_db: SessionDB | None,
+    config: Config | None,
+    model: str | None,
+    provider: str | None,
+    base_url: str | None,
+    api_key: str | None,
+    platform: str,
+    person_id: PersonId | None,
+    workdir: Path | None,
+    approver: Approver | None,
+    approver_id: PersonId | None,
+    ask: Ask | None,
+    yolo: Yolo,
+    max_steps: int | None,
+    max_tokens: int | None,
+    enabled: Sequence[str] | None,
+    disabled: Sequence[str],
+    extra_text: str,
+    with_memory: bool,
+    with_context_files: bool,
+) -> Setup:
+    loaded = config or configuration.load()
+    db = session_db if session_db is not None else _default_store(loaded)
+    tree = loaded.tree
+    tools = registry.shared().offered(
+        tree, role=_role(db, person_id), platform=platform, enabled=enabled, disabled=disabled
+    )
+    return Setup(
+        db=db, config=loaded, workdir=workdir or environment.workspace(loaded.home),
+        endpoint=_endpoint(loaded, model, provider, base_url, api_key, max_tokens),
+        fallbacks=providers.fallbacks(loaded), tools={tool.name: tool for tool in tools}, specs=_specs(tools),
+        budget=Budget(db, loaded), platform=platform, person_id=person_id, approver=approver, approver_id=approver_id,
+        ask=ask, yolo=yolo, holder=_holder(), max_steps=max_steps or _number(tree, "max_turns", _STEPS),
+        max_retries=_number(tree, "api_max_retries", _RETRIES), extra_text=extra_text, with_memory=with_memory,
+        with_context_files=with_context_files,
+    )  # fmt: skip
+
+
+def assemble(
+    setup: Setup,
+    track: Track,
+    journal: Journal,
+    listeners: Listeners,
+    signals: Signals,
+    stop: asyncio.Event,
+    facts: Mapping[str, Any],
+    notes: dict[str, Any],
+) -> Running:
+    """A turn that can be run. `notes` is small state that lives as long as the agent: the to-do list."""
+    gate = CommandGate(
+        db=setup.db, home=setup.home, config=setup.tree, conversation_id=journal.conversation_id,
+        turn_id=journal.turn_id, person_id=setup.person_id, approver=setup.approver, approver_id=setup.approver_id,
+        fence=journal.fence, yolo=setup.yolo, platform=setup.platform,
+    )  # fmt: skip
+
+    def for_call(call_id: str) -> ToolContext:
+        return ToolContext(
+            db=setup.db, home=setup.home, workdir=setup.workdir, conversation_id=journal.conversation_id,
+            session_id=lambda: journal.session_id, turn_id=journal.turn_id, call_id=call_id,
+            person_id=setup.person_id, platform=setup.platform, gate=gate.for_call(call_id), ask=setup.ask,
+            emit=lambda text: listeners.tell("tool_progress_callback", "tool.output", "", text, None),
+            environ=environment.child_environment(
+                os.environ, config=setup.tree, identity=context.child_environment(), home=setup.home
+            ),
+            stop=stop, config=setup.tree, agent=notes,
+        )  # fmt: skip
+
+    bench = Workbench(
+        journal=journal, tools=setup.tools, context=for_call, listeners=listeners, signals=signals, facts=facts
+    )
+    return Running(
+        setup=setup, track=track, journal=journal, asker=Asker(setup, track, journal, listeners, signals), bench=bench,
+        listeners=listeners, signals=signals, stop=stop, compactor=Compactor(setup, track, journal, listeners),
+    )  # fmt: skip
+
+
+def identity(setup: Setup, origin: Mapping[str, Any]) -> context.Identity:
+    """Who the turn is for, as its tools and their children are told."""
+
+    def said(name: str) -> str:
+        return str(origin.get(name) or "")
+
+    return context.Identity(
+        platform=setup.platform, source=setup.platform, chat_id=said("chat_id"), chat_name=said("display_name"),
+        thread_id=said("thread_id"), user_id=said("user_id") or str(setup.person_id or ""),
+        session_key=said("session_key"),
+    )  # fmt: skip
+
+
+def _endpoint(
+    config: Config,
+    model: str | None,
+    provider: str | None,
+    base_url: str | None,
+    api_key: str | None,
+    max_tokens: int | None,
+) -> Endpoint:
+    found = providers.primary(config, model=model, provider=provider)
+    changes: dict[str, Any] = {"base_url": base_url, "api_key": api_key, "max_tokens": max_tokens}
+    return replace(found, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _specs(tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:
+    return tuple({"name": t.name, "description": t.description, "parameters": t.parameters} for t in tools)
+
+
+def _role(db: SessionDB, person_id: PersonId | None) -> str:
+    """What the person may use; somebody unknown is a guest."""
+    if person_id is None:
+        return "guest"
+    known = db.people.get(person_id)
+    if known is not None:
+        return known.role
+    return db.people.owner().role if person_id == "owner" else "guest"
+
+
+def _default_store(config: Config) -> SessionDB:
+    from hermes_state import SessionDB
+
+    return SessionDB(config.database_url, limits=config.limits)
+
+
+def _number(tree: Mapping[str, Any], name: str, default: int) -> int:
+    """A count under `agent:`; anything else than a positive number is the default."""
+    section = tree.get("agent")
+    found = section.get(name) if isinstance(section, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else default
+
+
+def _holder() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"

@@ -1,0 +1,131 @@
+"""The tool calls of one model step: permission by hook, mark, run, result.
+
+Calls run in the order in which the model made them. A call that changes something is marked started before and
+finished with its result after, so that a process that dies in between can say so and never repeats it. The mark's name
+is the row of the model's step and the call's place in it: the same call has the same name after a restart, whatever
+the provider called it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_agent import hooks
+from hermes_agent.listeners import Listeners
+from hermes_agent.models.base import ToolCall
+from hermes_agent.signals import Signals
+from hermes_agent.tools import registry
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_state.journal import Journal
+
+LOST = (
+    "The process was lost while this call was running; its outcome is unknown. It was not repeated. "
+    "Check what it did before you decide to do it again."
+)
+INTERRUPTED = "The person interrupted before this call ran."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    """What the calls of a turn are run with."""
+
+    journal: Journal
+    tools: Mapping[str, Tool]
+    context: Callable[[str], ToolContext]
+    """call id → what the call may use."""
+    listeners: Listeners
+    signals: Signals
+    facts: Mapping[str, Any]
+    """What hooks are told with every call: session_id, turn_id, task_id."""
+
+
+async def run_all(
+    step_row: int, calls: Sequence[ToolCall], bench: Workbench, *, first: int = 0
+) -> list[dict[str, Any]]:
+    """Run the calls from place `first` on; the stored result rows, with their ids, in order."""
+    rows = []
+    for place in range(first, len(calls)):
+        call = calls[place]
+        last = place == len(calls) - 1
+        if bench.signals.stopped:
+            result = ToolResult(INTERRUPTED, is_error=True)
+            rows.append(await _store(bench, call, result, mark=None))
+            continue
+        rows.append(await _run(f"{step_row}:{place}", call, bench, last=last))
+    return rows
+
+
+async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> dict[str, Any]:
+    tool = bench.tools.get(call.name)
+    arguments = _arguments(call)
+    bench.listeners.tell("tool_start_callback", call.id, call.name, arguments)
+    bench.listeners.tell("tool_progress_callback", "tool.started", call.name, _summary(tool, arguments), arguments)
+    began = time.monotonic()
+    marked = False
+    veto = hooks.blocked(
+        hooks.fire("pre_tool_call", tool_name=call.name, args=arguments, tool_call_id=call.id, **bench.facts)
+    )
+    if veto is not None:
+        result, status = ToolResult(veto, is_error=True), "blocked"
+    elif (
+        tool is not None
+        and tool.changes
+        and not (started := await bench.journal.call_started(mark, tool=call.name)).new
+    ):
+        # Only a resumed turn gets here: the call began in a process that is gone.
+        result, status = ToolResult(LOST, is_error=True), "error"
+        marked = started.effect.outcome_unknown
+    else:
+        marked = tool is not None and tool.changes
+        result = (
+            registry.unknown_tool(call.name, bench.tools)
+            if tool is None
+            else await registry.run_call(tool, call.arguments, bench.context(call.id))
+        )
+        status = "error" if result.is_error else "ok"
+    took = time.monotonic() - began
+    facts = {**bench.facts, "tool_name": call.name, "args": arguments, "tool_call_id": call.id}
+    outcome = {"result": result.content, "duration_ms": round(took * 1000), "status": status}
+    hooks.fire(
+        "post_tool_call", **facts, **outcome, error_type=None, error_message=result.content if result.is_error else None
+    )
+    replaced = hooks.first_text(hooks.fire("transform_tool_result", **facts, **outcome))
+    if replaced is not None:
+        result = ToolResult(replaced, is_error=result.is_error, shown=result.shown)
+    if last and (steer := bench.signals.take_steer()):
+        result = ToolResult(
+            f"{result.content}\n\n[The person adds: {steer}]", is_error=result.is_error, shown=result.shown
+        )
+    row = await _store(bench, call, result, mark=mark if marked else None)
+    bench.listeners.tell("tool_complete_callback", call.id, call.name, arguments, result.content)
+    bench.listeners.tell(
+        "tool_progress_callback", "tool.completed", call.name, result.shown or result.content[:200], arguments,
+        duration=took, is_error=result.is_error,
+    )  # fmt: skip
+    return row
+
+
+async def _store(bench: Workbench, call: ToolCall, result: ToolResult, *, mark: str | None) -> dict[str, Any]:
+    row = {"role": "tool", "content": result.content, "tool_call_id": call.id, "tool_name": call.name}
+    if mark is not None:
+        row_id = await bench.journal.call_finished(mark, row)
+    else:
+        (row_id,) = await bench.journal.append(row)
+    return {**row, "id": row_id}
+
+
+def _arguments(call: ToolCall) -> Any:
+    try:
+        return json.loads(call.arguments or "{}")
+    except ValueError:
+        return call.arguments
+
+
+def _summary(tool: Tool | None, arguments: Any) -> str:
+    if tool is None or not isinstance(arguments, dict):
+        return ""
+    return tool.summary(arguments)

@@ -1,0 +1,94 @@
+"""Compression inside a turn: before a call that would not fit, after one that did not, and on request.
+
+At most two summary calls a turn. What `compression` decides is applied by one rotation; from then on the turn writes
+to the new segment, its context variables name it, and the next request starts from the compacted bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hermes_agent import context, side_calls
+from hermes_agent.asking import Asker
+from hermes_agent.compression import run as compression
+from hermes_agent.compression import when
+from hermes_agent.listeners import Listeners
+from hermes_agent.models.base import ModelError, Reply
+from hermes_agent.setup import Setup
+from hermes_agent.track import Track
+from hermes_state.journal import Journal
+
+_OVERFLOW = frozenset({"context_overflow", "payload_too_large"})
+_SUMMARIES = 2
+_SYSTEM = "You write summaries of conversations between a person and an assistant. You answer with the summary alone."
+
+
+class Compactor:
+    """Compression for one turn."""
+
+    def __init__(self, setup: Setup, track: Track, journal: Journal, listeners: Listeners) -> None:
+        self._setup, self._track, self._journal, self._listeners = setup, track, journal, listeners
+        self._calls_left = _SUMMARIES
+        self.count = 0
+
+    async def before_call(self, asker: Asker) -> None:
+        """Compress when the next request would come too near to the window."""
+        window = when.window_for(asker.endpoint, self._setup.tree)
+        if not window.enabled:
+            return
+        estimate = self._track.of(asker.endpoint).estimate_tokens(asker.endpoint)
+        known = asker.spent.last_prompt_tokens
+        if when.due(window, estimated=estimate, reported=known, compactions=self.count):
+            await self.compress(asker, force=False)
+
+    async def asked(self, asker: Asker, stop: asyncio.Event) -> Reply:
+        """The model's step; a request that was too large is made smaller and sent again."""
+        while True:
+            try:
+                return await asker.ask(stop)
+            except ModelError as error:
+                if error.kind not in _OVERFLOW or not await self.compress(asker, force=True):
+                    raise
+
+    async def compress(self, asker: Asker, *, force: bool, focus: str | None = None) -> bool:
+        """True when the conversation is smaller now."""
+        old = self._journal.session_id
+        conversation = self._track.of(asker.endpoint)
+        messages = await asyncio.to_thread(conversation.messages)
+        outcome = await compression.compress(
+            db=self._setup.db, writer=self._journal.writer, session_id=old, messages=messages,
+            summarise=lambda prompt, max_tokens: self._summarise(asker, prompt, max_tokens),
+            window=when.window_for(asker.endpoint, self._setup.tree), focus=focus, force=force,
+            calls_left=self._calls_left,
+        )  # fmt: skip
+        self._calls_left -= outcome.summary_calls
+        if outcome.kind != "rotated":
+            if outcome.reason:
+                self._listeners.tell("status_callback", "warn", outcome.reason)
+            return False
+        self.count += 1
+        await self.moved(old)
+        self._listeners.tell(
+            "status_callback", "lifecycle",
+            f"The conversation was compressed: about {outcome.before_tokens:,} → {outcome.after_tokens:,} tokens",
+        )  # fmt: skip
+        return True
+
+    async def moved(self, old: str) -> None:
+        """The one place where everything of this turn that names the segment is brought in line."""
+        new = self._journal.session_id
+        context.set_current_session_id(new)
+        self._track.announce("compression")
+        await self._track.ready(new, fence=self._journal.fence)
+        facts: dict[str, Any] = {
+            "platform": self._setup.platform, "session_id": new, "old_session_id": old, "in_place": False,
+            "compression_count": self.count,
+        }  # fmt: skip
+        self._listeners.tell("event_callback", "session:compress", facts)
+
+    async def _summarise(self, asker: Asker, prompt: str, max_tokens: int) -> str:
+        return await side_calls.ask(
+            self._setup, asker.endpoint, prompt, task="compression", system=_SYSTEM, max_tokens=max_tokens,
+            conversation_id=self._journal.conversation_id, session_id=self._journal.session_id,
+        )  # fmt: skip

@@ -1,0 +1,60 @@
+"""The one event loop of this process that synchronous callers' turns run on.
+
+`run_conversation` is called from ordinary code, from threads, and from code that has an event loop of its own which
+must not be blocked by ours. All of them submit to one loop on one daemon thread, started at first need; clients and
+agents are kept per loop, so a thousand waiting turns are a thousand small tasks and no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+# Bound at import: a test of the specification replaces threading.Thread for the whole process.
+_Thread = threading.Thread
+
+
+class _AgentLoop:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._thread is None or not self._thread.is_alive():
+                self._loop = asyncio.new_event_loop()
+                self._thread = _Thread(target=self._loop.run_forever, name="hermes-agents", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def stop(self) -> None:
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is not None and thread is not None and thread.is_alive():
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(5)
+
+
+_agents = _AgentLoop()
+atexit.register(_agents.stop)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run on the agents' loop and wait. Ctrl-C cancels the coroutine, lets it put things right, and comes through."""
+    future = asyncio.run_coroutine_threadsafe(coroutine, _agents.get())
+    try:
+        return future.result()
+    except KeyboardInterrupt:
+        future.cancel()
+        raise
+
+
+def call_soon(fn: Any, *args: Any) -> None:
+    _agents.get().call_soon_threadsafe(fn, *args)

@@ -1,0 +1,61 @@
+"""What a person can do to a running turn from any thread: stop it, or add a word."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+
+class Signals:
+    """One for each agent; cleared at the end of a turn."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._event: asyncio.Event | None = None
+        self._stopped = False
+        self._steer: list[str] = []
+        self.message: str | None = None
+        """What the person said while interrupting."""
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    @property
+    def running(self) -> bool:
+        return self._loop is not None
+
+    def bind(self) -> asyncio.Event:
+        """At the beginning of a turn, on its loop: the event that its waiting places watch."""
+        with self._lock:
+            self._loop, self._event = asyncio.get_running_loop(), asyncio.Event()
+            if self._stopped:
+                self._event.set()
+            return self._event
+
+    def stop(self, message: str | None = None) -> None:
+        """Thread-safe; a second call changes nothing but the message."""
+        with self._lock:
+            self._stopped = True
+            self.message = message if message is not None else self.message
+            if self._loop is not None and self._event is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._event.set)
+
+    def steer(self, text: str) -> bool:
+        """True when the running turn will carry the text to the model with its next tool result."""
+        with self._lock:
+            if self._loop is None or self._stopped or not text.strip():
+                return False
+            self._steer.append(text.strip())
+            return True
+
+    def take_steer(self) -> str | None:
+        with self._lock:
+            texts, self._steer = self._steer, []
+        return "\n".join(texts) or None
+
+    def clear(self) -> None:
+        with self._lock:
+            self._stopped, self._steer, self.message = False, [], None
+            self._loop = self._event = None

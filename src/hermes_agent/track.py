@@ -1,0 +1,85 @@
+"""What an agent keeps of its conversation between turns: the prefix, the encoded bytes, the watch over both.
+
+All of it can be dropped at any moment and made again from the store, byte for byte. A foreign write is noticed at the
+beginning of the next turn and read in; a compression starts the bytes anew and keeps the prefix unless it is told
+otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes_agent import gathering, prefix
+from hermes_agent.conversation import Conversation
+from hermes_agent.models import wires
+from hermes_agent.models.base import Endpoint
+from hermes_agent.setup import Setup
+from hermes_state.ids import ConversationId, SessionId
+
+
+class Track:
+    """One conversation as this process knows it."""
+
+    def __init__(self, setup: Setup, conversation_id: ConversationId) -> None:
+        self._setup = setup
+        self.conversation_id = conversation_id
+        self._prefix: prefix.Prefix | None = None
+        self._watch: prefix.Watch | None = None
+        self._bytes: dict[str, Conversation] = {}
+        self._session_id: SessionId | None = None
+        self._announced: str | None = None
+
+    @property
+    def watch(self) -> prefix.Watch:
+        assert self._watch is not None, "ready() comes first"
+        return self._watch
+
+    async def ready(self, session_id: SessionId, *, fence: int) -> None:
+        """Bring everything up to the store; called at the beginning of a turn and after a rotation."""
+        if self._session_id != session_id:
+            self._bytes.clear()
+            self._session_id = session_id
+        await asyncio.to_thread(self._ready, fence)
+
+    def _ready(self, fence: int) -> None:
+        setup, reason = self._setup, self._announced
+        if self._watch is None:
+            self._watch = prefix.Watch.load(setup.db, self.conversation_id)
+        if self._prefix is None or reason is not None:
+            self._prefix = prefix.ensure(
+                setup.db, self.conversation_id, lambda: gathering.gather(setup), reason=reason, fence=fence
+            )
+            self._bytes.clear()
+            self._announced = None
+        for conversation in self._bytes.values():
+            conversation.refresh()
+
+    def announce(self, reason: str) -> None:
+        """An event that may change the prefix: the next request begins a new epoch."""
+        self._announced = reason
+        if self._watch is not None:
+            self._watch.announce(reason)
+
+    def of(self, endpoint: Endpoint) -> Conversation:
+        """The conversation's bytes in the format of this endpoint."""
+        assert self._prefix is not None and self._session_id is not None, "ready() comes first"
+        wire = wires.wire_for(endpoint)
+        found = self._bytes.get(wire.name)
+        if found is None:
+            found = self._bytes[wire.name] = Conversation(self._setup.db, self._session_id, wire, self._prefix)
+        return found
+
+    def append(self, messages: Sequence[Mapping[str, Any]], ids: Sequence[int]) -> None:
+        """After our own writes."""
+        for conversation in self._bytes.values():
+            conversation.append(messages, ids)
+
+    def release(self) -> None:
+        """Give the memory back; nothing is lost."""
+        self._bytes.clear()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(conversation.nbytes for conversation in self._bytes.values())

@@ -1,0 +1,256 @@
+"""The loop of one turn: ask the model, run its tools, again, until it has an answer.
+
+    user's row → [ compress? → ask → step's row → calls → results' rows ] … → commit
+
+Everything that happened is stored before the next thing happens outside, so the loop has no state of its own that
+matters: a turn that was killed is taken up by looking at the last rows (`pending`). It ends in exactly one `Outcome`,
+written down by the journal together with the last row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_agent import calls, compacting, hooks
+from hermes_agent.asking import Asker, Interrupted, Spent
+from hermes_agent.calls import Workbench
+from hermes_agent.listeners import Listeners
+from hermes_agent.models.base import Endpoint, ModelError, Reply, ToolCall
+from hermes_agent.setup import Setup
+from hermes_agent.signals import Signals
+from hermes_agent.track import Track
+from hermes_state.errors import StaleFence
+from hermes_state.journal import Journal
+
+_EMPTY_TRIES = 2
+_BAD_CALLS = 3
+NO_ANSWER = "The model gave no answer. This may pass: try again, or say it in other words."
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """How a turn ended."""
+
+    text: str | None
+    exit_reason: str
+    spent: Spent
+    endpoint: Endpoint
+    failed: bool = False
+    partial: bool = False
+    interrupted: bool = False
+    error: str | None = None
+    compression_exhausted: bool = False
+    pending_steer: str | None = None
+    reasoning: str | None = None
+    transformed: bool = False
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A turn's parts."""
+
+    setup: Setup
+    track: Track
+    journal: Journal
+    asker: Asker
+    bench: Workbench
+    listeners: Listeners
+    signals: Signals
+    stop: asyncio.Event
+    compactor: compacting.Compactor
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+async def run(turn: Running, *, pending: Pending | None = None) -> Outcome:
+    """To the end, whatever comes. Only losing the lease is the caller's business: then nothing may be written."""
+    async with _lease_kept(turn):
+        try:
+            return await _loop(turn, pending)
+        except Interrupted as stopped:
+            return await _interrupted(turn, stopped.text)
+        except ModelError as error:
+            return await _failed(turn, error)
+
+
+async def _loop(turn: Running, pending: Pending | None) -> Outcome:
+    empty, bad = 0, 0
+    if pending is not None and pending.calls:
+        rows = await calls.run_all(pending.step_row, pending.calls, turn.bench, first=pending.first)
+        turn.track.append(rows, [row["id"] for row in rows])
+    for step in range(turn.setup.max_steps):
+        if turn.signals.stopped:
+            raise Interrupted("")
+        await turn.compactor.before_call(turn.asker)
+        reply = await turn.compactor.asked(turn.asker, turn.stop)
+        if not reply.tool_calls:
+            text = (reply.content or "").strip()
+            if text:
+                return await _answered(turn, reply, text, step + 1)
+            empty += 1
+            if empty > _EMPTY_TRIES or reply.finish_reason == "length":
+                return await _no_answer(turn, reply, step + 1)
+            continue
+        bad = bad + 1 if _all_unknown(reply.tool_calls, turn.bench) else 0
+        row_id = await _store_step(turn, reply)
+        turn.listeners.tell("step_callback", step + 1, [call.name for call in reply.tool_calls])
+        rows = await calls.run_all(row_id, reply.tool_calls, turn.bench)
+        turn.track.append(rows, [row["id"] for row in rows])
+        if bad >= _BAD_CALLS:
+            said = f"The model asked {bad} times for tools that do not exist ({reply.tool_calls[0].name}). Try again."
+            return await _end(turn, said, f"guardrail_halt({bad})", step + 1, partial=True, error=said)
+    said = f"I stopped after {turn.setup.max_steps} steps. Say “go on” to continue from here."
+    limit = turn.setup.max_steps
+    return await _end(turn, said, f"max_iterations_reached({limit}/{limit})", limit, partial=True)
+
+
+async def _store_step(turn: Running, reply: Reply) -> int:
+    """The model's step, before any of its calls runs."""
+    row = {
+        "role": "assistant", "content": reply.content or "", "finish_reason": reply.finish_reason,
+        "tool_calls": [_call_json(call) for call in reply.tool_calls], "reasoning": reply.reasoning,
+        "reasoning_details": reply.reasoning_details,
+    }  # fmt: skip
+    saved = turn.track.watch.save(turn.journal.turn_id, fence=turn.journal.fence)
+    (row_id,) = await turn.journal.append(row)
+    await saved
+    turn.track.append([row], [row_id])
+    if reply.content and reply.content.strip():
+        turn.listeners.tell("interim_assistant_callback", reply.content, already_streamed=True)
+    return row_id
+
+
+async def _answered(turn: Running, reply: Reply, text: str, steps: int) -> Outcome:
+    facts = {"session_id": turn.journal.session_id, "model": turn.asker.endpoint.model, "platform": turn.setup.platform}
+    replaced = hooks.first_text(hooks.fire("transform_llm_output", response_text=text, **facts))
+    outcome = Outcome(
+        text=replaced or text, exit_reason=f"text_response(finish_reason={reply.finish_reason})",
+        spent=turn.asker.spent, endpoint=turn.asker.endpoint, reasoning=reply.reasoning, steps=steps,
+        transformed=replaced is not None, pending_steer=turn.signals.take_steer(),
+    )  # fmt: skip
+    row = {
+        "role": "assistant", "content": replaced or reply.content, "finish_reason": reply.finish_reason,
+        "reasoning": reply.reasoning, "reasoning_details": reply.reasoning_details,
+    }  # fmt: skip
+    await _commit(turn, row)
+    return outcome
+
+
+async def _no_answer(turn: Running, reply: Reply, steps: int) -> Outcome:
+    """Nothing but reasoning, or nothing at all, several times over."""
+    if reply.finish_reason == "length":
+        said = "The model used up its output on thinking and gave no answer. Raise model.max_tokens, or ask for less."
+    else:
+        said = NO_ANSWER
+    return await _end(turn, said, "empty_response_exhausted", steps, partial=True, error=said)
+
+
+async def _end(
+    turn: Running, said: str, exit_reason: str, steps: int, *, partial: bool, error: str | None = None
+) -> Outcome:
+    """An end in our words; they are part of the transcript, so that the person and the model know it."""
+    await _commit(turn, {"role": "assistant", "content": said, "finish_reason": "stopped"})
+    return Outcome(
+        text=said, exit_reason=exit_reason, spent=turn.asker.spent, endpoint=turn.asker.endpoint, partial=partial,
+        error=error, steps=steps, pending_steer=turn.signals.take_steer(),
+    )  # fmt: skip
+
+
+async def _commit(turn: Running, row: Mapping[str, Any]) -> None:
+    saved = turn.track.watch.save(turn.journal.turn_id, fence=turn.journal.fence)
+    ended = await turn.journal.commit(row, used=turn.asker.spent.used(turn.asker.endpoint))
+    await saved
+    turn.track.append([row], ended.message_ids)
+
+
+async def _interrupted(turn: Running, shown: str) -> Outcome:
+    """What was shown stays; calls without a result have got theirs already."""
+    last = [{"role": "assistant", "content": shown, "finish_reason": "interrupted"}] if shown.strip() else []
+    ended = await turn.journal.give_up(
+        "cancelled", *last, reason="interrupted by the person", used=turn.asker.spent.used(turn.asker.endpoint)
+    )
+    turn.track.append(last, ended.message_ids)
+    reason = "interrupted_during_api_call" if shown else "interrupted_by_user"
+    return Outcome(
+        text=shown or None, exit_reason=reason, spent=turn.asker.spent, endpoint=turn.asker.endpoint, interrupted=True,
+        pending_steer=turn.signals.take_steer(),
+    )  # fmt: skip
+
+
+async def _failed(turn: Running, error: ModelError) -> Outcome:
+    """The user's message stays; what went wrong is said once and is no part of the transcript."""
+    await turn.journal.give_up("failed", reason=error.one_line(), used=turn.asker.spent.used(turn.asker.endpoint))
+    return Outcome(
+        text=None, exit_reason="all_retries_exhausted_no_response", spent=turn.asker.spent,
+        endpoint=turn.asker.endpoint, failed=True, error=error.one_line(),
+        compression_exhausted=error.kind == "context_overflow", pending_steer=turn.signals.take_steer(),
+    )  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def _lease_kept(turn: Running) -> AsyncIterator[None]:
+    """Renew the lease while the turn runs; when it is lost, stop the work, which may write nothing any more."""
+    worker = asyncio.current_task()
+    lost = False
+
+    async def keep() -> None:
+        nonlocal lost
+        while True:
+            await asyncio.sleep(turn.setup.lease_seconds / 3)
+            if not await turn.journal.renew(ttl=turn.setup.lease_seconds):
+                lost = True
+                if worker is not None:
+                    worker.cancel()
+                return
+
+    keeper = asyncio.ensure_future(keep())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if lost:
+            raise StaleFence("another process took this conversation over") from None
+        raise
+    finally:
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Where a turn that was killed has to go on."""
+
+    step_row: int = 0
+    calls: tuple[ToolCall, ...] = ()
+    first: int = 0
+    """The calls before this one have their results."""
+
+
+def pending(messages: Sequence[Mapping[str, Any]]) -> Pending:
+    """From the last rows of a transcript: the calls of the newest step that have no result yet."""
+    answered = 0
+    for message in reversed(messages):
+        if message["role"] == "tool":
+            answered += 1
+            continue
+        if message["role"] == "assistant" and message.get("tool_calls"):
+            made = tuple(_call_from(call) for call in message["tool_calls"])
+            return Pending(int(message["id"]), made, answered) if answered < len(made) else Pending()
+        break
+    return Pending()
+
+
+def _all_unknown(made: Sequence[ToolCall], bench: Workbench) -> bool:
+    return all(call.name not in bench.tools for call in made)
+
+
+def _call_json(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _call_from(stored: Mapping[str, Any]) -> ToolCall:
+    function = stored.get("function") or {}
+    return ToolCall(str(stored.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))
