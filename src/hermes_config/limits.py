@@ -86,6 +86,17 @@ class Limits:
     prefix_epochs: int = _limit(50, "epochs", "the oldest prefixes of the conversation are removed")
     prefix_breaks: int = _limit(1_000, "rows", "the oldest breaks are removed; their count stays")
 
+    model_connect_ms: int = _limit(15_000, "ms", "the provider counts as unreachable", minimum=100, area="Models")
+    model_first_byte_ms: int = _limit(300_000, "ms", "a call that was not answered at all is given up", minimum=100)
+    model_idle_ms: int = _limit(180_000, "ms", "an answer that has gone silent is given up", minimum=100)
+    model_line_bytes: int = _limit(8 * _MIB, "bytes", "an answer with a longer line is given up", minimum=64 * _KIB)
+    model_reply_bytes: int = _limit(64 * _MIB, "bytes", "a longer answer is given up", minimum=64 * _KIB)
+    model_retry_wait_ms: int = _limit(
+        60_000, "ms", "a provider that asks for a longer pause is not asked again; its fallback is", minimum=0
+    )
+    model_connections: int = _limit(1_024, "connections", "the next call to the same provider waits for one")
+    model_idle_connections: int = _limit(64, "connections", "further ones are closed after their call", minimum=0)
+
     tool_result_chars: int = _limit(
         32_000, "characters", "the model reads head and tail, the whole is kept in a file", minimum=2_000, area="Tools"
     )
@@ -106,6 +117,14 @@ class Limits:
     search_files_hits: int = _limit(200, "matches", "the rest is found with the next `offset`")
     search_files_seconds: int = _limit(60, "seconds", "the search ends, and says that it did not see everything")
     todo_items: int = _limit(100, "items", "a longer to-do list is refused")
+
+    hook_ms: int = _limit(5_000, "ms", "a plug-in's callback is given up", minimum=10, area="Plug-ins and commands")
+    plugin_start_ms: int = _limit(10_000, "ms", "a plug-in that is not ready counts as failed", minimum=100)
+    plugin_command_ms: int = _limit(30_000, "ms", "a plug-in's slash command is given up", minimum=100)
+    plugin_threads: int = _limit(32, "threads", "the next callback waits, within its own time", fixed=True)
+    plugin_manifest_bytes: int = _limit(64 * _KIB, "bytes", "a plug-in with a larger one is not loaded", fixed=True)
+    listed_conversations: int = _limit(10, "rows", "`/sessions` and `/resume` show the newest")
+    undo_turns: int = _limit(100, "turns", "`/undo` takes back no more at once")
 
     backups_kept: int = _limit(
         10,
