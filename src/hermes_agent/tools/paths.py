@@ -204,5 +204,13 @@ def replace_file(place: Place, data: bytes) -> None:
         raise Refused(f"{place.named} cannot be written: {_why(error)}") from error
 
 
+def remove_file(place: Place) -> None:
+    """Remove the file; one that is not there is no error. Blocks."""
+    try:
+        place.real.unlink(missing_ok=True)
+    except OSError as error:
+        raise Refused(f"{place.named} cannot be removed: {_why(error)}") from error
+
+
 def _why(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,169 @@
+"""The program behind `search_files` where ripgrep is not installed. Started by path, imports the standard library only.
+
+Takes one question as JSON and prints `path NUL number : line` for each match and `-` instead of `:` for context; for
+names, `path NUL 0 :`. Files are taken in the order of their paths. `.gitignore` files are honoured as far as people
+use them (comments, negation, folders, anchors, `*`, `?`, `**`); binary and oversized files are passed over. Ends with 0
+when something was found, 1 when nothing was, 2 when the pattern is not valid.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_SAMPLE = 8_192
+_LONGEST = 2_000
+
+
+class _Rule(NamedTuple):
+    base: str
+    pattern: re.Pattern[str]
+    keeps: bool
+    folders_only: bool
+
+
+def main(question: str) -> int:
+    asked = json.loads(question)
+    root: str = asked["root"]
+    try:
+        wanted = _glob(asked["pattern"]) if asked["names"] else re.compile(asked["pattern"])
+        named = _glob(asked["glob"]) if asked["glob"] else None
+    except re.error as error:
+        print(f"the regular expression is not valid: {error}")
+        return 2
+    found = False
+    for path in _files(root):
+        relative = os.path.relpath(path, root) if path != root else os.path.basename(path)
+        if asked["names"]:
+            if wanted.match(relative):
+                _say(path, 0, ":", "")
+                found = True
+        elif named is None or named.match(relative):
+            found = _search(path, wanted, asked["context"], asked["largest"]) or found
+    return 0 if found else 1
+
+
+def _say(path: str, number: int, mark: str, line: str) -> None:
+    text = f"{number}{mark}{line[:_LONGEST]}\n".encode("utf-8", "replace")
+    sys.stdout.buffer.write(os.fsencode(path) + b"\0" + text)
+
+
+def _search(path: str, wanted: re.Pattern[str], context: int, largest: int) -> bool:
+    try:
+        if os.path.getsize(path) > largest:
+            return False
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        return False  # as ripgrep's --no-messages: what cannot be read is not searched
+    if b"\0" in data[:_SAMPLE]:
+        return False
+    lines = data.decode("utf-8", "replace").splitlines()
+    hits = [number for number, line in enumerate(lines) if wanted.search(line)]
+    shown: set[int] = set()
+    marks = set(hits)
+    for hit in hits:
+        for number in range(max(0, hit - context), min(len(lines), hit + context + 1)):
+            if number not in shown:
+                shown.add(number)
+                _say(path, number + 1, ":" if number in marks else "-", lines[number])
+    sys.stdout.flush()
+    return bool(hits)
+
+
+def _files(root: str) -> Iterator[str]:
+    if os.path.isfile(root):
+        yield root
+        return
+    yield from _walk(root, _rules_above(root))
+
+
+def _walk(folder: str, rules: list[_Rule]) -> Iterator[str]:
+    rules = rules + _rules(folder)
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_symlink() or entry.name == ".git":
+            continue
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if _ignored(entry.path, is_folder, rules):
+            continue
+        if is_folder:
+            yield from _walk(entry.path, rules)
+        elif entry.is_file(follow_symlinks=False):
+            yield entry.path
+
+
+def _rules_above(root: str) -> list[_Rule]:
+    """The rules of the folders above, up to the one that holds the repository."""
+    folders: list[str] = []
+    folder = root
+    while not os.path.isdir(os.path.join(folder, ".git")):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return []
+        folders.append(folder := parent)
+    return [rule for above in reversed(folders) for rule in _rules(above)]
+
+
+def _rules(folder: str) -> list[_Rule]:
+    try:
+        with open(os.path.join(folder, ".gitignore"), encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    rules: list[_Rule] = []
+    for line in lines:
+        text = line.rstrip()
+        if not text or text.startswith("#"):
+            continue
+        keeps, text = text.startswith("!"), text.removeprefix("!")
+        folders_only, text = text.endswith("/"), text.rstrip("/")
+        rules.append(
+            _Rule(folder, _glob(text.removeprefix("/") if "/" in text else text, "/" in text), keeps, folders_only)
+        )
+    return rules
+
+
+def _ignored(path: str, is_folder: bool, rules: list[_Rule]) -> bool:
+    ignored = False
+    for rule in rules:
+        if (is_folder or not rule.folders_only) and rule.pattern.match(os.path.relpath(path, rule.base)):
+            ignored = not rule.keeps
+    return ignored
+
+
+def _glob(text: str, anchored: bool | None = None) -> re.Pattern[str]:
+    """A glob as a pattern for a relative path: on the last part, or on all of it when it has a slash."""
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        if text.startswith("**/", at):
+            parts.append("(?:.*/)?")
+            at += 3
+        elif text.startswith("**", at):
+            parts.append(".*")
+            at += 2
+        elif text[at] == "[" and "]" in text[at + 2 :]:
+            end = text.index("]", at + 2)
+            inside = text[at + 1 : end].replace("\\", "\\\\")
+            parts.append(f"[^{inside[1:]}]" if inside[0] in "!^" else f"[{inside}]")
+            at = end + 1
+        else:
+            parts.append({"*": "[^/]*", "?": "[^/]"}.get(text[at], re.escape(text[at])))
+            at += 1
+    whole = anchored if anchored is not None else "/" in text
+    return re.compile(("" if whole else "(?:.*/)?") + "".join(parts) + r"\Z", re.DOTALL)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1]))
+    except BrokenPipeError:
+        sys.exit(1)
