@@ -15,7 +15,7 @@ from hermes_config.errors import HermesError
 
 WireName = Literal["chat", "anthropic"]
 Message = Mapping[str, Any]
-"""A message as `get_messages_as_conversation` gives it: role, content, tool_calls, tool_call_id, tool_name, api_content …"""
+"""As `get_messages_as_conversation` gives it: role, content, tool_calls, tool_call_id, tool_name, api_content …"""
 ToolSpec = Mapping[str, Any]
 """{"name", "description", "parameters"}: the neutral form; a wire dresses it as its provider wants it."""
 
@@ -131,20 +131,23 @@ class ModelError(HermesError):
 class Wire(Protocol):
     """One provider format. All but `read` are pure functions of their arguments, with a version in `name`."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def head(self, endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> bytes:
         """The body up to where the first message of the conversation begins."""
 
     def fragments(self, messages: Sequence[Message]) -> list[bytes]:
-        """The messages, encoded, one fragment a message or a group that belongs together (tool results of one step).
+        """The messages, encoded: one fragment a message of the wire (the tool results of one step may share one).
 
-        Appending complete steps never changes earlier fragments. Pairing of tool calls and results is repaired here
-        and only here: every stored state renders to a request the provider accepts.
+        Appending complete steps never changes earlier fragments, and what is appended may be rendered by itself:
+        `fragments(a + b) == fragments(a) + fragments(b)` wherever `a` ends with a complete step. Pairing of tool
+        calls and results is repaired here and only here: every stored state renders to a request the provider
+        accepts.
         """
 
     def join(self, head: bytes, fragments: Sequence[bytes]) -> bytes:
-        """The whole body."""
+        """The whole body. Fragments that were already joined by commas may be passed as one."""
 
     def path(self) -> str:
         """Below the base URL."""

@@ -1,11 +1,25 @@
-"""One call to a model, and a call with bounded retry."""
+"""One call to a model, and a call with bounded retry.
+
+A call is sent again after a passing fault: rate limits, overload, server errors, the network. Waits double and are
+jittered; a pause the provider asks for is kept, and when it asks for more than `limits.model_retry_wait_ms` the call
+fails at once, so that a fallback can be tried instead of a person waiting. Once text was shown it is not taken back:
+the call fails with what had arrived, unless the caller can cope with the text coming again.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hermes_agent.models.base import Endpoint, ModelError, OnDelta, Reply
+from hermes_agent.models import client, errors
+from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply
+from hermes_agent.models.wires import wire_for
+from hermes_config import config
+
+_FIRST_WAIT = 0.5
+_LONGEST_WAIT = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +38,20 @@ OnRetry = Callable[[Retry], None]
 
 async def call(endpoint: Endpoint, body: bytes, on_delta: OnDelta | None = None) -> Reply:
     """One attempt. Raises `ModelError`; cancellation closes the connection."""
-    raise NotImplementedError
+    bounds = config.load_or_last_good()[0].limits
+    wire = wire_for(endpoint)
+    response = await client.post(endpoint, wire.path(), wire.headers(endpoint), body, bounds)
+    try:
+        if response.status_code != 200:
+            raise await client.error_of(endpoint, response, bounds)
+        lines = client.Lines(endpoint, response, bounds)
+        reply = await wire.read(lines, on_delta)
+        await lines.drain()
+        return reply
+    except ModelError as error:
+        raise errors.placed(error, endpoint) from error.__cause__
+    finally:
+        await response.aclose()
 
 
 async def call_with_retry(
@@ -35,6 +62,39 @@ async def call_with_retry(
     max_retries: int = 3,
     on_retry: OnRetry | None = None,
     retry_after_text: bool = False,
+    first_wait: float = _FIRST_WAIT,
 ) -> Reply:
     """`call`, again after a passing fault. Not again once text was shown, unless the caller can take it back."""
-    raise NotImplementedError
+    shown = False
+
+    def watch(delta: Delta) -> None:
+        nonlocal shown
+        shown = shown or delta.kind == "text"
+        if on_delta is not None:
+            on_delta(delta)
+
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return await call(endpoint, body, watch if on_delta is not None else None)
+        except ModelError as error:
+            wait = wait_before(error, attempt, first_wait=first_wait)
+            if wait is None or attempt > max_retries or (shown and not retry_after_text):
+                raise
+            if on_retry is not None:
+                on_retry(Retry(attempt, max_retries, wait, error))
+        await asyncio.sleep(wait)
+
+
+def wait_before(error: ModelError, attempt: int, *, first_wait: float = _FIRST_WAIT) -> float | None:
+    """Seconds until the next attempt; None when there is to be none."""
+    if not error.retryable:
+        return None
+    jitter = random.uniform(0.8, 1.2)
+    if error.retry_after is None:
+        return float(min(_LONGEST_WAIT, first_wait * 2 ** (attempt - 1)) * jitter)
+    longest = config.load_or_last_good()[0].limits.model_retry_wait_ms / 1000
+    if error.retry_after > longest:
+        return None
+    return error.retry_after + first_wait * random.random()

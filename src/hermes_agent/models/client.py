@@ -1,14 +1,48 @@
-"""One keep-alive HTTP client an endpoint and event loop."""
+"""One keep-alive HTTP client an origin (scheme, host, port), event loop and process; one TLS context a process.
+
+Reading the machine's certificates costs more than a whole turn, so it happens once, and never for http://. Clients
+are made at the first call and belong to the loop that made them; `close_clients` closes those of the running loop,
+and whoever ends a loop calls it. A transport may be put in the place of the network, for a scheme or below an address:
+the demo model and tests answer from this very process that way.
+
+Time is bounded in three ways (connect, first byte, silence), bytes in two (a line, an answer). A call that is cancelled
+closes its connection; one that was read to its end gives it back.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+import threading
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from hermes_agent.models import errors
+from hermes_agent.models.base import Endpoint, ModelError
+from hermes_config.version import VERSION
 
 if TYPE_CHECKING:
     import httpx2
 
+    from hermes_config.limits import Limits
+
 TransportFactory = Callable[[], "httpx2.AsyncBaseTransport"]
+
+_ERROR_BYTES = 64 * 1024
+_DRAIN_SECONDS = 0.25
+"""How long the end of an answer is waited for after the model said it was done; then the connection is dropped."""
+_KEEP_ALIVE_SECONDS = 90.0
+_BUILT_IN = {"demo": "hermes_agent.models.demo"}
+"""Schemes whose module registers a transport when it is imported."""
+
+_transports: dict[str, TransportFactory] = {}
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, httpx2.AsyncClient]] = WeakKeyDictionary()
+_lock = threading.Lock()
 
 
 def register_transport(where: str, factory: TransportFactory) -> Callable[[], None]:
@@ -16,9 +50,232 @@ def register_transport(where: str, factory: TransportFactory) -> Callable[[], No
 
     The factory is called once for each event loop that calls there. What is returned takes the registration back.
     """
-    raise NotImplementedError
+    with _lock:
+        _transports[where] = factory
+        _forget(where)
+
+    def take_back() -> None:
+        with _lock:
+            if _transports.get(where) is factory:
+                del _transports[where]
+                _forget(where)
+
+    return take_back
+
+
+def _forget(where: str) -> None:
+    for clients in _clients.values():
+        clients.pop(where, None)
 
 
 async def close_clients() -> None:
     """Close the clients of the running loop. A later call opens new ones."""
-    raise NotImplementedError
+    with _lock:
+        clients = _clients.pop(asyncio.get_running_loop(), {})
+    for client in clients.values():
+        await client.aclose()
+
+
+async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: bytes, bounds: Limits) -> httpx2.Response:
+    """Send a request and wait for the answer's head. The caller closes the response; errors are `ModelError`s."""
+    import httpx2
+
+    _check_headers(endpoint, headers)
+    client = client_for(endpoint, bounds)
+    try:
+        request = client.build_request("POST", _address(endpoint.base_url, path), headers=headers, content=body)
+        async with asyncio.timeout(bounds.model_first_byte_ms / 1000):
+            return await client.send(request, stream=True)
+    except (httpx2.LocalProtocolError, httpx2.InvalidURL, UnicodeError) as error:
+        raise errors.from_network(endpoint, error) from None  # its text may hold a header
+    except (httpx2.HTTPError, OSError) as error:  # a time-out is an OSError
+        raise errors.from_network(endpoint, error) from error
+
+
+def client_for(endpoint: Endpoint, bounds: Limits) -> httpx2.AsyncClient:
+    """The client of this origin and of the running loop."""
+    key = _place(endpoint.base_url)
+    loop = asyncio.get_running_loop()
+    mine = _clients.get(loop)
+    if mine is None:
+        with _lock:
+            mine = _clients.setdefault(loop, {})
+    client = mine.get(key)
+    if client is None or client.is_closed:
+        client = mine[key] = _open(endpoint.base_url, key, bounds)
+    return client
+
+
+async def error_of(endpoint: Endpoint, response: httpx2.Response, bounds: Limits) -> ModelError:
+    """What an answer that is no success says, as an error. Its text is read only so far."""
+    kept = bytearray()
+    lines = Lines(endpoint, response, bounds)
+    try:
+        while len(kept) < _ERROR_BYTES and (chunk := await lines.chunk()) is not None:
+            kept += chunk
+    except ModelError:
+        pass  # the answer broke off; its status says enough
+    return errors.from_response(endpoint, response.status_code, response.headers, bytes(kept[:_ERROR_BYTES]))
+
+
+class Lines:
+    """The lines of an answer as they arrive. Ends at LF, with or without CR; see `sse` for why not otherwise."""
+
+    __slots__ = ("_bounds", "_bytes", "_chunks", "_ended", "_endpoint", "_open_line", "_open_size", "_ready")
+
+    def __init__(self, endpoint: Endpoint, response: httpx2.Response, bounds: Limits) -> None:
+        self._endpoint = endpoint
+        self._bounds = bounds
+        # Undoing an encoding that is not there costs as much as reading.
+        encoded = "content-encoding" in response.headers
+        self._chunks = response.aiter_bytes() if encoded else response.aiter_raw()
+        self._ready: deque[str] = deque()
+        self._open_line: list[bytes] = []
+        self._open_size = 0
+        self._bytes = 0
+        self._ended = False
+
+    def __aiter__(self) -> Lines:
+        return self
+
+    async def __anext__(self) -> str:
+        while not self._ready:
+            if self._ended:
+                raise StopAsyncIteration
+            await self._fill()
+        return self._ready.popleft()
+
+    async def chunk(self) -> bytes | None:
+        """The next bytes; None at the end."""
+        import httpx2
+
+        try:
+            async with asyncio.timeout(self._bounds.model_idle_ms / 1000):
+                chunk: bytes | None = await anext(self._chunks, None)
+        except TimeoutError as error:
+            name = self._endpoint.provider
+            raise ModelError("timeout", f"{name} fell silent in the middle of its answer") from error
+        except (httpx2.HTTPError, OSError) as error:
+            raise errors.from_network(self._endpoint, error) from error
+        if chunk is None:
+            self._ended = True
+        return chunk
+
+    async def drain(self) -> None:
+        """Read what is behind the end of the answer, so that the connection can be used again."""
+        if self._ended:
+            return
+        try:
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while await self.chunk() is not None:
+                    pass
+        except (TimeoutError, ModelError):
+            return  # the answer is complete; closing the response drops the connection
+
+    async def _fill(self) -> None:
+        chunk = await self.chunk()
+        if chunk is None:
+            if self._open_line:
+                self._close_line(b"")
+            return
+        self._bytes += len(chunk)
+        if self._bytes > self._bounds.model_reply_bytes:
+            raise self._too_long("an answer", self._bounds.model_reply_bytes, "model_reply_bytes")
+        first, *rest = chunk.split(b"\n")
+        if rest:
+            self._close_line(first)
+            first = rest.pop()
+            self._ready.extend(line.rstrip(b"\r").decode("utf-8", "replace") for line in rest)
+        if first:
+            self._open_line.append(first)
+            self._open_size += len(first)
+            if self._open_size > self._bounds.model_line_bytes:
+                raise self._too_long("a line", self._bounds.model_line_bytes, "model_line_bytes")
+
+    def _close_line(self, last: bytes) -> None:
+        line = b"".join((*self._open_line, last)) if self._open_line else last
+        self._open_line.clear()
+        self._open_size = 0
+        self._ready.append(line.rstrip(b"\r").decode("utf-8", "replace"))
+
+    def _too_long(self, what: str, limit: int, name: str) -> ModelError:
+        message = f"{self._endpoint.provider} sent {what} longer than {limit:,} bytes"
+        return ModelError("protocol", message, hint=f"Raise limits.{name} if that is right.")
+
+
+def _check_headers(endpoint: Endpoint, headers: dict[str, str]) -> None:
+    """A header with a line break or a letter outside ASCII raises errors that quote it, and it may be the key."""
+    for name, value in headers.items():
+        if not (value.isascii() and value.isprintable() and value == value.strip()):
+            key = endpoint.key_from or "the key"
+            raise ModelError(
+                "auth",
+                f"the header {name} has characters that no header may have",
+                where=f"{endpoint.provider}, {endpoint.model}",
+                hint=f"Check {key} for stray spaces, quotes or line breaks.",
+            )
+
+
+@lru_cache(maxsize=256)
+def _address(base_url: str, path: str) -> httpx2.URL:
+    import httpx2
+
+    return httpx2.URL(base_url.rstrip("/") + path)
+
+
+def _place(base_url: str) -> str:
+    """What a client is shared by: a registered transport, or the origin."""
+    for where in _transports:
+        if base_url.startswith(where) and (base_url[len(where) :][:1] in ("", "/", ":") or where.endswith("/")):
+            return where
+    origin = _origin(base_url)
+    scheme = origin.partition(":")[0]
+    if scheme in _BUILT_IN and scheme not in _transports:
+        import_module(_BUILT_IN[scheme])
+        return scheme
+    return origin
+
+
+@lru_cache(maxsize=256)
+def _origin(base_url: str) -> str:
+    parts = urlsplit(base_url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _open(base_url: str, key: str, bounds: Limits) -> httpx2.AsyncClient:
+    import httpx2
+
+    options: dict[str, Any] = {
+        "headers": {"user-agent": f"hermes/{VERSION}", "accept-encoding": "identity"},
+        # Silence is bounded per read, in `Lines`, and the first byte in `post`.
+        "timeout": httpx2.Timeout(None, connect=bounds.model_connect_ms / 1000),
+    }
+    factory = _transports.get(key)
+    if factory is not None:
+        return httpx2.AsyncClient(transport=factory(), trust_env=False, **options)
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    return httpx2.AsyncClient(
+        verify=_tls() if parts.scheme == "https" else _no_tls(),
+        # A proxy that the environment names is not asked for this machine itself.
+        trust_env=not (host in ("localhost", "::1") or host.startswith("127.")),
+        limits=httpx2.Limits(
+            max_connections=bounds.model_connections,
+            max_keepalive_connections=bounds.model_idle_connections,
+            keepalive_expiry=_KEEP_ALIVE_SECONDS,
+        ),
+        **options,
+    )
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
+@cache
+def _no_tls() -> ssl.SSLContext:
+    """For http:// alone: a context that trusts nobody, and reads no certificates to do so."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

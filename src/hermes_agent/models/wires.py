@@ -1,10 +1,49 @@
-"""Which wire an endpoint speaks."""
+"""Which wire an endpoint speaks, and in which dialect: by the provider's name, or by the host of its address."""
 
 from __future__ import annotations
 
+from functools import cache
+from urllib.parse import urlsplit
+
 from hermes_agent.models.base import Endpoint, Wire
+
+_HOSTS = {
+    "openrouter.ai": "openrouter",
+    "api.openai.com": "openai",
+    "api.deepseek.com": "deepseek",
+    "api.moonshot.ai": "kimi",
+    "api.moonshot.cn": "kimi",
+    "api.mistral.ai": "mistral",
+    "generativelanguage.googleapis.com": "gemini",
+}
 
 
 def wire_for(endpoint: Endpoint) -> Wire:
     """The endpoint's provider format. Wires have no state: the same object serves every conversation."""
-    raise NotImplementedError
+    if endpoint.wire == "anthropic":
+        return _anthropic()
+    host = urlsplit(endpoint.base_url).hostname or ""
+    return _chat(_HOSTS.get(host, endpoint.provider))
+
+
+@cache
+def _anthropic() -> Wire:
+    from hermes_agent.models.anthropic import AnthropicWire
+
+    return AnthropicWire()
+
+
+@cache
+def _chat(speaker: str) -> Wire:
+    from hermes_agent.models.chat import ChatWire, Dialect
+
+    dialects = {
+        "openai": Dialect("openai", max_tokens="max_completion_tokens"),
+        "openrouter": Dialect("openrouter", reasoning_back="details", cache_marker=True),
+        "deepseek": Dialect("deepseek", reasoning_back="content"),
+        "kimi": Dialect("kimi", reasoning_back="content"),
+        "mistral": Dialect("mistral", include_usage=False, nine_letter_ids=True),
+        "gemini": Dialect("gemini", reasoning_back="extra"),
+    }
+    dialect = dialects.get(speaker)
+    return ChatWire(dialect, f"chat/1+{dialect.name}") if dialect else ChatWire()

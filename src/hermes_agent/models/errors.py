@@ -1,0 +1,317 @@
+"""From what a provider or the network said to a `ModelError` with one kind and one clear line.
+
+Providers agree on little. Their own error type or code is asked first, then phrases of the message (a context
+overflow has no code at half of them), then the HTTP status. What is quoted from an answer is one short line without
+keys; the hint says what the person can do now.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from hermes_agent.models.base import Endpoint, ErrorKind, ModelError
+
+_QUOTE_CHARS = 300
+
+_CODES: dict[str, ErrorKind] = {
+    "context_length_exceeded": "context_overflow",
+    "exceed_context_size_error": "context_overflow",
+    "model_context_window_exceeded": "context_overflow",
+    "insufficient_quota": "billing",
+    "billing_error": "billing",
+    "enforced_spend_limit_reached": "billing",
+    "invalid_api_key": "auth",
+    "authentication_error": "auth",
+    "permission_error": "auth",
+    "model_not_found": "model_not_found",
+    "not_found_error": "model_not_found",
+    "rate_limit_error": "rate_limit",
+    "rate_limit_exceeded": "rate_limit",
+    "resource_exhausted": "rate_limit",
+    "overloaded_error": "overloaded",
+    "request_too_large": "payload_too_large",
+    "timeout_error": "timeout",
+    "content_policy_violation": "policy",
+    "content_filter": "policy",
+}
+_PHRASES: tuple[tuple[ErrorKind, re.Pattern[str]], ...] = (
+    (
+        "context_overflow",
+        re.compile(
+            r"maximum context length|context[ _]length|context window|context size|context limit|prompt is too long"
+            r"|prompt exceeds|input is too long|input length.*exceed|input token count.*exceeds"
+            r"|reduce the length of the (messages|prompt|input)|too many (input )?tokens in",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "billing",
+        re.compile(
+            r"credit balance|insufficient (credits?|balance|funds|quota)|exceeded your current quota|out of credits"
+            r"|(more|requires?) credits|payment required|spend(ing)? limit",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "model_not_found",
+        re.compile(
+            r"not a valid model|unknown model|invalid model|\bmodel\b.{0,80}?(not found|does not exist|no longer)"
+            r"|no (allowed providers|endpoints found)|try pulling it",
+            re.IGNORECASE,
+        ),
+    ),
+    ("auth", re.compile(r"(invalid|incorrect|missing|expired|no) (api|auth)[ -]?(key|credentials)", re.IGNORECASE)),
+    ("policy", re.compile(r"content policy|usage polic|flagged|moderation|safety (system|filter)", re.IGNORECASE)),
+    ("overloaded", re.compile(r"overloaded|at capacity|server is busy|temporarily unavailable", re.IGNORECASE)),
+)
+_STATUS: dict[int, ErrorKind] = {
+    401: "auth", 402: "billing", 403: "auth", 404: "model_not_found", 408: "timeout", 413: "payload_too_large",
+    429: "rate_limit", 503: "overloaded", 504: "timeout", 529: "overloaded",
+}  # fmt: skip
+# A limit on tokens a minute speaks of tokens too, and a refused key may mention the model: there the status decides.
+_STATUS_FIRST = frozenset({401, 402, 413, 429, 529})
+
+_WHAT: dict[ErrorKind, str] = {
+    "auth": "refused the key",
+    "billing": "refused the call: the account has no credit left",
+    "rate_limit": "asks to slow down",
+    "overloaded": "is overloaded",
+    "context_overflow": "says the conversation is too long for the model",
+    "payload_too_large": "says the request is too large",
+    "bad_request": "did not accept the request",
+    "model_not_found": "does not know the model",
+    "policy": "refused the content",
+    "network": "could not be reached",
+    "timeout": "did not answer in time",
+    "server": "had an internal error",
+    "protocol": "gave an answer that cannot be read",
+    "budget": "was not called",
+}
+_SECRET = re.compile(
+    r"(?i)\b(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|csk|or|key|ak)[-_][A-Za-z0-9*._-]{5,}|\bAIza[A-Za-z0-9*_-]{6,}"
+    r"|\bbearer\s+\S+|(?<=key=)[^\s&]+|\b[A-Za-z0-9_-]*\*{3,}[A-Za-z0-9_*-]*"
+)
+_RETRY_PHRASE = re.compile(r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?) ?(ms|s|m)?", re.IGNORECASE)
+
+
+class _Said(NamedTuple):
+    message: str
+    codes: tuple[str, ...]
+
+
+def from_response(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
+    """An answer that is no success."""
+    said = _read_body(body)
+    if 300 <= status < 400:
+        error = ModelError("bad_request", f"{_name(endpoint)} sends the call elsewhere ({status})", status=status)
+        error.hint = "Set model.base_url to the final address."
+        return _placed(error, endpoint)
+    kind = _kind(status, said)
+    message = f"{_name(endpoint)} {_WHAT[kind]} ({status})"
+    wait = retry_after(headers, said)
+    return _placed(_with_quote(ModelError(kind, message, status=status, retry_after=wait), said, endpoint), endpoint)
+
+
+def from_event(payload: Mapping[str, Any]) -> ModelError:
+    """An error inside a stream that began well. `placed` adds whose it is."""
+    said = _read_payload(payload)
+    status = next((int(code) for code in said.codes if code.isdecimal() and len(code) == 3), None)
+    kind = _kind(status or 500, said)
+    return _with_quote(
+        ModelError(kind, f"the model {_WHAT[kind]} in the middle of its answer", status=status), said, None
+    )
+
+
+def from_network(endpoint: Endpoint, error: Exception) -> ModelError:
+    """What the transport raised, or a time-out. The original is not quoted where it might hold the key."""
+    import ssl
+
+    import httpx2
+
+    name, host = _name(endpoint), urlsplit(endpoint.base_url).hostname or endpoint.base_url
+    cause = next((one for one in _chain(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
+    if cause is not None:
+        found = ModelError("bad_request", f"the certificate of {host} cannot be trusted: {cause.verify_message}")
+        found.hint = "Check model.base_url, or name your own authority's file in SSL_CERT_FILE."
+    elif isinstance(error, httpx2.ConnectTimeout | TimeoutError | httpx2.TimeoutException):
+        found = ModelError("timeout", f"{name} {_WHAT['timeout']}")
+        found.hint = "Try again, or raise limits.model_first_byte_ms when the model is slow to start."
+    elif isinstance(error, httpx2.ConnectError):
+        found = ModelError("network", f"{host} cannot be reached: {_reason(error)}")
+        found.hint = _hint_unreachable(endpoint)
+    elif isinstance(error, httpx2.LocalProtocolError | httpx2.InvalidURL | httpx2.UnsupportedProtocol | UnicodeError):
+        found = ModelError("bad_request", f"the address or a header of {name} is not valid")
+        found.hint = "Check model.base_url, model.headers and the key for stray characters."
+    elif isinstance(error, httpx2.DecodingError):
+        found = ModelError("protocol", f"{name} sent a compressed answer that is damaged")
+    else:
+        found = ModelError("network", f"the connection to {name} broke off")
+        found.hint = "Try again."
+    return _placed(found, endpoint)
+
+
+def placed(error: ModelError, endpoint: Endpoint) -> ModelError:
+    """An error of a wire, which does not know whom it reads, with the endpoint's name and a hint."""
+    if not error.where:
+        error.what = clean(error.what, endpoint)
+        _placed(error, endpoint)
+    return error
+
+
+def worth_a_fallback(error: ModelError) -> bool:
+    """Whether another model may do better. A conversation that is too long, or a request nobody takes, will not."""
+    return error.kind not in ("context_overflow", "payload_too_large", "bad_request", "budget")
+
+
+def clean(text: str, endpoint: Endpoint | None) -> str:
+    """One short line that holds no key, whoever wrote it."""
+    if endpoint is not None:
+        for secret in (endpoint.api_key, *(value for _, value in endpoint.headers)):
+            if len(secret) >= 4:
+                text = text.replace(secret, "[key]")
+    text = _SECRET.sub("[key]", text)
+    text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return text if len(text) <= _QUOTE_CHARS else text[: _QUOTE_CHARS - 1] + "…"
+
+
+def retry_after(headers: Mapping[str, str], said: _Said | None = None, *, now: datetime | None = None) -> float | None:
+    """Seconds the server asks to wait: `retry-after-ms`, `Retry-After` (seconds or a date), or words."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    header = headers.get("retry-after")
+    if (seconds := _number(header)) is not None:
+        return seconds
+    if header:
+        try:
+            at = parsedate_to_datetime(header)
+        except ValueError:
+            at = None
+        if at is not None:
+            at = at if at.tzinfo else at.replace(tzinfo=UTC)
+            return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
+    if said is not None and (found := _RETRY_PHRASE.search(said.message)):
+        return float(found[1]) * {"ms": 0.001, "m": 60.0}.get((found[2] or "s").lower(), 1.0)
+    return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        return None
+    return value if value is not None and 0 <= value < 1e9 else None
+
+
+def _read_body(body: bytes) -> _Said:
+    text = body.decode("utf-8", "replace")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        # A proxy's page says nothing a person wants to read.
+        return _Said("" if text.lstrip().startswith("<") else text, ())
+    if isinstance(value, list) and value:
+        value = value[0]
+    return _read_payload(value) if isinstance(value, Mapping) else _Said(str(value), ())
+
+
+def _read_payload(payload: Mapping[str, Any]) -> _Said:
+    inner = payload.get("error")
+    error: Mapping[str, Any] = inner if isinstance(inner, Mapping) else payload
+    message = inner if isinstance(inner, str) else error.get("message") or error.get("detail") or ""
+    metadata = error.get("metadata")
+    if isinstance(metadata, Mapping) and isinstance(metadata.get("raw"), str):
+        message = f"{message}: {metadata['raw']}"  # OpenRouter: what the provider behind it said
+    details = error.get("details")
+    more = (details.get("error_code"),) if isinstance(details, Mapping) else ()
+    names = (error.get("type"), error.get("code"), error.get("status"), *more)
+    codes = tuple(str(name).lower() for name in names if isinstance(name, str | int))
+    return _Said(message if isinstance(message, str) else json.dumps(message), codes)
+
+
+def _kind(status: int, said: _Said) -> ErrorKind:
+    for code in said.codes:
+        if code in _CODES:
+            return _CODES[code]
+    for kind, phrase in _PHRASES:
+        if (status not in _STATUS_FIRST or kind == "billing") and phrase.search(said.message):
+            return kind
+    if status in _STATUS:
+        return _STATUS[status]
+    return "server" if status >= 500 else "bad_request"
+
+
+def _with_quote(error: ModelError, said: _Said, endpoint: Endpoint | None) -> ModelError:
+    quoted = clean(said.message, endpoint)
+    if quoted:
+        error.what = f"{error.what}: {quoted}"
+    return error
+
+
+def _placed(error: ModelError, endpoint: Endpoint) -> ModelError:
+    error.where = f"{endpoint.provider}, {endpoint.model}"
+    error.hint = error.hint or _hint(error, endpoint)
+    error.args = (error.what,)
+    return error
+
+
+def _hint(error: ModelError, endpoint: Endpoint) -> str:
+    key = endpoint.key_from or "model.api_key in config.yaml"
+    wait = f" in {_spoken(error.retry_after)}" if error.retry_after else " in a moment"
+    hints: dict[ErrorKind, str] = {
+        "auth": f"Check {key}, or run hermes setup.",
+        "billing": "Add credit at the provider, or choose another model with --model.",
+        "rate_limit": f"Try again{wait}, or add fallback_providers to config.yaml.",
+        "overloaded": f"Try again{wait}, or add fallback_providers to config.yaml.",
+        "context_overflow": "Run /compress, or start afresh with /new.",
+        "payload_too_large": "Run /compress, or send less at once.",
+        "model_not_found": "Check model.default and model.base_url, or choose another with --model.",
+        "policy": "Say it differently, or choose another model with --model.",
+        "timeout": "Try again.",
+        "server": f"Try again{wait}.",
+        "protocol": "Try again; if it stays, check model.base_url.",
+    }
+    return hints.get(error.kind, "")
+
+
+def _spoken(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _hint_unreachable(endpoint: Endpoint) -> str:
+    host = urlsplit(endpoint.base_url).hostname or ""
+    if host in ("localhost", "::1") or host.startswith("127."):
+        return f"Start the model server at {endpoint.base_url}, or change model.base_url."
+    return "Check the network connection and model.base_url."
+
+
+def _name(endpoint: Endpoint) -> str:
+    if endpoint.provider == "custom":
+        return urlsplit(endpoint.base_url).hostname or "the model server"
+    return endpoint.provider
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def _reason(error: Exception) -> str:
+    """The operating system's own words for it, without the wrapping of three libraries."""
+    import socket
+
+    chain = _chain(error)
+    if any(isinstance(one, socket.gaierror) for one in chain) or "getaddrinfo" in str(error):
+        return "its name is not known (DNS)"
+    if any(isinstance(one, ConnectionRefusedError) for one in chain):
+        return "connection refused"
+    strings = [one.strerror for one in chain if isinstance(one, OSError) and one.strerror]
+    return strings[-1].lower() if strings else "no connection"
