@@ -1,88 +1,340 @@
-"""Plug-ins. (Signatures; the bodies follow.)"""
+"""Plug-ins: found, loaded, called. The door that every room uses; it imports nothing but the ground.
+
+`plugins_api` is what a plug-in can do, `plugins_found` which ones there are, `plugins_calls` how their code is called.
+Here is the one manager of a process: a surface calls `discover_plugins()` when it starts, the rooms call the hooks and
+read the registries.
+
+A plug-in can fail in every way — in its manifest, on import, in `register`, in a callback, by hanging — and costs only
+itself: what it had added is withdrawn, the reason is kept for `hermes plugins list`, all others go on. It runs in our
+process with our rights, so enabling one is trusting it. `HERMES_SAFE_MODE=1` starts without any.
+"""
 
 from __future__ import annotations
 
+import importlib
+import logging
+import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
+from hermes_cli import plugins_calls, plugins_found
+from hermes_cli.plugins_api import (
+    HOOKS,
+    Hook,
+    PluginCliCommand,
+    PluginCommand,
+    PluginContext,
+    PluginError,
+    PluginPlatform,
+    PluginSkill,
+    PluginTool,
+    Registries,
+    ToolOverrideDenied,
+)
+from hermes_cli.plugins_found import Found, State, Wishes, truthy
+from hermes_config.errors import ConfigError
+from hermes_config.limits import DEFAULTS, Limits
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginTool:
-    """A tool as a plug-in gave it; `hermes_agent.tools.registry` makes a Tool of it."""
+__all__ = [
+    "HOOKS", "LoadedPlugin", "PluginCliCommand", "PluginCommand", "PluginContext", "PluginError", "PluginManager",
+    "PluginPlatform", "PluginSkill", "PluginTool", "PreToolDecision", "ToolOverrideDenied", "ainvoke_hook",
+    "call_plugin", "discover_plugins", "get_plugin_cli_commands", "get_plugin_command_handler", "get_plugin_commands",
+    "get_plugin_manager", "get_plugin_skills", "get_plugin_tools", "get_plugin_toolsets", "has_hook", "invoke_hook",
+    "resolve_plugin_command_result", "resolve_pre_tool_block",
+]  # fmt: skip
 
-    plugin: str
-    name: str
-    toolset: str
-    schema: Mapping[str, Any]
-    handler: Callable[..., Any]
-    """handler(args, **facts) → text or JSON-able data; a coroutine function when `is_async`."""
-    description: str = ""
-    check_fn: Callable[[], bool] | None = None
-    requires_env: tuple[str, ...] = ()
-    is_async: bool = False
-    emoji: str = ""
-    override: bool = False
+TELEMETRY_SCHEMA = "hermes.observer.v1"
+_PACKAGE = "hermes_plugins"
+
+log = plugins_calls.log
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginCommand:
-    """A slash command; `wants_context` handlers are called as built-in ones are: handler(ctx, raw_args)."""
+@dataclass(slots=True)
+class LoadedPlugin:
+    """A plug-in and what became of it."""
 
-    plugin: str
-    name: str
-    handler: Callable[..., Any]
-    description: str = ""
-    args_hint: str = ""
-    wants_context: bool = False
+    found: Found
+    state: State
+    reason: str = ""
+    notes: list[str] = field(default_factory=list)
+    context: PluginContext | None = None
+
+    @property
+    def error(self) -> str | None:
+        return self.reason if self.state == "failed" else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginSkill:
-    plugin: str
-    name: str
-    path: str
-    description: str = ""
+class PluginManager:
+    """The plug-ins of this process."""
+
+    def __init__(self) -> None:
+        self.plugins: dict[str, LoadedPlugin] = {}
+        self.missing: list[str] = []
+        """Enabled, and nowhere to be found."""
+        self.registries = Registries()
+        self.limits: Limits = DEFAULTS
+        self._lock = threading.Lock()
+        self._discovered = False
+        self.workers = plugins_calls.Workers(DEFAULTS.plugin_threads)
+
+    # -- finding and loading ------------------------------------------------------------------------------
+
+    def discover(self, *, force: bool = False) -> None:
+        """Load what the home of this moment enables; a second call does nothing unless forced."""
+        with self._lock:
+            if self._discovered and not force:
+                return
+            self._forget()
+            self._discovered = True
+            if truthy("HERMES_SAFE_MODE"):
+                return
+            from hermes_config import config
+
+            _show_log_if_asked()
+            try:
+                loaded = config.load()
+                wishes = Wishes.of(loaded)
+            except ConfigError as error:  # told in full by whoever needs the configuration to go on
+                log.error("no plug-in is loaded: %s", error.one_line(), extra={"action": "plugins_unconfigured"})
+                return
+            self.limits = loaded.limits
+            found = plugins_found.look(loaded.home, packages=bool(wishes.enabled))
+            self.missing = wishes.missing(found)
+            for plugin in found:
+                state, reason = wishes.judge(plugin)
+                row = LoadedPlugin(plugin, state, reason, list(plugin.notes))
+                self.plugins[plugin.key] = row
+                if state == "loaded":
+                    self._load(row, wishes.settings(plugin))
+                log.debug("%s: %s %s", plugin.key, row.state, row.reason, extra={"action": "plugin_found"})
+
+    def _load(self, row: LoadedPlugin, settings: Mapping[str, Any]) -> None:
+        """Import and register on a thread, within a time: a plug-in that hangs must not hang the start."""
+        context = PluginContext(row.found, self.registries, settings=settings, note=row.notes.append)
+        seconds = self.limits.plugin_start_ms / 1000
+        started = plugins_calls.start(self.workers, _import_and_register, row.found, context)
+        try:
+            started.result(seconds)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: a plug-in's start
+            context.close()
+            self.registries.withdraw(row.found.key)
+            late = isinstance(error, TimeoutError) and not started.done()
+            row.state = "failed"
+            row.reason = f"it was not ready after {seconds:g} s" if late else _said(error)
+            plugins_calls.complain(error, plugin=row.found.key, action="plugin_failed")
+            return
+        row.state, row.reason, row.context = "loaded", "", context
+        row.notes += [f"needs {name}, which is not set" for name in _unset(row.found)]
+
+    def load_platform(self, name: str) -> PluginPlatform | None:
+        """A platform that a plug-in adds; a bundled one is loaded now, when it is first used."""
+        waiting = [row for row in self.plugins.values() if row.state == "later" and name in row.found.names]
+        for row in waiting:
+            self._load(row, {})
+        return self.registries.platforms.get(name)
+
+    def _forget(self) -> None:
+        for row in self.plugins.values():
+            if row.context is not None:
+                row.context.close()
+        for module in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
+            del sys.modules[module]
+        self.plugins, self.missing, self.registries = {}, [], Registries()
+
+    # -- calling --------------------------------------------------------------------------------------------
+
+    def invoke(self, name: str, facts: dict[str, Any]) -> list[Any]:
+        answers = []
+        for hook in self._ready(name):
+            try:
+                answer = hook.callback(**facts)
+                answer = plugins_calls.settle(answer, self.limits.hook_ms / 1000, self.workers)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: a plug-in's callback
+                plugins_calls.complain(error, plugin=hook.plugin, action="hook_failed", hook=name)
+                continue
+            if answer is not None:
+                answers.append(answer)
+        return answers
+
+    async def ainvoke(self, name: str, seconds: float, facts: dict[str, Any]) -> list[Any]:
+        answers = []
+        for hook in self._ready(name):
+            started = plugins_calls.start(self.workers, hook.callback, **facts)
+            try:
+                answer = await plugins_calls.finish(started, seconds)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: a plug-in's callback
+                hangs = not started.done()
+                if hangs:
+                    hook.stuck.add(started)
+                    started.add_done_callback(hook.stuck.discard)
+                action = "hook_hangs" if hangs else "hook_failed"
+                plugins_calls.complain(error, plugin=hook.plugin, action=action, hook=name)
+                continue
+            if answer is not None:
+                answers.append(answer)
+        return answers
+
+    def _ready(self, name: str) -> tuple[Hook, ...]:
+        """The callbacks of a hook, without those that still hang in an earlier call."""
+        return tuple(hook for hook in self.registries.hooks.get(name, ()) if not hook.stuck)
+
+
+_manager = PluginManager()
+
+
+def get_plugin_manager() -> PluginManager:
+    return _manager
+
+
+def discover_plugins(force: bool = False) -> None:
+    """Load what the home enables, once a process; again with `force`. Never raises because of a plug-in."""
+    _manager.discover(force=force)
+
+
+def has_hook(name: str) -> bool:
+    """Whether anybody listens: a cheap question, to be asked before facts are gathered on a hot path."""
+    return name in _manager.registries.hooks
+
+
+def invoke_hook(name: str, /, **facts: Any) -> list[Any]:
+    """What the callbacks returned, in order, without the None. One that raises is noted and skipped."""
+    if name not in _manager.registries.hooks:
+        return []
+    facts.setdefault("telemetry_schema_version", TELEMETRY_SCHEMA)
+    return _manager.invoke(name, facts)
+
+
+async def ainvoke_hook(name: str, timeout: float | None = None, /, **facts: Any) -> list[Any]:  # noqa: ASYNC109
+    """As `invoke_hook`, off the event loop; each callback has `timeout` seconds (`limits.hook_ms` when None)."""
+    if name not in _manager.registries.hooks:
+        return []
+    facts.setdefault("telemetry_schema_version", TELEMETRY_SCHEMA)
+    seconds = _manager.limits.hook_ms / 1000 if timeout is None else timeout
+    return await _manager.ainvoke(name, seconds, facts)
+
+
+async def call_plugin(fn: Callable[..., Any], /, *args: Any, seconds: float, **kwargs: Any) -> Any:
+    """A plug-in's function off the event loop; a coroutine it returns is awaited here. Raises what it raises."""
+    return await plugins_calls.finish(plugins_calls.start(_manager.workers, fn, *args, **kwargs), seconds)
+
+
+def resolve_plugin_command_result(value: Any) -> Any:
+    """What a command's handler returned, with a coroutine run to its end within `limits.plugin_command_ms`."""
+    return plugins_calls.settle(value, _manager.limits.plugin_command_ms / 1000, _manager.workers)
 
 
 @dataclass(frozen=True, slots=True)
 class PreToolDecision:
+    """What plug-ins want done with a tool call."""
+
     action: Literal["block", "approve"]
     message: str = ""
     rule_key: str = ""
 
 
-def discover_plugins(force: bool = False) -> None:
-    """Load what the home enables, once; again with `force`. Never raises because of a plug-in."""
-    raise NotImplementedError
-
-
-def has_hook(name: str) -> bool:
-    return False
-
-
-def invoke_hook(name: str, /, **facts: Any) -> list[Any]:
-    """What the callbacks returned, without the None; a callback that raises is logged and skipped."""
-    return []
-
-
-async def ainvoke_hook(name: str, timeout: float | None = None, /, **facts: Any) -> list[Any]:  # noqa: ASYNC109
-    """As `invoke_hook`, off the event loop and within `timeout` seconds (the table of limits when None)."""
-    return []
-
-
 def resolve_pre_tool_block(answers: Iterable[Any]) -> PreToolDecision | None:
-    """What the answers of `pre_tool_call` decide; the first valid one wins."""
-    raise NotImplementedError
+    """What the answers of `pre_tool_call` decide: the first valid one wins; None lets the call go on."""
+    for answer in answers:
+        if not isinstance(answer, Mapping):
+            continue
+        said = answer.get("message")
+        message = said if isinstance(said, str) else ""
+        if answer.get("action") == "block":
+            return PreToolDecision("block", message or "a plug-in blocked this call")
+        if answer.get("action") == "approve":
+            return PreToolDecision("approve", message, str(answer.get("rule_key") or ""))
+    return None
 
 
 def get_plugin_tools() -> tuple[PluginTool, ...]:
-    return ()
+    return tuple(_manager.registries.tools.values())
+
+
+def get_plugin_toolsets() -> dict[str, list[str]]:
+    """Toolset → the tools that plug-ins put into it."""
+    toolsets: dict[str, list[str]] = {}
+    for tool in _manager.registries.tools.values():
+        toolsets.setdefault(tool.toolset, []).append(tool.name)
+    return toolsets
 
 
 def get_plugin_commands() -> Mapping[str, PluginCommand]:
-    return {}
+    return dict(_manager.registries.commands)
+
+
+def get_plugin_command_handler(name: str) -> Callable[..., Any] | None:
+    command = _manager.registries.commands.get(name)
+    return None if command is None else command.handler
+
+
+def get_plugin_cli_commands() -> Mapping[str, PluginCliCommand]:
+    return dict(_manager.registries.cli_commands)
 
 
 def get_plugin_skills() -> tuple[PluginSkill, ...]:
-    return ()
+    return tuple(_manager.registries.skills.values())
+
+
+def _import_and_register(found: Found, context: PluginContext) -> None:
+    module = _import(found)
+    register = vars(module).get("register") if isinstance(module, ModuleType) else None
+    if not callable(register):
+        raise PluginError("it has no function register(ctx)")
+    register(context)
+
+
+def _import(found: Found) -> Any:
+    if found.entry_point is not None:
+        return found.entry_point.load()
+    assert found.folder is not None  # a plug-in comes from a package or from a folder
+    name = found.module_name
+    if name in sys.modules:
+        raise PluginError(f"another plug-in is loaded as {name}", hint="Rename one of them.")
+    parent = sys.modules.get(_PACKAGE)
+    if parent is None:
+        parent = sys.modules[_PACKAGE] = ModuleType(_PACKAGE)
+        parent.__path__ = []
+    return _import_folder(name, found.folder)
+
+
+def _import_folder(name: str, folder: Path) -> ModuleType:
+    from importlib import util
+
+    spec = util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    assert spec is not None and spec.loader is not None  # a path that ends in .py always has one
+    importlib.invalidate_caches()
+    module = util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        for loaded in [other for other in sys.modules if other == name or other.startswith(f"{name}.")]:
+            del sys.modules[loaded]
+        raise
+    return module
+
+
+def _said(error: BaseException) -> str:
+    """An error of a plug-in as one line for `hermes plugins list`."""
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, PluginError) else f"{plugins_calls.where(error)}{f': {text}' if text else ''}"
+
+
+def _unset(found: Found) -> list[str]:
+    from hermes_config import config
+
+    known = config.load(found.home)
+    return [name for name in found.manifest.requires_env if not known.environ(name)]
+
+
+def _show_log_if_asked() -> None:
+    """`HERMES_PLUGINS_DEBUG=1`: what is found and why it is not loaded, on stderr."""
+    if truthy("HERMES_PLUGINS_DEBUG") and not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("plugins: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.DEBUG)

@@ -89,7 +89,7 @@ class CommandContext(Protocol):
 
 
 Handler = Callable[[CommandContext, str], Awaitable[str | None]]
-"""(context, what was typed after the name) → the answer; None when the handler has answered, or nothing is to be said."""
+"""(context, what was typed after the name) → the answer; None when the handler has answered by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
