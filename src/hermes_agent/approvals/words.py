@@ -1,0 +1,160 @@
+"""A shell word: from its syntax to the text the program will be given, as far as that can be known.
+
+A word is written down with its quoting still in it — characters that quotes made plain stand in a private range — then
+braces are expanded, what came from a variable is split, `~` is resolved, and the private characters are turned back.
+What only the running shell can know is UNKNOWN in the text. A text may also be a guess (`${x:-rm}` is `rm` unless
+somebody set x): good enough to refuse by, never good enough to allow by.
+
+Limits: `{1..9}`, arrays and the editing forms of `${…}` are unknown, as is everything a command prints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+UNKNOWN = "\0"
+_PRIVATE = 0xE000
+_SPLIT, _VANISHING, _NOTHING = "\uf8fd", "\uf8fe", "\uf8ff"
+"""Between two fields of an unquoted variable · an unquoted unknown · a pair of quotes, which keeps an empty word."""
+_ACTIVE = frozenset("{},*?[]~ \t\n\\!^-")
+_BACK = {_PRIVATE + ord(char): char for char in _ACTIVE}
+_FIELDS = 64
+
+_ANSI_C = re.compile(
+    r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.))", re.DOTALL
+)
+_ANSI_C_LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One argument as the program gets it."""
+
+    text: str
+    sure: bool = True
+    """False when the running shell may make something else of it."""
+    glob: bool = False
+    """It holds `*`, `?` or `[…]` outside quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a variable holds."""
+
+    text: str
+    sure: bool = True
+    glob: bool = False
+    """It is a pattern a `for` goes over: which names it stands for, the file system decides."""
+
+
+NOT_KNOWN = Value(UNKNOWN, sure=False)
+
+
+def quoted(text: str) -> str:
+    """Text that stood in quotes: nothing in it is special any more, and it is a word even when empty."""
+    return _NOTHING + plain(text)
+
+
+def plain(text: str) -> str:
+    """Text in which nothing is special, without saying that there is a word."""
+    return "".join(chr(_PRIVATE + ord(char)) if char in _ACTIVE else char for char in text)
+
+
+def quoted_value(value: Value) -> str:
+    """What `"$x"` leaves in a word."""
+    if value.glob:
+        return _NOTHING + "".join(char if char in "*?[]" else plain(char) for char in value.text)
+    return quoted(value.text)
+
+
+def unquoted_value(value: Value) -> str:
+    """What an unquoted `$x` leaves in a word: it is split at blanks and globbed, but its braces are only text."""
+    if value.text == UNKNOWN:
+        return _VANISHING
+    kept = (char if char in "*?[]" else plain(char) for char in value.text)
+    return "".join(_SPLIT if char in (plain(" "), plain("\t"), plain("\n")) else char for char in kept)
+
+
+def ansi_c(body: str) -> str:
+    """The inside of `$'…'`. A NUL ends it, as it does in bash."""
+
+    def one(match: re.Match[str]) -> str:
+        letter, octal, byte, short, long, control = match.groups()
+        if letter:
+            return _ANSI_C_LETTERS.get(letter, letter)
+        if control:
+            return chr(ord(control) & 0x1F)
+        number = int(octal, 8) & 0xFF if octal else int(byte or short or long, 16)
+        return chr(number) if number < 0x110000 else "\ufffd"
+
+    return _ANSI_C.sub(one, body).partition("\0")[0]
+
+
+def fields(encoded: str, *, sure: bool, user_home: str) -> list[Word]:
+    """The words one written word becomes: none for an unset variable, several for braces or a list in a variable."""
+    found: list[Word] = []
+    for alternative in islice(_braces(encoded), _FIELDS):
+        for part in alternative.split(_SPLIT) if _SPLIT in alternative else (alternative,):
+            if part:
+                found.append(_finished(part, sure=sure, user_home=user_home))
+    if len(found) >= _FIELDS:
+        found.append(Word(UNKNOWN, sure=False))
+    return found
+
+
+def _finished(part: str, *, sure: bool, user_home: str) -> Word:
+    if part.startswith("~"):
+        name, slash, rest = part[1:].partition("/")
+        part = (user_home if not name else UNKNOWN) + slash + rest
+    glob = any(char in part for char in "*?[")
+    text = part.replace(_NOTHING, "").replace(_VANISHING, UNKNOWN).translate(_BACK)
+    return Word(text, sure=sure and UNKNOWN not in text, glob=glob)
+
+
+def _braces(encoded: str) -> Iterator[str]:
+    """`a{b,c}d` → `abd`, `acd`. Braces without a comma are text, a `{1..3}` is unknown."""
+    opened = encoded.find("{")
+    while opened >= 0:
+        found = _closing(encoded, opened)
+        if found is not None:
+            closing, commas = found
+            head, tail = encoded[:opened], encoded[closing + 1 :]
+            if commas:
+                cuts = [opened, *commas, closing]
+                for start, end in zip(cuts, cuts[1:], strict=False):
+                    for inner in _braces(encoded[start + 1 : end]):
+                        for rest in _braces(tail):
+                            yield head + inner + rest
+                return
+            if ".." in encoded[opened:closing]:
+                for rest in _braces(tail):
+                    yield head + UNKNOWN + rest
+                return
+        opened = encoded.find("{", opened + 1)
+    yield encoded
+
+
+def _closing(encoded: str, opened: int) -> tuple[int, list[int]] | None:
+    depth, commas = 0, []
+    for at in range(opened, len(encoded)):
+        char = encoded[at]
+        if char == "{":
+            depth += 1
+        elif char == "}":
+            depth -= 1
+            if depth == 0:
+                return at, commas
+        elif char == "," and depth == 1:
+            commas.append(at)
+    return None
+
+
+def assigned_text(encoded: str, *, user_home: str) -> str:
+    """The value of `x=…`: neither split nor globbed, braces are text."""
+    if encoded.startswith("~"):
+        name, slash, rest = encoded[1:].partition("/")
+        encoded = (user_home if not name else UNKNOWN) + slash + rest
+    return encoded.replace(_NOTHING, "").replace(_VANISHING, UNKNOWN).replace(_SPLIT, " ").translate(_BACK)
