@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hermes_state.prefixes import Prefixes
     from hermes_state.traces import Traces
     from hermes_state.turns import Turns
+    from hermes_state.undo import Undo
 
 
 class _LazyPart:
@@ -116,6 +117,7 @@ class SessionDB(
     outbox: Outbox = lazy_part("outbox", "Outbox")
     events: Events = lazy_part("events", "Events")
     traces: Traces = lazy_part("traces", "Traces")
+    undo: Undo = lazy_part("undo", "Undo")
 
     def close(self) -> None:
         self.close_index()

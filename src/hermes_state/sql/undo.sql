@@ -1,0 +1,20 @@
+-- Taking turns back and bringing them again. Rows are never changed in what they say.
+
+-- name: spoken
+-- What people said that is live, newest first. What was only overheard in a room is no turn of anybody's.
+SELECT id, turn_id FROM messages
+WHERE session_id = ? AND role = 'user' AND observed = 0 AND replaced = 0 AND active = 1 ORDER BY id DESC
+
+-- name: content
+SELECT content, content_kind FROM messages WHERE id = ?
+
+-- name: from_on
+-- Live or not: a range of what is taken back must not reach over a row that was taken back before.
+SELECT id, active FROM messages WHERE session_id = ? AND replaced = 0 AND id >= ? ORDER BY id
+
+-- name: newest
+SELECT max(id) FROM messages WHERE session_id = ? AND replaced = 0
+
+-- name: bring_back
+UPDATE messages SET active = 1
+WHERE session_id = ? AND id BETWEEN ? AND ? AND active = 0 AND compacted = 0 AND replaced = 0
