@@ -266,6 +266,11 @@ class Ledger:
 
         return self._store.engine.read(run)
 
+    def owner(self, conversation_id: str) -> PersonId | None:
+        """Whose conversation it is; None for one of several people, or of nobody we know."""
+        found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.owner, (conversation_id,))))
+        return None if found is None else PersonId(found)
+
     def set_owner(self, conversation_id: str, owner: PersonId | None) -> None:
         self._store.engine.write(lambda conn: conn.run(Q.set_owner, (owner, conversation_id)))
 

@@ -9,7 +9,6 @@ and the closed parts of the Hermes home are left out, and their number is said.
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import json
 import os
 import re
@@ -175,9 +174,8 @@ def _notes(found: _Findings, total: int, status: int | None, first: int, last: i
     elif total > last:
         notes.append(f"[there is more; go on with offset {last}]")
     if status is None and not found.full.is_set():
-        notes.append(
-            f"[the search was ended after {ctx.db.limits.search_files_seconds} s; not everything was looked at]"
-        )
+        seconds = ctx.db.limits.search_files_seconds
+        notes.append(f"[the search was ended after {seconds} s; not everything was looked at]")
     if found.hidden:
         notes.append(f"[{len(found.hidden)} files that may hold credentials or belong to Hermes were left out]")
     return notes
@@ -190,18 +188,13 @@ def _named(file: str, ctx: ToolContext) -> str:
         return file
 
 
-def matches_name(path: str, pattern: str) -> bool:
-    """Whether a relative path is meant by a glob: on its last part, or on all of it when the glob has a slash."""
-    return fnmatch.fnmatch(path if "/" in pattern else path.rpartition("/")[2], pattern)
-
-
 TOOL = Tool(
     name="search_files",
     toolset="file",
     description=(
-        "Find lines by a regular expression (target content), or files by a glob such as *.py or src/**/test_*.py (target"
-        " files; * lists everything). Files that .gitignore names, binary files and files that may hold credentials are"
-        " left out. Use this instead of grep, find or ls."
+        "Find lines by a regular expression (target content), or files by a glob such as *.py or src/**/test_*.py"
+        " (target files; * lists everything). Files that .gitignore names, binary files and files that may hold"
+        " credentials are left out. Use this instead of grep, find or ls."
     ),
     parameters={
         "type": "object",

@@ -1,0 +1,52 @@
+"""`clarify`: a question to the person in the middle of a turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+
+_MOST_CHOICES = 6
+
+
+async def clarify(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    nobody = ToolResult(
+        "Nobody can be asked here. Decide yourself, say what you assumed, and go on.", shown="nobody to ask"
+    )
+    if ctx.ask is None:
+        return nobody
+    choices = tuple(choice.strip() for choice in args.get("choices", ()) if choice.strip())
+    answer = await ctx.ask(args["question"], choices)
+    if answer is None:
+        return nobody
+    if not answer.strip():
+        return ToolResult("The person gave no answer. Decide yourself, say what you assumed, and go on.")
+    return ToolResult(f"The person answers: {answer}", shown=answer)
+
+
+TOOL = Tool(
+    name="clarify",
+    toolset="clarify",
+    description=(
+        "Ask the person one question and wait for the answer, when the work can go in ways that matter and only they"
+        " can decide. Offer choices when there are clear ones; they can always answer in their own words. Do not use it for"
+        " what you can find out, nor for permission to run a command."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "question": {"type": "string", "minLength": 1, "description": "The question, complete in itself."},
+            "choices": {
+                "type": "array",
+                "maxItems": _MOST_CHOICES,
+                "items": {"type": "string"},
+                "description": "Answers to choose from.",
+            },
+        },
+        "required": ["question"],
+    },
+    handler=clarify,
+    changes=False,
+    minds_time=True,
+    summary=lambda args: str(args.get("question", "")),
+)
