@@ -29,8 +29,8 @@ TOOL = Tool(
     toolset="clarify",
     description=(
         "Ask the person one question and wait for the answer, when the work can go in ways that matter and only they"
-        " can decide. Offer choices when there are clear ones; they can always answer in their own words. Do not use it for"
-        " what you can find out, nor for permission to run a command."
+        " can decide. Offer choices when there are clear ones; they can always answer in their own words. Do not use it"
+        " for what you can find out, nor for permission to run a command."
     ),
     parameters={
         "type": "object",

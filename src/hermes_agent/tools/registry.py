@@ -51,10 +51,10 @@ class NameTaken(HermesError):
 class Registry:
     """The tools of one process. `generation` changes with every registration, so that caches notice."""
 
-    def __init__(self, built_ins: Mapping[str, str] = BUILT_INS) -> None:
+    def __init__(self, built_ins: Mapping[str, str] = BUILT_INS, *, generation: int = 0) -> None:
         self._modules = dict(built_ins)
         self._tools: dict[str, Tool] = {}
-        self.generation = 0
+        self.generation = generation
 
     def register(self, tool: Tool, *, override: bool = False) -> None:
         """Add a tool. A name that is taken is refused unless `override`; a tool that overrides keeps its place."""
@@ -105,15 +105,30 @@ class Registry:
         )
 
 
-_registry: Registry | None = None
+class _Shared:
+    """The registry of this process, and which plug-in tools are in it."""
+
+    registry: Registry | None = None
+    taken: tuple[Any, ...] = ()
 
 
 def shared() -> Registry:
-    """The registry of this process."""
-    global _registry  # noqa: PLW0603 - one a process, made at first need
-    if _registry is None:
-        _registry = Registry()
-    return _registry
+    """The registry of this process, with the tools of the plug-ins that are loaded now."""
+    from hermes_cli import plugins  # not at the top: whoever only runs calls does not need it
+
+    records = plugins.get_plugin_tools()
+    if _Shared.registry is None or records != _Shared.taken:
+        from hermes_agent.tools import plugin_tools
+
+        generation = 0 if _Shared.registry is None else _Shared.registry.generation + 1
+        made = Registry(generation=generation)
+        for record in records:
+            try:
+                made.register(plugin_tools.as_tool(record), override=record.override)
+            except NameTaken as error:
+                log.warning("%s", error.one_line(), extra={"action": "tool_refused", "plugin": record.plugin})
+        _Shared.registry, _Shared.taken = made, records
+    return _Shared.registry
 
 
 def unknown_tool(name: str, offered: Iterable[str]) -> ToolResult:

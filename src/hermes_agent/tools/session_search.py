@@ -74,8 +74,8 @@ def _recent(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult
     if not rows:
         return ToolResult("There are no conversations yet.")
     lines = [
-        f"{_day(row.get('last_active'))} · {row.get('title') or 'untitled'} · {row.get('source')} · session_id {row['id']}"
-        f"\n  {' '.join(str(row.get('preview') or '').split())[:200]}"
+        f"{_day(row.get('last_active'))} · {row.get('title') or 'untitled'} · {row.get('source')}"
+        f" · session_id {row['id']}\n  {' '.join(str(row.get('preview') or '').split())[:200]}"
         for row in rows
     ]
     return ToolResult("\n".join(lines), shown=f"{len(rows)} conversations")

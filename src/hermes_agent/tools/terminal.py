@@ -53,11 +53,22 @@ async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     began = time.monotonic()
     with Capture(tool_name=TOOL.name, ctx=ctx) as capture:
         ended = await _run([shell, "-c", command], where, seconds, capture, ctx)
-        output = capture.text()
+        output = await _transformed(capture.text(), command, ended, ctx)
     notes = _notes(ended, seconds, ctx)
     text = "\n".join([*([output.rstrip("\n")] if output.strip() else ["(no output)"]), *notes])
     shown = f"{notes[0].strip('[]')}, {time.monotonic() - began:.1f} s"
     return ToolResult(text, is_error=ended.why != "exit" or ended.status != 0, shown=shown)
+
+
+async def _transformed(output: str, command: str, ended: _Ended, ctx: ToolContext) -> str:
+    """What a plug-in makes of the output (`transform_terminal_output`); the output itself when there is none."""
+    from hermes_cli import plugins  # only calls need it
+
+    if not plugins.has_hook("transform_terminal_output"):
+        return output
+    facts = {"command": command, "output": output, "returncode": ended.status, "task_id": ctx.turn_id}
+    answers = await plugins.ainvoke_hook("transform_terminal_output", None, env_type="local", **facts)
+    return next((answer for answer in answers if isinstance(answer, str)), output)
 
 
 def _folder(raw: str | None, ctx: ToolContext) -> Path:
