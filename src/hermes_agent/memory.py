@@ -1,16 +1,50 @@
-"""A person's memory. (Signatures; the bodies follow.)"""
+"""A person's memory: short notes in two text files, which people may edit by hand.
+
+`MEMORY.md` holds what the agent learnt, `USER.md` what it knows of the person; entries are separated by a line with
+`§` alone. The owner's files lie in `<home>/memories`, as they always did; everybody else's in a folder named by a hash
+of their id, so that no outside id is ever a path. A third target, `shared`, is the only memory that may reach another
+person's prompt, and only who `may_share` writes to it.
+
+A write takes the file's lock, reads it anew, and replaces it whole. The size is bounded in characters; what does not
+fit is refused, with the entries there are, so that the model can decide what to drop. Snapshots enter the system text
+when an epoch begins; entries that look like orders to the model are replaced by a note there, and only there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hermes_agent.suspicion import suspicion
 from hermes_config.errors import HermesError
-from hermes_state.ids import PersonId
+from hermes_config.home import private_open, write_atomic
+from hermes_config.limits import DEFAULTS, Limits
+from hermes_state.ids import LOCAL_OWNER, PersonId
 
 Target = Literal["memory", "user", "shared"]
+
+SEPARATOR = "\n§\n"
+_SEPARATOR_LINE = re.compile(r"^[ \t]*§[ \t]*$", re.MULTILINE)
+_FILES: Mapping[str, str] = {"memory": "MEMORY.md", "user": "USER.md", "shared": "shared/MEMORY.md"}
+_TITLES: Mapping[str, str] = {
+    "memory": "MEMORY (your notes)",
+    "user": "USER (who you are talking to)",
+    "shared": "SHARED MEMORY (known to everybody who talks to you)",
+}
+_CHARS: Mapping[str, tuple[str, int]] = {
+    "memory": ("memory_char_limit", 2_200),
+    "user": ("user_char_limit", 1_375),
+    "shared": ("memory_char_limit", 2_200),
+}
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,41 +56,214 @@ class Memory:
     used: int
     limit: int
 
+    @property
+    def percent(self) -> int:
+        return 100 * self.used // self.limit
+
 
 class MemoryRefused(HermesError):
     """The memory was not changed."""
 
-    def __init__(self, message: str, *, memory: Memory | None = None, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, memory: Memory | None = None, where: str = "", hint: str = "") -> None:
+        super().__init__(message, where=where, hint=hint)
         self.memory = memory
-        """The current entries, for the model to choose what to drop."""
+        """What is there, for whoever has to choose what to drop."""
 
 
 class MemoryStore:
-    """All methods are synchronous and may wait for a file lock: call them from a thread."""
+    """One person's memory. Methods wait for disk and lock: call them from a thread."""
 
     def __init__(
-        self, home: Path, person: PersonId, *, config: Mapping[str, Any] | None = None, may_share: bool = False
+        self,
+        home: Path,
+        person: PersonId,
+        *,
+        config: Mapping[str, Any] | None = None,
+        may_share: bool = False,
+        limits: Limits = DEFAULTS,
     ) -> None:
-        """`config` is config.yaml's tree (memory.memory_char_limit, memory.user_char_limit)."""
-        raise NotImplementedError
+        """`config` is config.yaml's tree: `memory.memory_char_limit`, `memory.user_char_limit`."""
+        self._root = home / "memories"
+        self._own = self._root if person == LOCAL_OWNER else self._root / "people" / _folder(person)
+        self._config = config or {}
+        self._may_share = may_share
+        self._limits = limits
+
+    def path(self, target: Target) -> Path:
+        """The file, which a person may edit."""
+        return (self._root if target == "shared" else self._own) / _FILES[_checked(target)]
 
     def read(self, target: Target) -> Memory:
-        raise NotImplementedError
+        return self._memory(target, _entries(self._text(self.path(target), errors="replace")))
 
     def add(self, target: Target, content: str) -> Memory:
-        raise NotImplementedError
+        """One more entry; one that is there already is not doubled."""
+        return self.apply(target, [{"action": "add", "content": content}])
 
     def replace(self, target: Target, old_text: str, content: str) -> Memory:
-        raise NotImplementedError
+        """Put `content` in place of the one entry that contains `old_text`."""
+        return self.apply(target, [{"action": "replace", "old_text": old_text, "content": content}])
 
     def remove(self, target: Target, old_text: str) -> Memory:
-        raise NotImplementedError
+        """Drop the one entry that contains `old_text`."""
+        return self.apply(target, [{"action": "remove", "old_text": old_text}])
 
     def apply(self, target: Target, operations: Sequence[Mapping[str, Any]]) -> Memory:
         """Several of {"action": add|replace|remove, "content", "old_text"}: all of them or none."""
-        raise NotImplementedError
+        path = self.path(target)
+        if target == "shared" and not self._may_share:
+            raise MemoryRefused("the shared memory is the owner's to change")
+        with self._locked(path):
+            before = self._memory(target, _entries(self._text(path, errors="strict")))
+            entries = list(before.entries)
+            for operation in operations:
+                _change(entries, operation, before)
+            after = self._memory(target, entries)
+            if after.used > after.limit and after.used > before.used:
+                raise MemoryRefused(
+                    f"that would be {after.used:,} characters, and {target} holds {after.limit:,}",
+                    memory=before,
+                    hint="Shorten, merge or remove entries first.",
+                )
+            if after.entries != before.entries:
+                write_atomic(path, SEPARATOR.join(after.entries))
+        return after
 
     def snapshot(self) -> str:
-        """What enters the system text: empty when there is nothing."""
-        raise NotImplementedError
+        """What enters the system text: the person's own memory and the shared one; empty when there is nothing."""
+        return _shown([self.read(target) for target in ("memory", "user", "shared")])
+
+    def shared_snapshot(self) -> str:
+        """For conversations that belong to nobody alone."""
+        return _shown([self.read("shared")])
+
+    def _memory(self, target: Target, entries: Sequence[str]) -> Memory:
+        unique = tuple(dict.fromkeys(entries))
+        return Memory(target, unique, len(SEPARATOR.join(unique)), self._limit(target))
+
+    def _limit(self, target: Target) -> int:
+        key, default = _CHARS[target]
+        section = self._config.get("memory")
+        chosen = section.get(key) if isinstance(section, Mapping) else None
+        return chosen if isinstance(chosen, int) and not isinstance(chosen, bool) and chosen > 0 else default
+
+    def _text(self, path: Path, *, errors: str) -> str:
+        try:
+            with path.open("rb") as file:
+                content = file.read(self._limits.memory_file_bytes + 1)
+            if len(content) > self._limits.memory_file_bytes:
+                raise MemoryRefused(
+                    "the memory file is too large to be one", where=str(path), hint="Shorten it by hand."
+                )
+            return content.decode("utf-8", errors)
+        except FileNotFoundError:
+            return ""
+        except UnicodeDecodeError:
+            raise MemoryRefused(
+                "the memory file is not UTF-8 text", where=str(path), hint="Save it as UTF-8."
+            ) from None
+        except OSError as error:
+            raise MemoryRefused(f"cannot read the memory: {error.strerror}", where=str(path)) from error
+
+    @contextmanager
+    def _locked(self, path: Path) -> Iterator[None]:
+        """Nobody else writes meanwhile, in this process or another."""
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with private_open(path.with_name(f"{path.name}.lock"), "ab") as file:
+                _wait_for_lock(file.fileno(), self._limits.memory_lock_ms / 1000)
+                yield
+        except OSError as error:
+            raise MemoryRefused(f"cannot write the memory: {error.strerror}", where=str(path)) from error
+
+
+def _folder(person: PersonId) -> str:
+    return hashlib.sha256(person.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _checked(target: str) -> str:
+    if target not in _FILES:
+        raise MemoryRefused(f"no such memory: {target!r:.40}", hint=f"One of {', '.join(_FILES)}.")
+    return target
+
+
+def _entries(text: str) -> list[str]:
+    plain = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    return [entry for part in _SEPARATOR_LINE.split(plain) if (entry := part.strip())]
+
+
+def _change(entries: list[str], operation: Mapping[str, Any], before: Memory) -> None:
+    action = operation.get("action")
+    if action == "add":
+        content = _content(operation, before)
+        if content not in entries:
+            entries.append(content)
+    elif action == "replace":
+        place = _place(entries, operation, before)
+        entries[place] = _content(operation, before)
+    elif action == "remove":
+        del entries[_place(entries, operation, before)]
+    else:
+        raise MemoryRefused(f"no such action: {action!r:.40}", hint="One of add, replace, remove.")
+
+
+def _content(operation: Mapping[str, Any], before: Memory) -> str:
+    content = str(operation.get("content") or "").replace("\0", "").replace("\r\n", "\n").strip()
+    content = content.encode("utf-8", "replace").decode()
+    if not content:
+        raise MemoryRefused(
+            "there is nothing to write", memory=before, hint="Give content; to drop an entry, remove it."
+        )
+    if _SEPARATOR_LINE.search(content):
+        raise MemoryRefused("a line with § alone separates entries", memory=before, hint="Add them one by one.")
+    return content
+
+
+def _place(entries: list[str], operation: Mapping[str, Any], before: Memory) -> int:
+    old = str(operation.get("old_text") or "").strip()
+    if not old:
+        raise MemoryRefused("which entry is meant?", memory=before, hint="Give old_text, a piece of it.")
+    found = [place for place, entry in enumerate(entries) if old in entry]
+    if len(found) == 1:
+        return found[0]
+    how_many = "no entry contains" if not found else f"{len(found)} entries contain"
+    raise MemoryRefused(f"{how_many} {old!r:.80}", memory=before, hint="Give a piece that only one of them has.")
+
+
+def _shown(memories: Sequence[Memory]) -> str:
+    return "\n\n".join(_section(memory) for memory in memories if memory.entries)
+
+
+def _section(memory: Memory) -> str:
+    header = f"# {_TITLES[memory.target]} [{memory.percent}% used: {memory.used:,} of {memory.limit:,} characters]"
+    return f"{header}\n\n{SEPARATOR.join(map(_safe, memory.entries))}"
+
+
+def _safe(entry: str) -> str:
+    why = suspicion(entry)
+    return entry if why is None else f"[An entry is not shown: {why}. The person can read it in the file.]"
+
+
+def _wait_for_lock(descriptor: int, seconds: float) -> None:
+    give_up = time.monotonic() + seconds
+    while not _lock(descriptor):
+        if time.monotonic() >= give_up:
+            raise MemoryRefused("somebody else is writing to this memory", hint="Try again in a moment.")
+        time.sleep(_POLL_SECONDS)
+
+
+def _lock(descriptor: int) -> bool:
+    """Try once. The lock goes with the descriptor, also when the process dies."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True

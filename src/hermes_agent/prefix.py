@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from hermes_agent.models.base import Endpoint, ToolSpec, Wire
+from hermes_config.limits import DEFAULTS
 from hermes_state.ids import ConversationId, TurnId
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ Build = Callable[[], tuple[str, Sequence[ToolSpec]]]
 """Gathers and renders: (system text, tools). Called only when an epoch begins."""
 
 FIRST_USE = "first use"
-_HEADS = 4
-_TRACKS = 4
 
 
 class Head(NamedTuple):
@@ -67,7 +66,7 @@ class Content:
         if known is None:
             content = wire.head(endpoint, self.system, self.tools)
             known = self._heads[key] = Head(content, _digest(content))
-            while len(self._heads) > _HEADS:
+            while len(self._heads) > DEFAULTS.prefix_heads:
                 del self._heads[next(iter(self._heads))]
         return known
 
@@ -209,7 +208,7 @@ class Watch:
         self._sent[track] = _Sent(
             body.epoch, body.session_id, body.head.digest, len(view), seen, body.head_id, body.rows
         )  # fmt: skip
-        while len(self._sent) > _TRACKS:
+        while len(self._sent) > self._db.limits.prefix_tracks:
             del self._sent[next(iter(self._sent))]
         return outcome
 

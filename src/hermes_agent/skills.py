@@ -1,17 +1,46 @@
-"""Skills. (Signatures; the bodies follow.)"""
+"""Skills: folders with a SKILL.md that teach the agent to do something, loaded only when they are needed.
+
+`<home>/skills/[category/]<name>/SKILL.md`, the same below each of `skills.external_dirs`, and what plug-ins registered.
+The system text holds an index, one line a skill; a skill's text, and the files beside it, are read by `view`. Where two
+have one name, the home's wins, then the order of the folders.
+
+A skill that is broken is not hidden: it is listed under its folder's name, and `problems` says what is wrong. Skills of
+strangers are text like any other: a description that looks like orders to the model is replaced by a note, and no file
+outside the skill's folder can be viewed through it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
 
+from hermes_agent.suspicion import suspicion
 from hermes_config.errors import HermesError
+from hermes_config.limits import DEFAULTS, Limits
+
+MAIN = "SKILL.md"
+GENERAL = "general"
+_SYSTEMS = {"macos": "darwin", "mac": "darwin", "osx": "darwin", "windows": "win32"}
 
 
 class SkillNotFound(HermesError):
     """There is no such skill."""
+
+
+class Registered(Protocol):
+    """A skill of a plug-in, as `hermes_cli.plugins.get_plugin_skills` gives it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> Path: ...
+    @property
+    def description(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +60,237 @@ class View:
     file: str
     """Relative to the skill's folder."""
     content: str
-    files: tuple[str, ...] = field(default=())
+    files: tuple[str, ...] = ()
     """What else can be viewed."""
 
 
+@dataclass(frozen=True, slots=True)
 class Skills:
     """What was found, in order of category and name."""
 
     skills: tuple[Skill, ...]
+    problems: tuple[str, ...] = ()
+    limits: Limits = DEFAULTS
 
     def index(self) -> str:
         """The part of the system text: names and descriptions by category; empty when there are none."""
-        raise NotImplementedError
+        if not self.skills:
+            return ""
+        lines = [
+            "# Skills",
+            "",
+            "Instructions for tasks you may be given. Load one with skill_view before you begin such a task.",
+        ]
+        category = None
+        for skill in self.skills:
+            if skill.category != category:
+                category = skill.category
+                lines += ["", f"{category}:"]
+            lines.append(f"- {skill.name}: {_brief(skill.description, self.limits.skill_description_chars)}")
+        return "\n".join(lines)
+
+    def get(self, name: str) -> Skill:
+        """By name, or `category/name`."""
+        wanted = name.strip()
+        for skill in self.skills:
+            if wanted in (skill.name, f"{skill.category}/{skill.name}"):
+                return skill
+        from difflib import get_close_matches  # only for a mistake
+
+        near = get_close_matches(wanted, [skill.name for skill in self.skills], n=3, cutoff=0.5)
+        hint = f"Did you mean {', '.join(near)}?" if near else "skills_list shows what there is."
+        raise SkillNotFound(f"there is no skill {wanted!r:.80}", hint=hint)
 
     def view(self, name: str, file: str | None = None) -> View:
-        """SKILL.md, or a file inside the skill's folder. Raises `SkillNotFound`."""
-        raise NotImplementedError
+        """SKILL.md, or a file inside the skill's folder."""
+        skill = self.get(name)
+        wanted = file.strip() if file and file.strip() else MAIN
+        content = _read_inside(skill, wanted, self.limits)
+        others = tuple(other for other in _files(skill.folder, self.limits.skill_files) if other != wanted)
+        return View(skill, wanted, content, others)
 
 
-def discover(home: Path, config: Mapping[str, Any], *, platform: str = "") -> Skills:
-    """`config` is config.yaml's tree (skills.external_dirs, skills.disabled, skills.platform_disabled)."""
-    raise NotImplementedError
+def discover(
+    home: Path,
+    config: Mapping[str, Any],
+    *,
+    platform: str = "",
+    registered: Iterable[Registered] = (),
+    limits: Limits = DEFAULTS,
+) -> Skills:
+    """`config` is config.yaml's tree: `skills.external_dirs`, `skills.disabled`, `skills.platform_disabled`."""
+    settings = config.get("skills")
+    settings = settings if isinstance(settings, Mapping) else {}
+    disabled = _disabled(settings, platform)
+    found: dict[str, Skill] = {}
+    problems: list[str] = []
+    looked = 0
+    for root in _roots(home, settings):
+        for category, folder in _folders(root):
+            if looked >= limits.skills_found:
+                problems.append(
+                    f"more than {limits.skills_found:,} skills: the rest is not offered (limits.skills_found)"
+                )
+                return _result(found, problems, limits)
+            looked += 1
+            skill = _load(folder, category, problems, limits)
+            if skill is not None and skill.name not in disabled:
+                found.setdefault(skill.name, skill)
+    for given in registered:
+        folder = given.path if given.path.is_dir() else given.path.parent
+        skill = _load(folder, "plugins", problems, limits, name=given.name, description=given.description)
+        if skill is not None and skill.name not in disabled:
+            found.setdefault(skill.name, skill)
+    return _result(found, problems, limits)
+
+
+def _result(found: Mapping[str, Skill], problems: list[str], limits: Limits) -> Skills:
+    order = sorted(found.values(), key=lambda skill: (skill.category, skill.name))
+    return Skills(tuple(order), tuple(problems), limits)
+
+
+def _disabled(settings: Mapping[str, Any], platform: str) -> frozenset[str]:
+    per_platform = settings.get("platform_disabled")
+    here = per_platform.get(platform) if isinstance(per_platform, Mapping) else None
+    return frozenset((*_texts(settings.get("disabled")), *_texts(here)))
+
+
+def _roots(home: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
+    yield home / "skills"
+    for given in _texts(settings.get("external_dirs")):
+        yield home / Path(os.path.expandvars(given)).expanduser()
+
+
+def _folders(root: Path) -> Iterator[tuple[str, Path]]:
+    """(category, folder) of everything that holds a SKILL.md, in a fixed order."""
+    for entry in _subfolders(root):
+        if (entry / MAIN).is_file():
+            yield GENERAL, entry
+            continue
+        for inner in _subfolders(entry):
+            if (inner / MAIN).is_file():
+                yield entry.name, inner
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.is_dir())
+    except OSError:  # not there, or not ours to read: no skills in it
+        return []
+
+
+# -- one skill ---------------------------------------------------------------------------------------------
+
+
+def _load(
+    folder: Path, category: str, problems: list[str], limits: Limits, *, name: str = "", description: str = ""
+) -> Skill | None:
+    """None for a skill of another operating system, and for one that cannot be read at all."""
+    try:
+        front = _front_matter(_text(folder / MAIN, limits))
+    except (OSError, ValueError) as error:
+        problems.append(f"{folder / MAIN}: {_one_line(str(error))}")
+        if isinstance(error, OSError):
+            return None
+        front = {}
+    if not _runs_here(front.get("platforms")):
+        return None
+    metadata = front.get("metadata")
+    hermes = metadata.get("hermes") if isinstance(metadata, Mapping) else None
+    hermes = hermes if isinstance(hermes, Mapping) else {}
+    return Skill(
+        name=name or _one_line(str(front.get("name") or folder.name))[:64],
+        description=_one_line(str(front.get("description") or description or "")),
+        category=category,
+        folder=folder,
+        version=_one_line(str(front.get("version") or "")),
+        tags=_texts(hermes.get("tags")),
+        related=_texts(hermes.get("related_skills")),
+    )
+
+
+def _front_matter(text: str) -> Mapping[str, Any]:
+    lines = text.removeprefix("\ufeff").splitlines()
+    if not lines or lines[0].strip() != "---":
+        return {}
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
+    if end is None:
+        raise ValueError("its front matter has no end")
+    import yaml  # only where there are skills
+
+    try:
+        front = yaml.safe_load("\n".join(lines[1:end]))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"its front matter is not YAML: {error}") from error
+    return front if isinstance(front, Mapping) else {}
+
+
+def _runs_here(platforms: Any) -> bool:
+    names = _texts(platforms)
+    return not names or any(sys.platform.startswith(_SYSTEMS.get(name.lower(), name.lower())) for name in names)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _brief(description: str, chars: int) -> str:
+    why = suspicion(description)
+    if why is not None:
+        return f"[its description is not shown: {why}]"
+    return description if len(description) <= chars else f"{description[: chars - 1]}…"
+
+
+# -- files -------------------------------------------------------------------------------------------------
+
+
+def _read_inside(skill: Skill, file: str, limits: Limits) -> str:
+    place = PurePosixPath(file.replace("\\", "/"))
+    if place.is_absolute() or ".." in place.parts or "\0" in file:
+        raise SkillNotFound(
+            f"{file!r:.80} is not inside the skill {skill.name}", hint="Give a path as skill_view lists it."
+        )
+    folder = skill.folder.resolve()
+    try:
+        real = (folder / place).resolve(strict=True)
+        if not real.is_relative_to(folder):
+            raise SkillNotFound(f"{file!r:.80} leads out of the skill {skill.name}")
+        return _text(real, limits)
+    except UnicodeDecodeError:
+        return f"[{file} is not text: {real.stat().st_size:,} bytes at {real}]"
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise SkillNotFound(f"cannot show {file!r:.80} of the skill {skill.name}: {reason}") from error
+
+
+def _text(path: Path, limits: Limits) -> str:
+    """A regular text file of bearable size; ValueError says why not."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is not a file")
+    if status.st_size > limits.skill_file_bytes:
+        raise ValueError(f"it is larger than {limits.skill_file_bytes:,} bytes")
+    content = path.read_bytes()
+    if b"\0" in content:
+        raise UnicodeDecodeError("utf-8", content, 0, 1, "it is not text")
+    return content.decode()
+
+
+def _files(folder: Path, most: int) -> Iterator[str]:
+    """Relative paths of what is in the folder, links not followed."""
+    listed = 0
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
+        for name in sorted(names):
+            if name.startswith("."):
+                continue
+            if listed == most:
+                return
+            listed += 1
+            yield (Path(parent) / name).relative_to(folder).as_posix()

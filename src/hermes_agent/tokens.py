@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 
+from hermes_config.limits import DEFAULTS
+
 _START = 1 / 3.5
 """Tokens for a byte of JSON, before the first report: English needs less, code and most scripts about as much."""
 _SLOWEST, _FASTEST = 1 / 12, 1.0
@@ -19,7 +21,6 @@ _TRUST = 0.3
 """How far one report moves the rate."""
 _WORTH_LEARNING = 2_000
 """Bytes: in a short request the provider's own framing outweighs the text."""
-_MODELS = 256
 IMAGE_TOKENS = 1_600
 _IMAGE_WEIGHT = int(IMAGE_TOKENS / _START)
 
@@ -44,7 +45,7 @@ def learn(model: str, nbytes: int, tokens: int) -> None:
     seen = min(max(tokens / nbytes, _SLOWEST), _FASTEST)
     known = _rates.pop(model, None)
     _rates[model] = seen if known is None else known + _TRUST * (seen - known)
-    while len(_rates) > _MODELS:
+    while len(_rates) > DEFAULTS.token_rates:
         _rates.popitem(last=False)
 
 

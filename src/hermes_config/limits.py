@@ -126,6 +126,32 @@ class Limits:
     listed_conversations: int = _limit(10, "rows", "`/sessions` and `/resume` show the newest")
     undo_turns: int = _limit(100, "turns", "`/undo` takes back no more at once")
 
+    context_file_bytes: int = _limit(
+        _MIB, "bytes", "of a larger project file the beginning and the end are read", minimum=64 * _KIB, area="Prompt"
+    )
+    context_file_chars: int = _limit(
+        20_000,
+        "characters",
+        "of a longer project file or SOUL.md the model reads the beginning and the end",
+        minimum=500,
+    )
+    skills_found: int = _limit(1_000, "skills", "further folders are not looked at, and `hermes skills` says so")
+    skill_description_chars: int = _limit(300, "characters", "the index shows the beginning", minimum=20)
+    skill_file_bytes: int = _limit(_MIB, "bytes", "a larger file of a skill is not shown", minimum=_KIB)
+    skill_files: int = _limit(200, "files", "a skill's further files are not listed; they can be viewed")
+    memory_file_bytes: int = _limit(_MIB, "bytes", "a larger memory file is not read, and nothing is written to it")
+    memory_lock_ms: int = _limit(10_000, "ms", "a write to a memory that somebody else writes is refused", minimum=0)
+    prefix_tracks: int = _limit(4, "models", "the prefix sent to the model used longest ago is watched anew")
+    prefix_heads: int = _limit(8, "endpoints", "the bytes made for the endpoint first used are made again", fixed=True)
+    token_rates: int = _limit(256, "models", "what was learnt of the model first seen is forgotten", fixed=True)
+
+    budget_warning_percent: int = _limit(
+        80, "percent", "of a spending limit used: its person is told once", area="Spending"
+    )
+    budget_answer_tokens: int = _limit(8_192, "tokens", "are reserved for the answer of a call without `max_tokens`")
+    reservation_seconds: int = _limit(21_600, "seconds", "a call that was not settled counts as lost, at its estimate")
+    budget_days: int = _limit(400, "days", "what was counted against the limits of earlier days is forgotten")
+
     backups_kept: int = _limit(
         10,
         "backups",
