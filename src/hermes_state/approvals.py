@@ -62,7 +62,10 @@ class Approvals:
         seconds: float,
         fence: int | None = None,
     ) -> Approval:
-        """The question about this call; the one that is there already when the turn was resumed."""
+        """The question about this call; the one that is there already when the turn was resumed.
+
+        Leave that was used up is no answer: the same call a second time in a turn is asked about again.
+        """
         checked_id(call_hash, what="call hash")
         if seconds <= 0:
             raise InvalidValue(f"a question must stay open for some time, not {seconds} s")
@@ -73,6 +76,7 @@ class Approvals:
         def run(conn: Connection) -> Row:
             if fence is not None:
                 leases.check(self._store, conn, conversation_id, fence)
+            conn.run(Q.put_aside, (turn_id, call_hash))
             conn.run(Q.ask, params)
             return conn.rows(Q.of_call, (turn_id, call_hash))[0]
 

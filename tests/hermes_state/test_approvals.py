@@ -55,6 +55,19 @@ def test_once_is_once_for_this_turn_and_this_call(db: SessionDB) -> None:
     assert used is not None and (used.state, used.approver_id) == ("used", OWNER)
 
 
+def test_the_same_call_again_in_the_turn_is_asked_about_again(db: SessionDB) -> None:
+    first = ask(db)
+    db.approvals.decide(first.id, "once", approver_id=OWNER)
+    assert spend(db)
+    second = ask(db)
+    assert (second.state, second.id != first.id) == ("pending", True)
+    assert not spend(db), "the used leave does not answer for the second"
+    db.approvals.decide(second.id, "deny", approver_id=OWNER)
+    assert ask(db).state == "denied", "a denial holds for the rest of the turn"
+    used = db.approvals.get(first.id)
+    assert used is not None and used.state == "used", "what was done stays on record"
+
+
 def test_two_processes_cannot_use_one_leave_twice(make_db: Callable[..., SessionDB]) -> None:
     stores = [make_db(), make_db()]
     asked = ask(stores[0])

@@ -28,7 +28,7 @@ from hermes_agent.approvals.floor import floor, hidden
 from hermes_agent.approvals.places import Places
 from hermes_agent.approvals.reader import Call, Reading, read
 from hermes_agent.approvals.scope import Scope
-from hermes_agent.approvals.words import UNKNOWN, Value
+from hermes_agent.approvals.words import UNKNOWN, Value, Word
 
 _CHARS = 32_768
 _NESTED = 8
@@ -44,8 +44,7 @@ _MEANINGFUL = re.compile(
 
 def judge(command: str, *, workdir: str, home: str, user_home: str | None = None) -> Judgement:
     """`home` is the Hermes home; `user_home` the person's (the process's own by default). No command is run."""
-    user_home = os.path.normpath(user_home or os.path.expanduser("~"))
-    case = _Case(Places(os.path.normpath(workdir), os.path.normpath(home), user_home))
+    case = _Case(_places(workdir, home, user_home))
     shown = _not_shown(command)
     if shown:
         case.ask(shown)
@@ -54,6 +53,25 @@ def judge(command: str, *, workdir: str, home: str, user_home: str | None = None
     else:
         case.line(command, case.start(), stdin=None)
     return case.judgement()
+
+
+def judge_action(kind: str, text: str, *, workdir: str, home: str, user_home: str | None = None) -> Judgement:
+    """A command by its syntax, a file by where it lies; what is neither always asks."""
+    if kind == "command":
+        return judge(text, workdir=workdir, home=home, user_home=user_home)
+    places = _places(workdir, home, user_home)
+    if kind == "write":
+        found = places.writing(Word(text), (places.workdir,))
+        return Judgement(found.level, found.why, (text,)) if found else Judgement("harmless", "", (text,))
+    if kind == "read":
+        found = places.reading(Word(text), (places.workdir,))
+        return Judgement("ask", found.why if found else "it asks to read what others may not see", (text,))
+    return Judgement("ask", f"a call of the kind {kind[:40]} always asks", (text,))
+
+
+def _places(workdir: str, home: str, user_home: str | None) -> Places:
+    # Only written forms: links are followed by `Places`, so that both the name and what it leads to are judged.
+    return Places(*(os.path.normpath(path) for path in (workdir, home, user_home or os.path.expanduser("~"))))
 
 
 class _Case:

@@ -10,6 +10,10 @@ INSERT INTO approvals (id, conversation_id, turn_id, call_hash, call, requester_
 VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?)
 ON CONFLICT (turn_id, call_hash) DO NOTHING
 
+-- name: put_aside
+-- Leave that was used up answers nothing any more: the same call later in the turn is a new question.
+UPDATE approvals SET call_hash = call_hash || '#' || id WHERE turn_id = ? AND call_hash = ? AND state = 'used'
+
 -- name: of_call
 SELECT {columns} FROM approvals WHERE turn_id = ? AND call_hash = ?
 
