@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, cast
 
 from hermes_config import document, dotenv, edit
+from hermes_config.budget import BudgetConfig, read_budget
 from hermes_config.errors import ConfigError
 from hermes_config.home import ensure_home, hermes_home, write_atomic
 from hermes_config.limits import DEFAULTS, Limits, table
@@ -62,6 +63,7 @@ class Config:
     """All of config.yaml, read-only, with the keys that are not ours."""
     dotenv: Mapping[str, str] = field(repr=False)
     """The entries of `.env`."""
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def environ(self, name: str) -> str | None:
         """A variable of the environment or, when it is not there, of `.env`."""
@@ -209,6 +211,7 @@ def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Co
         limits=Limits(**{row.name: bounds.whole(row.name, row.default, minimum=row.minimum) for row in table()}),
         tree=document.freeze(source.data, file=source.file),
         dotenv=MappingProxyType(entries),
+        budget=read_budget(source),
     )
 
 

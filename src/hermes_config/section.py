@@ -7,6 +7,7 @@ coerced the way people write them (`"30"`, `yes`), and a key without a value mea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -18,13 +19,14 @@ _FALSE = ("false", "no", "off", "0")
 
 
 class Section:
-    """One section of a document. `closed` sections are ours alone: there, every unknown key is a mistake."""
+    """One section of a document, `name` being its dotted path. `closed` sections are ours alone: there, every
+    unknown key is a mistake."""
 
     def __init__(self, document: Document, name: str, *, known: Collection[str], closed: bool = False) -> None:
         self._document = document
         self._name = name
         self._values: Mapping[Any, Any] = {}
-        values = document.data.get(name)
+        values = _found(document.data, name)
         if values is None:
             return
         if not isinstance(values, dict):
@@ -44,7 +46,7 @@ class Section:
             raise self._error(key, "is not a known key", hint=f"Known: {', '.join(sorted(known))}.")
 
     def _error(self, key: str, reason: str, *, hint: str = "") -> ConfigError:
-        path = (self._name, key) if key else (self._name,)
+        path = [*self._name.split("."), key] if key else self._name.split(".")
         line = self._document.line(path)
         return ConfigError(reason, file=self._document.file, line=line, key=".".join(path), hint=hint)
 
@@ -58,14 +60,32 @@ class Section:
         raise self._error(key, f"must be true or false, not {_shown(value)}")
 
     def whole(self, key: str, default: int, *, minimum: int, maximum: int = 2**53) -> int:
+        number = self.maybe_whole(key, minimum=minimum, maximum=maximum)
+        return default if number is None else number
+
+    def maybe_whole(self, key: str, *, minimum: int, maximum: int = 2**53) -> int | None:
+        """A whole number, or None where none is written."""
         value = self._values.get(key)
         if value is None:
-            return default
+            return None
         number = _whole_number(value)
         if number is None:
             raise self._error(key, f"must be a whole number, not {_shown(value)}")
         if not minimum <= number <= maximum:
             bound = f"at least {minimum:,}" if number < minimum else f"at most {maximum:,}"
+            raise self._error(key, f"must be {bound}, not {number:,}")
+        return number
+
+    def amount(self, key: str, *, maximum: float) -> float | None:
+        """A sum of money from 0 up (5, 0.25, "$5"), or None where none is written."""
+        value = self._values.get(key)
+        if value is None:
+            return None
+        number = _amount(value)
+        if number is None:
+            raise self._error(key, f"must be an amount in dollars such as 5 or 0.25, not {_shown(value)}")
+        if not 0 <= number <= maximum:
+            bound = "at least 0" if number < 0 else f"at most {maximum:,}"
             raise self._error(key, f"must be {bound}, not {number:,}")
         return number
 
@@ -86,6 +106,29 @@ class Section:
         if not isinstance(value, str) or not value.startswith(tuple(schemes)):
             raise self._error(key, f"must start with {' or '.join(schemes)}")
         return value
+
+
+def _found(data: Mapping[Any, Any], name: str) -> Any:
+    """What stands under a dotted path; None when anything on the way is missing or no section."""
+    value: Any = data
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _amount(value: object) -> float | None:
+    if isinstance(value, str):
+        try:
+            value = float(value.strip().removeprefix("$").replace("_", ""))
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _whole_number(value: object) -> int | None:

@@ -2,7 +2,8 @@
 
 `remove` is the one way a session leaves the store. In one transaction it takes the transcript (and tells the search
 index to forget it), the usage, the locks, the routes and — with the last segment of a conversation — everything the
-work tables hold. Delegations go with the session that started them. Whatever stays is left whole:
+work tables hold. Delegations go with the session that started them. What it cost stays in the sums of its days, without
+a name. Whatever stays is left whole:
 
 - a continuation whose predecessor goes is linked to the segment before that one; without one it becomes the first
   segment, and the conversation and all that is keyed by it take its id;
@@ -89,7 +90,8 @@ def remove(conn: Connection, session_ids: Iterable[str]) -> Erased:
         if not left:
             over.append(root)
     for statement in (
-        Q.forget_words, Q.erase_messages, Q.erase_usage, Q.erase_locks, Q.erase_routes, Q.erase_sessions,
+        Q.forget_words, Q.erase_messages, Q.keep_spending, Q.erase_days, Q.erase_usage, Q.erase_locks, Q.erase_routes,
+        Q.erase_sessions,
     ):  # fmt: skip
         conn.run(statement, (texts(gone),))
     if over:
@@ -187,7 +189,7 @@ def _inherit(conn: Connection, root: str, heir: str) -> None:
     conn.run(Q.inherit_conversation, (heir, heir, root))
     for statement in (
         Q.rekey_leases, Q.rekey_turns, Q.rekey_outbox, Q.rekey_approvals, Q.rekey_epochs, Q.rekey_breaks,
-        Q.rekey_break_counts, Q.rekey_events,
+        Q.rekey_break_counts, Q.rekey_events, Q.rekey_tallies, Q.rekey_reservations,
     ):  # fmt: skip
         conn.run(statement, (heir, root))
     conn.run(chain.Q.delete_conversation, (root,))

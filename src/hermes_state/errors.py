@@ -50,6 +50,17 @@ class TurnOver(StateError):
         self.state = state
 
 
+class OverLimit(StateError):
+    """A spending limit would be passed; nothing was reserved."""
+
+    def __init__(self, scope: str, unit: str, most: int, used: int, reserved: int, asked: int, period: str) -> None:
+        super().__init__(f"the limit of {scope} ({unit}) would be passed: {used} + {asked} > {most}")
+        self.scope, self.unit, self.period = scope, unit, period
+        self.most, self.used, self.asked = most, used, asked
+        self.reserved = reserved
+        """How much of `used` belongs to calls that are still being made."""
+
+
 class StoreBusy(StateError):
     """Another process held the database for too long; nothing was written."""
 

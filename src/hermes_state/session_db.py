@@ -31,6 +31,7 @@ from hermes_state.windows import Windows
 
 if TYPE_CHECKING:
     from hermes_state.approvals import Approvals
+    from hermes_state.budgets import Budgets
     from hermes_state.effects import Effects
     from hermes_state.events import Events
     from hermes_state.inbox import Inbox
@@ -113,6 +114,7 @@ class SessionDB(
     turns: Turns = lazy_part("turns", "Turns")
     effects: Effects = lazy_part("effects", "Effects")
     approvals: Approvals = lazy_part("approvals", "Approvals")
+    budgets: Budgets = lazy_part("budgets", "Budgets")
     prefixes: Prefixes = lazy_part("prefixes", "Prefixes")
     outbox: Outbox = lazy_part("outbox", "Outbox")
     events: Events = lazy_part("events", "Events")

@@ -1,14 +1,16 @@
 """Tokens, calls and cost: what a session used, and on which model.
 
-Two places hold it. The session's own counters are what lists and budgets read; `session_model_usage` splits the same
-calls by model, provider and task, because one session may switch models and auxiliary calls (a title, a summary) are
-paid for too without being part of the chat. A session's route (model, provider) is what its first accounted call
+Three places hold it. The session's own counters are what lists read; `session_model_usage` splits the same calls by
+model, provider and task, because one session may switch models and auxiliary calls (a title, a summary) are paid for
+too without being part of the chat; `usage_days` splits them by day and person besides, for reports. What counts against
+a spending limit is not here but in `budgets`. A session's route (model, provider) is what its first accounted call
 says; later calls only fill what is missing. Nothing here knows prices.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -44,6 +46,8 @@ class Used:
     billing_provider: str | None = None
     billing_base_url: str | None = None
     billing_mode: str | None = None
+    person_id: str | None = None
+    """Whose call it was; None stands for the owner of the conversation."""
 
     def checked(self) -> Used:
         """The same with every value fit to be stored, or one line that says which is not."""
@@ -190,6 +194,16 @@ def _by_model(
         (
             session_id, model or "unknown", provider, base_url, mode, task, *used.counts,
             used.estimated_cost_usd or 0.0, used.actual_cost_usd or 0.0, used.cost_status, used.cost_source, now, now,
+        ),
+    )  # fmt: skip
+    cost = used.estimated_cost_usd if used.actual_cost_usd is None else used.actual_cost_usd
+    day = time.strftime("%Y-%m-%d", time.localtime(now))
+    conn.run(
+        Q.by_day,
+        (
+            day, used.person_id, model or "unknown", provider, task, used.api_call_count,
+            used.api_call_count if cost is None else 0, used.input_tokens, used.output_tokens, used.cache_read_tokens,
+            used.cache_write_tokens, cost or 0.0, session_id,
         ),
     )  # fmt: skip
 

@@ -1,8 +1,9 @@
 """What concerns all work tables at once: erasing a conversation's rows, and retention.
 
 Erasing takes everything that names the conversation: what came in and was answered in it, turns, effect marks, replies,
-approvals and standing rules given in it, events, prefix epochs and the bytes only they used. What stays is the highest
-fence it had, as a number without a name, and the total of prefix breaks.
+approvals and standing rules given in it, events, its spending tally, prefix epochs and the bytes only they used. What
+stays is the highest fence it had, as a number without a name, the total of prefix breaks, and what it cost as part of
+its days.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 
 from hermes_state import leases, prefixes, rows
 from hermes_state.approvals import Approvals
+from hermes_state.budgets import Budgets
 from hermes_state.effects import Effects
 from hermes_state.engine.base import Connection
 from hermes_state.events import Events
@@ -42,6 +44,8 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
         Q.erase_epochs,
         Q.erase_breaks,
         Q.erase_break_counts,
+        Q.erase_tallies,
+        Q.unname_reservations,
         Q.erase_leases,
     ):
         conn.run(statement, ids)
@@ -57,5 +61,6 @@ def prune(store: Store) -> dict[str, int]:
         "approvals": Approvals(store).prune(),
         "effects": Effects(store).prune(),
         "prefixes": Prefixes(store).prune(),
+        "budgets": Budgets(store).prune(),
         "turns": Turns(store).prune(),
     }

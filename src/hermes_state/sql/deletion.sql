@@ -75,6 +75,12 @@ UPDATE prefix_break_counts SET conversation_id = ? WHERE conversation_id = ?
 -- name: rekey_events
 UPDATE events SET conversation_id = ? WHERE conversation_id = ?
 
+-- name: rekey_tallies
+UPDATE budget_tallies SET subject = ? WHERE scope = 'conversation' AND subject = ?
+
+-- name: rekey_reservations
+UPDATE budget_reservations SET conversation_id = ? WHERE conversation_id = ?
+
 -- name: forget_words
 INSERT INTO search_forget (message_id) SELECT id FROM messages WHERE session_id IN {texts}
 ON CONFLICT (message_id) DO NOTHING
@@ -84,6 +90,28 @@ DELETE FROM messages WHERE session_id IN {texts}
 
 -- name: erase_usage
 DELETE FROM session_model_usage WHERE session_id IN {texts}
+
+-- name: keep_spending
+-- What was spent stays known, by day, person and model, without the session.
+INSERT INTO usage_days AS d (
+    session_id, day, person_id, model, billing_provider, task, calls, unpriced_calls,
+    input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd
+)
+SELECT '', day, person_id, model, billing_provider, task, SUM(calls), SUM(unpriced_calls),
+    SUM(input_tokens), SUM(output_tokens), SUM(cache_read_tokens), SUM(cache_write_tokens), SUM(cost_usd)
+FROM usage_days WHERE session_id IN {texts} AND session_id <> ''
+GROUP BY day, person_id, model, billing_provider, task
+ON CONFLICT (session_id, day, person_id, model, billing_provider, task) DO UPDATE SET
+    calls = d.calls + excluded.calls,
+    unpriced_calls = d.unpriced_calls + excluded.unpriced_calls,
+    input_tokens = d.input_tokens + excluded.input_tokens,
+    output_tokens = d.output_tokens + excluded.output_tokens,
+    cache_read_tokens = d.cache_read_tokens + excluded.cache_read_tokens,
+    cache_write_tokens = d.cache_write_tokens + excluded.cache_write_tokens,
+    cost_usd = d.cost_usd + excluded.cost_usd
+
+-- name: erase_days
+DELETE FROM usage_days WHERE session_id IN {texts} AND session_id <> ''
 
 -- name: erase_locks
 DELETE FROM compression_locks WHERE session_id IN {texts}

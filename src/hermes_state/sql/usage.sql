@@ -31,6 +31,23 @@ WHERE id = ?
 -- name: set_route
 UPDATE sessions SET model = ?, billing_provider = ?, billing_base_url = ?, billing_mode = ? WHERE id = ?
 
+-- name: by_day
+-- Whoever asked, else whose conversation it is.
+INSERT INTO usage_days AS d (
+    session_id, day, person_id, model, billing_provider, task, calls, unpriced_calls,
+    input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd
+)
+SELECT s.id, ?, COALESCE(?, c.owner_id, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id WHERE s.id = ?
+ON CONFLICT (session_id, day, person_id, model, billing_provider, task) DO UPDATE SET
+    calls = d.calls + excluded.calls,
+    unpriced_calls = d.unpriced_calls + excluded.unpriced_calls,
+    input_tokens = d.input_tokens + excluded.input_tokens,
+    output_tokens = d.output_tokens + excluded.output_tokens,
+    cache_read_tokens = d.cache_read_tokens + excluded.cache_read_tokens,
+    cache_write_tokens = d.cache_write_tokens + excluded.cache_write_tokens,
+    cost_usd = d.cost_usd + excluded.cost_usd
+
 -- name: by_model
 INSERT INTO session_model_usage AS u (
     session_id, model, billing_provider, billing_base_url, billing_mode, task,

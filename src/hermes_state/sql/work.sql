@@ -31,5 +31,12 @@ DELETE FROM prefix_breaks WHERE conversation_id IN {texts}
 -- name: erase_break_counts
 DELETE FROM prefix_break_counts WHERE conversation_id IN {texts} AND conversation_id <> ''
 
+-- name: erase_tallies
+DELETE FROM budget_tallies WHERE scope = 'conversation' AND subject IN {texts}
+
+-- name: unname_reservations
+-- The call still counts for its day.
+UPDATE budget_reservations SET conversation_id = '' WHERE conversation_id IN {texts}
+
 -- name: erase_leases
 DELETE FROM leases WHERE conversation_id IN {texts}

@@ -1,0 +1,70 @@
+-- Spending limits: tallies, and the calls that are being made.
+
+-- let: state
+nano_usd, tokens, warned_nano_usd, warned_tokens
+
+-- name: add
+-- The row is locked until the transaction ends: who adds next, in whatever process, sees this sum.
+UPDATE budget_tallies SET nano_usd = nano_usd + ?, tokens = tokens + ?, updated_at = ?
+WHERE scope = ? AND subject = ? AND period = ?
+RETURNING {state}
+
+-- name: found
+-- The first call of a period brings what was used before; whoever comes second in the same moment only adds.
+INSERT INTO budget_tallies AS t (scope, subject, period, nano_usd, tokens, updated_at)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (scope, subject, period) DO UPDATE SET
+    nano_usd = t.nano_usd + ?, tokens = t.tokens + ?, updated_at = excluded.updated_at
+RETURNING {state}
+
+-- name: tally
+SELECT {state} FROM budget_tallies WHERE scope = ? AND subject = ? AND period = ?
+
+-- name: largest
+SELECT subject, nano_usd, tokens FROM budget_tallies WHERE scope = ? AND period = ?
+ORDER BY nano_usd DESC, tokens DESC, subject LIMIT ?
+
+-- name: warned_usd
+UPDATE budget_tallies SET warned_nano_usd = ? WHERE scope = ? AND subject = ? AND period = ?
+
+-- name: warned_tokens
+UPDATE budget_tallies SET warned_tokens = ? WHERE scope = ? AND subject = ? AND period = ?
+
+-- name: hold
+INSERT INTO budget_reservations (id, day, person_id, person_day, conversation_id, model, task, nano_usd, tokens, made_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: drop
+-- What it was counted under is what the row says now: its conversation may have been deleted or taken another id.
+DELETE FROM budget_reservations WHERE id = ?
+RETURNING day, person_id, person_day, conversation_id, nano_usd, tokens
+
+-- name: open
+SELECT person_id, conversation_id, model, task, nano_usd, tokens, made_at FROM budget_reservations ORDER BY made_at, id
+
+-- name: reserved_day
+SELECT SUM(nano_usd), SUM(tokens) FROM budget_reservations WHERE '' = ? AND day = ?
+
+-- name: reserved_person_day
+SELECT SUM(nano_usd), SUM(tokens) FROM budget_reservations WHERE person_id = ? AND person_day = ?
+
+-- name: reserved_conversation
+SELECT SUM(nano_usd), SUM(tokens) FROM budget_reservations WHERE conversation_id = ? AND '' = ?
+
+-- name: before_day
+-- What had been used when a limit was first set: calls are counted by day whether there is a limit or not.
+SELECT SUM(cost_usd), SUM(input_tokens + output_tokens) FROM usage_days WHERE '' = ? AND day = ?
+
+-- name: before_person_day
+SELECT SUM(cost_usd), SUM(input_tokens + output_tokens) FROM usage_days WHERE person_id = ? AND day = ?
+
+-- name: before_conversation
+SELECT SUM(u.estimated_cost_usd), SUM(u.input_tokens + u.output_tokens)
+FROM session_model_usage u JOIN sessions s ON s.id = u.session_id WHERE s.root_id = ? AND '' = ?
+
+-- name: forget_days
+DELETE FROM budget_tallies WHERE scope <> 'conversation' AND updated_at < ?
+
+-- name: forget_lost
+-- Only the mark goes: the tallies keep the estimate.
+DELETE FROM budget_reservations WHERE made_at < ?
