@@ -71,6 +71,7 @@ class Conversation:
         self._ids: array[int] = array("q")
         self._final = bytearray()
         self._final_weight = 0
+        self._recent: list[bytes] = []
         self._block: list[Message] = []
         self._open_calls: set[Any] = set()
         self._rendered: list[bytes] | None = None
@@ -130,8 +131,8 @@ class Conversation:
     @property
     def nbytes(self) -> int:
         """What this conversation keeps in memory, without the shared prefix."""
-        block = sum(map(len, self._rendered or ()))
-        return len(self._final) + 2 * block + len(self._ids) * self._ids.itemsize
+        last = sum(map(len, (*self._recent, *(self._rendered or ()))))
+        return len(self._final) + 2 * last + len(self._ids) * self._ids.itemsize
 
     def _load_once(self) -> None:
         if self._known is None:
@@ -181,14 +182,22 @@ class Conversation:
         return bool(role == "assistant" or (role != "tool" and not self._open_calls))
 
     def _close_block(self) -> None:
-        for fragment in self._fragments():
+        fragments = self._fragments()
+        if fragments:
+            self._settle()
+            self._recent = fragments
+        self._block = []
+        self._open_calls = set()
+        self._rendered = None
+
+    def _settle(self) -> None:
+        """Move the block before the last into the buffer. It waits that long, for `join` looks at the last fragment."""
+        for fragment in self._recent:
             if self._final:
                 self._final += _COMMA
             self._final += fragment
             self._final_weight += tokens.weight(fragment)
-        self._block = []
-        self._open_calls = set()
-        self._rendered = None
+        self._recent = []
 
     def _fragments(self) -> list[bytes]:
         """The last block. A result belongs directly behind its call, whatever was said while the tool was running."""
@@ -201,14 +210,14 @@ class Conversation:
     def body(self, endpoint: Endpoint) -> Body:
         """The whole request. Its cost is one copy of the bytes, however many messages they are."""
         self._load_once()
-        head, last = self.prefix.content.head(self.wire, endpoint), self._fragments()
+        head, last = self.prefix.content.head(self.wire, endpoint), [*self._recent, *self._fragments()]
         # The buffer is handed on as it is: `join` makes the one copy that is sent.
         before = [cast(bytes, self._final)] if self._final else []
         content = self.wire.join(head.content, [*before, *last])
         return Body(
             content=content,
             head=head,
-            tail=len(content) - _end_of(content, last[-1] if last else self._final, head),
+            tail=len(content) - (content.rindex(last[-1]) + len(last[-1]) if last else len(head.content)),
             weight=self._weight(head),
             wire=self.wire.name,
             epoch=self.prefix.epoch,
@@ -218,7 +227,8 @@ class Conversation:
         )
 
     def _weight(self, head: Head) -> int:
-        return len(head.content) + self._final_weight + sum(map(tokens.weight, self._fragments()))
+        last = (*self._recent, *self._fragments())
+        return len(head.content) + self._final_weight + sum(map(tokens.weight, last))
 
     def estimate_tokens(self, endpoint: Endpoint) -> int:
         """Input of the next request: what the provider counted for the last one, and an estimate for the rest."""
@@ -239,8 +249,3 @@ class Conversation:
 
 def _place_in_step(message: Message) -> int:
     return {"assistant": 0, "tool": 1}.get(message["role"], 2)
-
-
-def _end_of(content: bytes, last: bytes | bytearray, head: Head) -> int:
-    """Where the closing bytes begin: what follows the last fragment is the wire's, and the next body's to change."""
-    return content.rindex(last) + len(last) if last else len(head.content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_agent.conversation import Conversation
+from hermes_agent.models.base import Wire
+from hermes_agent.models.wires import wire_for
 from hermes_agent.prefix import Prefix, ensure
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import ConversationId, SessionId
@@ -24,7 +27,9 @@ WIRE = PlainWire()
 @pytest.fixture
 def prefix(db: SessionDB) -> Prefix:
     db.create_session(S, "cli")
-    return ensure(db, ConversationId("s"), lambda: ("You are Hermes.", [{"name": "look", "parameters": {}}]))
+    return ensure(
+        db, ConversationId("s"), lambda: ("You are Hermes.", [{"name": "look", "description": "", "parameters": {}}])
+    )
 
 
 def conversation(db: SessionDB, prefix: Prefix) -> Conversation:
@@ -185,31 +190,64 @@ def test_the_estimate_follows_what_the_provider_counted(db: SessionDB, prefix: P
     assert known.estimate_tokens(ENDPOINT) < 6_000
 
 
+WIRES: list[Wire] = [WIRE, wire_for(ENDPOINT), wire_for(replace(ENDPOINT, wire="anthropic"))]
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: str(wire.name))
+def test_the_bytes_are_those_of_the_whole_transcript(db: SessionDB, prefix: Prefix, wire: Wire) -> None:
+    say(
+        db,
+        user("one"),
+        step("c1", "c2"),
+        result("c2"),
+        result("c1"),
+        step("c3"),
+        result("c3"),
+        answer("so"),
+        user("on"),
+    )
+    known = Conversation(db, S, wire, prefix)
+    whole = wire.join(prefix.content.head(wire, ENDPOINT).content, wire.fragments(known.messages()))
+    assert known.body(ENDPOINT).content == whole
+
+
+@pytest.mark.parametrize("wire", WIRES[1:], ids=lambda wire: str(wire.name))
+def test_rows_that_say_nothing_to_a_model_do_not_hide_who_spoke_last(db: SessionDB, prefix: Prefix, wire: Wire) -> None:
+    say(db, user("one"), answer("two"), {"role": "session_meta", "content": "x"})
+    assert json.loads(Conversation(db, S, wire, prefix).body(ENDPOINT).content)["messages"][-1]["role"] == "user"
+
+
 ROWS = st.lists(
     st.one_of(
         st.builds(user, st.text(max_size=5)),
         st.builds(answer, st.text(max_size=5)),
         st.builds(step, st.sampled_from("abc"), st.sampled_from("def")),
         st.builds(result, st.sampled_from("abcdef")),
+        st.just({"role": "session_meta", "content": "x"}),
     ),
     max_size=12,
 )
 
 
-@given(ROWS, st.lists(st.integers(1, 4)))
+@given(ROWS, st.lists(st.integers(1, 4)), st.sampled_from(WIRES))
 @settings(
-    max_examples=40, deadline=None,
+    max_examples=60,
+    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
-def test_any_transcript_in_any_portions(db: SessionDB, rows: list[dict[str, Any]], portions: list[int]) -> None:
-    name = SessionId(db.create_session(f"p{db.message_count()}-{db.clock()}", "cli"))
+)
+def test_any_transcript_in_any_portions(
+    db: SessionDB, rows: list[dict[str, Any]], portions: list[int], wire: Wire
+) -> None:
+    name = db.ledger.open(source="cli").session_id
     prefix = ensure(db, ConversationId(name), lambda: ("x", []))
-    known = Conversation(db, name, WIRE, prefix)
+    known = Conversation(db, name, wire, prefix)
     known.body(ENDPOINT)
     left = list(rows)
     for size in [*portions, len(left)]:
         batch = [{"timestamp": float(len(left)), **row} for row in left[:size]]
         del left[:size]
         known.append(batch, db.append_messages(name, batch))
+        body = known.body(ENDPOINT)
         assert known.is_current()
-        assert known.body(ENDPOINT).content == Conversation(db, name, WIRE, prefix).body(ENDPOINT).content
+        assert body.content == Conversation(db, name, wire, prefix).body(ENDPOINT).content
+        assert json.loads(body.content)
