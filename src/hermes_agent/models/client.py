@@ -38,7 +38,7 @@ _DRAIN_SECONDS = 0.25
 """How long the end of an answer is waited for after the model said it was done; then the connection is dropped."""
 _KEEP_ALIVE_SECONDS = 90.0
 _BUILT_IN = {"demo": "hermes_agent.models.demo"}
-"""Schemes whose module registers a transport when it is imported."""
+"""Schemes that are answered from this process, and the module whose `transport` does it."""
 
 _transports: dict[str, TransportFactory] = {}
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, httpx2.AsyncClient]] = WeakKeyDictionary()
@@ -231,7 +231,7 @@ def _place(base_url: str) -> str:
     origin = _origin(base_url)
     scheme = origin.partition(":")[0]
     if scheme in _BUILT_IN and scheme not in _transports:
-        import_module(_BUILT_IN[scheme])
+        register_transport(scheme, import_module(_BUILT_IN[scheme]).transport)
         return scheme
     return origin
 

@@ -1,81 +1,20 @@
 """From what a provider or the network said to a `ModelError` with one kind and one clear line.
 
-Providers agree on little. Their own error type or code is asked first, then phrases of the message (a context
-overflow has no code at half of them), then the HTTP status. What is quoted from an answer is one short line without
-keys; the hint says what the person can do now.
+What is quoted from an answer is one short line without keys; the hint says what the person can do now. How the kind is
+found stands in `error_kinds`.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
+from hermes_agent.models import error_kinds
 from hermes_agent.models.base import Endpoint, ErrorKind, ModelError
 
 _QUOTE_CHARS = 300
-
-_CODES: dict[str, ErrorKind] = {
-    "context_length_exceeded": "context_overflow",
-    "exceed_context_size_error": "context_overflow",
-    "model_context_window_exceeded": "context_overflow",
-    "insufficient_quota": "billing",
-    "billing_error": "billing",
-    "enforced_spend_limit_reached": "billing",
-    "invalid_api_key": "auth",
-    "authentication_error": "auth",
-    "permission_error": "auth",
-    "model_not_found": "model_not_found",
-    "not_found_error": "model_not_found",
-    "rate_limit_error": "rate_limit",
-    "rate_limit_exceeded": "rate_limit",
-    "resource_exhausted": "rate_limit",
-    "overloaded_error": "overloaded",
-    "request_too_large": "payload_too_large",
-    "timeout_error": "timeout",
-    "content_policy_violation": "policy",
-    "content_filter": "policy",
-}
-_PHRASES: tuple[tuple[ErrorKind, re.Pattern[str]], ...] = (
-    (
-        "context_overflow",
-        re.compile(
-            r"maximum context length|context[ _]length|context window|context size|context limit|prompt is too long"
-            r"|prompt exceeds|input is too long|input length.*exceed|input token count.*exceeds"
-            r"|reduce the length of the (messages|prompt|input)|too many (input )?tokens in",
-            re.IGNORECASE,
-        ),
-    ),
-    (
-        "billing",
-        re.compile(
-            r"credit balance|insufficient (credits?|balance|funds|quota)|exceeded your current quota|out of credits"
-            r"|(more|requires?) credits|payment required|spend(ing)? limit",
-            re.IGNORECASE,
-        ),
-    ),
-    (
-        "model_not_found",
-        re.compile(
-            r"not a valid model|unknown model|invalid model|\bmodel\b.{0,80}?(not found|does not exist|no longer)"
-            r"|no (allowed providers|endpoints found)|try pulling it",
-            re.IGNORECASE,
-        ),
-    ),
-    ("auth", re.compile(r"(invalid|incorrect|missing|expired|no) (api|auth)[ -]?(key|credentials)", re.IGNORECASE)),
-    ("policy", re.compile(r"content policy|usage polic|flagged|moderation|safety (system|filter)", re.IGNORECASE)),
-    ("overloaded", re.compile(r"overloaded|at capacity|server is busy|temporarily unavailable", re.IGNORECASE)),
-)
-_STATUS: dict[int, ErrorKind] = {
-    401: "auth", 402: "billing", 403: "auth", 404: "model_not_found", 408: "timeout", 413: "payload_too_large",
-    429: "rate_limit", 503: "overloaded", 504: "timeout", 529: "overloaded",
-}  # fmt: skip
-# A limit on tokens a minute speaks of tokens too, and a refused key may mention the model: there the status decides.
-_STATUS_FIRST = frozenset({401, 402, 413, 429, 529})
 
 _WHAT: dict[ErrorKind, str] = {
     "auth": "refused the key",
@@ -97,32 +36,26 @@ _SECRET = re.compile(
     r"(?i)\b(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|csk|or|key|ak)[-_][A-Za-z0-9*._-]{5,}|\bAIza[A-Za-z0-9*_-]{6,}"
     r"|\bbearer\s+\S+|(?<=key=)[^\s&]+|\b[A-Za-z0-9_-]*\*{3,}[A-Za-z0-9_*-]*"
 )
-_RETRY_PHRASE = re.compile(r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?) ?(ms|s|m)?", re.IGNORECASE)
-
-
-class _Said(NamedTuple):
-    message: str
-    codes: tuple[str, ...]
 
 
 def from_response(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
     """An answer that is no success."""
-    said = _read_body(body)
+    said = error_kinds.read_body(body)
     if 300 <= status < 400:
         error = ModelError("bad_request", f"{_name(endpoint)} sends the call elsewhere ({status})", status=status)
         error.hint = "Set model.base_url to the final address."
         return _placed(error, endpoint)
-    kind = _kind(status, said)
+    kind = error_kinds.kind_of(status, said)
     message = f"{_name(endpoint)} {_WHAT[kind]} ({status})"
-    wait = retry_after(headers, said)
+    wait = error_kinds.retry_after(headers, said)
     return _placed(_with_quote(ModelError(kind, message, status=status, retry_after=wait), said, endpoint), endpoint)
 
 
 def from_event(payload: Mapping[str, Any]) -> ModelError:
     """An error inside a stream that began well. `placed` adds whose it is."""
-    said = _read_payload(payload)
+    said = error_kinds.read_payload(payload)
     status = next((int(code) for code in said.codes if code.isdecimal() and len(code) == 3), None)
-    kind = _kind(status or 500, said)
+    kind = error_kinds.kind_of(status or 500, said)
     return _with_quote(
         ModelError(kind, f"the model {_WHAT[kind]} in the middle of its answer", status=status), said, None
     )
@@ -180,73 +113,7 @@ def clean(text: str, endpoint: Endpoint | None) -> str:
     return text if len(text) <= _QUOTE_CHARS else text[: _QUOTE_CHARS - 1] + "…"
 
 
-def retry_after(headers: Mapping[str, str], said: _Said | None = None, *, now: datetime | None = None) -> float | None:
-    """Seconds the server asks to wait: `retry-after-ms`, `Retry-After` (seconds or a date), or words."""
-    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
-        return milliseconds / 1000
-    header = headers.get("retry-after")
-    if (seconds := _number(header)) is not None:
-        return seconds
-    if header:
-        try:
-            at = parsedate_to_datetime(header)
-        except ValueError:
-            at = None
-        if at is not None:
-            at = at if at.tzinfo else at.replace(tzinfo=UTC)
-            return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
-    if said is not None and (found := _RETRY_PHRASE.search(said.message)):
-        return float(found[1]) * {"ms": 0.001, "m": 60.0}.get((found[2] or "s").lower(), 1.0)
-    return None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        value = float(text) if text else None
-    except ValueError:
-        return None
-    return value if value is not None and 0 <= value < 1e9 else None
-
-
-def _read_body(body: bytes) -> _Said:
-    text = body.decode("utf-8", "replace")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        # A proxy's page says nothing a person wants to read.
-        return _Said("" if text.lstrip().startswith("<") else text, ())
-    if isinstance(value, list) and value:
-        value = value[0]
-    return _read_payload(value) if isinstance(value, Mapping) else _Said(str(value), ())
-
-
-def _read_payload(payload: Mapping[str, Any]) -> _Said:
-    inner = payload.get("error")
-    error: Mapping[str, Any] = inner if isinstance(inner, Mapping) else payload
-    message = inner if isinstance(inner, str) else error.get("message") or error.get("detail") or ""
-    metadata = error.get("metadata")
-    if isinstance(metadata, Mapping) and isinstance(metadata.get("raw"), str):
-        message = f"{message}: {metadata['raw']}"  # OpenRouter: what the provider behind it said
-    details = error.get("details")
-    more = (details.get("error_code"),) if isinstance(details, Mapping) else ()
-    names = (error.get("type"), error.get("code"), error.get("status"), *more)
-    codes = tuple(str(name).lower() for name in names if isinstance(name, str | int))
-    return _Said(message if isinstance(message, str) else json.dumps(message), codes)
-
-
-def _kind(status: int, said: _Said) -> ErrorKind:
-    for code in said.codes:
-        if code in _CODES:
-            return _CODES[code]
-    for kind, phrase in _PHRASES:
-        if (status not in _STATUS_FIRST or kind == "billing") and phrase.search(said.message):
-            return kind
-    if status in _STATUS:
-        return _STATUS[status]
-    return "server" if status >= 500 else "bad_request"
-
-
-def _with_quote(error: ModelError, said: _Said, endpoint: Endpoint | None) -> ModelError:
+def _with_quote(error: ModelError, said: error_kinds.Said, endpoint: Endpoint | None) -> ModelError:
     quoted = clean(said.message, endpoint)
     if quoted:
         error.what = f"{error.what}: {quoted}"

@@ -1,11 +1,104 @@
-"""What a model costs."""
+"""What a model costs: `models.<id>.price` of the configuration, else a dated table, else nobody knows.
+
+    models:
+      anthropic/claude-sonnet-4.6:
+        price: {input: 3, output: 15, cache_read: 0.3, cache_write: 3.75}
+
+The table holds list prices for a million tokens as found in public documentation by `AS_OF`. It is indicative: prices
+change, resellers add to them, and tiers by length or priority are not in it (a model that has them is left out). A
+model that is not in the table has no price rather than a guessed one; whoever sets a money limit names it then.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Any
+
 from hermes_agent.models.base import Endpoint, Price
+from hermes_agent.models.faults import fault
 from hermes_config.config import Config
+
+AS_OF = "2026-11"
+FREE = frozenset({"demo", "ollama", "lmstudio", "llamacpp", "vllm", "local"})
+"""Providers that run on the person's own machine."""
+
+# (input, output, cache read, cache write of five minutes) for a million tokens.
+_ANTHROPIC: dict[str, tuple[float, float, float, float]] = {
+    "claude-opus-5": (5, 25, 0.5, 6.25),
+    "claude-opus-4-8": (5, 25, 0.5, 6.25),
+    "claude-opus-4-7": (5, 25, 0.5, 6.25),
+    "claude-opus-4-6": (5, 25, 0.5, 6.25),
+    "claude-opus-4-5": (5, 25, 0.5, 6.25),
+    "claude-opus-4-1": (15, 75, 1.5, 18.75),
+    "claude-opus-4": (15, 75, 1.5, 18.75),
+    "claude-sonnet-4-6": (3, 15, 0.3, 3.75),
+    "claude-sonnet-4-5": (3, 15, 0.3, 3.75),
+    "claude-sonnet-4": (3, 15, 0.3, 3.75),
+    "claude-3-7-sonnet": (3, 15, 0.3, 3.75),
+    "claude-3-5-sonnet": (3, 15, 0.3, 3.75),
+    "claude-haiku-4-5": (1, 5, 0.1, 1.25),
+    "claude-3-5-haiku": (0.8, 4, 0.08, 1.0),
+}
+# (input, output, cache read); writing to these caches costs nothing extra.
+_OTHERS: dict[str, tuple[float, float, float]] = {
+    "gpt-5.2": (1.75, 14, 0.175),
+    "gpt-5.1": (1.25, 10, 0.125),
+    "gpt-5": (1.25, 10, 0.125),
+    "gpt-5-mini": (0.25, 2, 0.025),
+    "gpt-5-nano": (0.05, 0.4, 0.005),
+    "gpt-4.1": (2, 8, 0.5),
+    "gpt-4.1-mini": (0.4, 1.6, 0.1),
+    "gpt-4.1-nano": (0.1, 0.4, 0.025),
+    "gpt-4o": (2.5, 10, 1.25),
+    "gpt-4o-mini": (0.15, 0.6, 0.075),
+    "o3": (2, 8, 0.5),
+    "o4-mini": (1.1, 4.4, 0.275),
+}
+_DATE = re.compile(r"[-@](?:latest|preview|\d{8}|\d{4}-\d{2}-\d{2})$")
+_FIELDS = ("input", "output", "cache_read", "cache_write")
 
 
 def price_for(config: Config, endpoint: Endpoint) -> Price | None:
     """`models.<id>.price`, else the shipped table, else None."""
-    raise NotImplementedError
+    for name in _names(endpoint):
+        entry = _entry(config, name)
+        if entry is not None:
+            return _configured(config, name, entry)
+    if endpoint.provider in FREE or endpoint.model.endswith(":free"):
+        return Price(0.0, 0.0, 0.0, 0.0, source="runs without charge")
+    bare = _DATE.sub("", endpoint.model.lower().rpartition("/")[2])
+    source = f"list price, table of {AS_OF}"
+    if found := _ANTHROPIC.get(bare.replace(".", "-")):
+        return Price(*found, source=source)
+    if other := _OTHERS.get(bare):
+        return Price(*other, source=source)
+    return None
+
+
+def _names(endpoint: Endpoint) -> tuple[str, ...]:
+    """The ids under which a person may have written a price, the most exact first."""
+    return tuple(dict.fromkeys((f"{endpoint.provider}/{endpoint.model}", endpoint.model)))
+
+
+def _entry(config: Config, name: str) -> Any:
+    models = config.tree.get("models")
+    entry = models.get(name) if isinstance(models, Mapping) else None
+    return entry.get("price") if isinstance(entry, Mapping) else None
+
+
+def _configured(config: Config, name: str, entry: Any) -> Price:
+    key = f"models.{name}.price"
+    if not isinstance(entry, Mapping):
+        raise fault(config, key, "must have the keys input and output, in US dollars for a million tokens")
+    amounts: dict[str, float] = {}
+    for field in _FIELDS:
+        value = entry.get(field)
+        if value is None:
+            if field in ("input", "output"):
+                raise fault(config, f"{key}.{field}", "is missing")
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
+            raise fault(config, f"{key}.{field}", "must be US dollars for a million tokens, such as 3 or 0.25")
+        amounts[field] = float(value)
+    return Price(**amounts, source="config.yaml")

@@ -1,11 +1,43 @@
-"""From configuration to endpoints."""
+"""From configuration to endpoints: which model, where it is, which key.
+
+    model:
+      default: anthropic/claude-sonnet-4.6
+      provider: openrouter          # or a name of `custom_providers`, or custom with base_url and api_key
+      context_length: 200000
+    fallback_providers:
+      - {provider: openai, model: gpt-5}
+
+`model: demo` alone is enough for the built-in model. Without `provider` it is guessed (see `choosing`). A key comes
+from the entry itself (`api_key`, or `key_env` naming a variable), else from the provider's usual variable in the
+environment or `.env`; a custom address gets a provider's key only when it is that provider's host.
+
+Every mistake is one line that names the key of config.yaml and the variable to set.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
-from hermes_agent.models.base import Endpoint
+from hermes_agent.models import choosing
+from hermes_agent.models.base import Endpoint, WireName
+from hermes_agent.models.choosing import Entry
+from hermes_agent.models.faults import fault, line_of
+from hermes_agent.models.provider_table import PROVIDERS, Provider, context_length
 from hermes_config.config import Config
+from hermes_config.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+_NO_MODEL_HINT = "Run hermes setup, set model.default, or try the built-in one with --model demo."
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_ANTHROPIC_MAX_TOKENS = 16_384
+_WIRES: dict[str, WireName] = {
+    "chat": "chat", "chat_completions": "chat", "openai": "chat",
+    "anthropic": "anthropic", "anthropic_messages": "anthropic",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +53,185 @@ class Description:
     key_from: str
 
 
+class MissingKey(ConfigError):
+    """A provider was chosen and its key is nowhere."""
+
+
 def primary(config: Config, *, model: str | None = None, provider: str | None = None) -> Endpoint:
     """The configured model, or what `--model` and `--provider` say. Raises `ConfigError`, one line."""
-    raise NotImplementedError
+    entry = choosing.model_entry(config)
+    if model is None and provider is None:
+        return _endpoint(config, entry, key="model")
+    current = str(entry.get("provider") or "").strip().lower()
+    wanted = (model or str(entry.get("default") or "")).strip()
+    named = provider.strip().lower() if provider else None
+    if named is None:
+        named, wanted = choosing.split(wanted, current=current)
+    changed = dict(entry)
+    if named is not None and named != current and choosing.known(named) != choosing.known(current):
+        changed = {"provider": named}  # the address, the key and the headers were the other provider's
+    if wanted != entry.get("default"):
+        changed.pop("context_length", None)  # it was the other model's
+    changed["default"] = wanted
+    return _endpoint(config, changed, key="model")
 
 
 def fallbacks(config: Config) -> tuple[Endpoint, ...]:
-    """`fallback_providers` in order, then the legacy `fallback_model`; those without a key are left out."""
-    raise NotImplementedError
+    """`fallback_providers` in order, then the legacy `fallback_model`. Those without a key are left out, and logged."""
+    listed = config.tree.get("fallback_providers") or ()
+    if isinstance(listed, Mapping | str):
+        listed = (listed,)
+    if not isinstance(listed, list | tuple):
+        raise fault(config, "fallback_providers", "must be a list of providers with their models")
+    entries = [("fallback_providers", one) for one in listed]
+    if legacy := config.tree.get("fallback_model"):
+        entries.append(("fallback_model", legacy))
+    found: list[Endpoint] = []
+    for key, one in entries:
+        try:
+            endpoint = _endpoint(config, choosing.fallback_entry(config, key, one), key=key)
+        except MissingKey as error:
+            _log.warning("A fallback is left out: %s", error.one_line(), extra={"action": "fallback_left_out"})
+            continue
+        if endpoint not in found:
+            found.append(endpoint)
+    return tuple(found)
 
 
 def describe(endpoint: Endpoint) -> Description:
-    raise NotImplementedError
+    """What may be shown of an endpoint. User names, passwords and queries of an address are left out."""
+    parts = urlsplit(endpoint.base_url)
+    shown = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return Description(
+        endpoint.provider, endpoint.model, endpoint.wire, shown, endpoint.context_length, endpoint.max_tokens,
+        endpoint.key_from,
+    )  # fmt: skip
+
+
+def _endpoint(config: Config, entry: Entry, *, key: str) -> Endpoint:
+    given = entry.get("default")
+    if given is not None and not isinstance(given, str):
+        raise fault(config, f"{key}.default", "must be the name of a model")
+    if not given or not given.strip():
+        raise fault(config, f"{key}.default", "no model is chosen", hint=_NO_MODEL_HINT)
+    row, entry = choosing.provider_of(config, entry, given.strip(), key=key)
+    if row.name == "demo":
+        return _demo(config)
+    model = choosing.bare_id(row, given.strip())
+    base_url = _base_url(config, row, entry, key=key)
+    wire = _wire(config, row, entry, base_url, key=key)
+    api_key, key_from = _key(config, row, entry, base_url, key=key)
+    window = _tokens(config, entry, "context_length", key=key) or _own_window(config, model)
+    headers = _section(config, entry, "headers", key=key)
+    return Endpoint(
+        provider=row.name,
+        wire=wire,
+        base_url=base_url,
+        model=model,
+        api_key=api_key,
+        context_length=window or context_length(row, model),
+        max_tokens=_tokens(config, entry, "max_tokens", key=key)
+        or (_ANTHROPIC_MAX_TOKENS if wire == "anthropic" else None),
+        headers=tuple(sorted((str(name).lower(), str(value)) for name, value in headers.items())),
+        options=_options(config, row, _section(config, entry, "extra_body", key=key)),
+        key_from=key_from,
+    )
+
+
+def _demo(config: Config) -> Endpoint:
+    from hermes_agent.models import demo  # nobody else needs it
+
+    pace = _section(config, config.tree, "demo", key="").get("tokens_per_second")
+    if pace is None:
+        return demo.endpoint()
+    if isinstance(pace, bool) or not isinstance(pace, int | float):
+        raise fault(config, "demo.tokens_per_second", "must be a number; 0 answers at once")
+    return demo.endpoint(tokens_per_second=float(pace))
+
+
+def _base_url(config: Config, row: Provider, entry: Entry, *, key: str) -> str:
+    given = entry.get("base_url") or (config.environ(row.base_url_variable) if row.base_url_variable else None)
+    if not given and row.name == "ollama" and (host := config.environ("OLLAMA_HOST")):
+        given = (host if "://" in host else f"http://{host}").rstrip("/").removesuffix("/v1") + "/v1"
+    url = str(given or row.base_url).strip().rstrip("/")
+    if not url:
+        hint = "Set it, for example, to http://127.0.0.1:8000/v1."
+        raise fault(config, f"{key}.base_url", "the provider custom needs the address of a model server", hint=hint)
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise fault(config, f"{key}.base_url", "must be an address that begins with http:// or https://")
+    return url.removesuffix("/chat/completions").removesuffix("/v1/messages")
+
+
+def _wire(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str) -> WireName:
+    mode = str(entry.get("api_mode") or "").strip().lower()
+    if mode in _WIRES:
+        return _WIRES[mode]
+    if mode not in ("", "auto"):
+        hint = "Use chat_completions or anthropic_messages."
+        raise fault(config, f"{key}.api_mode", f"{mode!r:.60} is not spoken here", hint=hint)
+    return "anthropic" if row.name == "custom" and base_url.endswith("/anthropic") else row.wire
+
+
+def _key(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str) -> tuple[str, str]:
+    """(key, where it was found)."""
+    given = entry.get("api_key")
+    if isinstance(given, str) and given.strip():
+        return given.strip(), f"{key}.api_key in config.yaml"
+    variable = entry.get("key_env")
+    variables = (str(variable),) if variable else row.keys or _keys_of(base_url)
+    if found := choosing.found_key(config, variables):
+        return found
+    if not variables or row.local or (row.name == "custom" and not variable):
+        return "", ""
+    place = f"{key}.provider"
+    raise MissingKey(
+        f"the provider {row.name} needs a key, and {' or '.join(variables)} is not set",
+        file=str(config.home / "config.yaml"),
+        line=line_of(config, place),
+        key=place,
+        hint=f"Put {variables[0]}=… into {config.home / '.env'}, set it in the environment, or run hermes setup.",
+    )
+
+
+def _keys_of(base_url: str) -> tuple[str, ...]:
+    """The variables of the provider whose host this is: a custom entry may point at a known one."""
+    host = urlsplit(base_url).hostname
+    return next((row.keys for row in PROVIDERS.values() if row.keys and urlsplit(row.base_url).hostname == host), ())
+
+
+def _own_window(config: Config, model: str) -> int | None:
+    entry = _section(config, config.tree, "models", key="").get(model)
+    return _tokens(config, entry, "context_length", key=f"models.{model}") if isinstance(entry, Mapping) else None
+
+
+def _tokens(config: Config, entry: Entry, name: str, *, key: str) -> int | None:
+    value = entry.get(name)
+    if value is None or value in ("", "auto"):
+        return None
+    text = str(value).replace("_", "").replace(",", "").strip()
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
+    if number < 0:
+        raise fault(config, f"{key}.{name}", f"must be a number of tokens, not {str(value)!r:.40}")
+    return number or None
+
+
+def _section(config: Config, entry: Entry, name: str, *, key: str) -> Mapping[str, Any]:
+    value = entry.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise fault(config, f"{key}.{name}" if key else name, "must be a section of names and values")
+    return value
+
+
+def _options(config: Config, row: Provider, extra: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    options: dict[str, Any] = {}
+    agent = config.tree.get("agent")
+    effort = str(agent.get("reasoning_effort") or "").strip().lower() if isinstance(agent, Mapping) else ""
+    if effort and effort not in _EFFORTS:
+        raise fault(config, "agent.reasoning_effort", f"must be {', '.join(_EFFORTS)} or empty, not {effort!r:.40}")
+    if effort and row.name == "openrouter":  # the one provider that takes the word for every model
+        options["reasoning"] = {"enabled": False} if effort == "none" else {"effort": effort}
+    options.update({str(name): value for name, value in extra.items()})
+    return tuple(options.items())

@@ -1,0 +1,112 @@
+"""The providers we know: where they are, what they speak, which variable holds their key. Data, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hermes_agent.models.base import WireName
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    name: str
+    base_url: str
+    keys: tuple[str, ...] = ()
+    """The variables that may hold the key, in order. None: the place needs no key."""
+    wire: WireName = "chat"
+    base_url_variable: str = ""
+    vendor_ids: bool = False
+    """Its model ids begin with a vendor (`anthropic/claude-…`), so a prefix does not name another provider."""
+    guesses: str = ""
+    """Model ids that are this provider's when nobody says whose they are."""
+    local: bool = False
+
+
+PROVIDERS: dict[str, Provider] = {
+    row.name: row
+    for row in (
+        Provider("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), vendor_ids=True),
+        Provider(
+            "anthropic",
+            "https://api.anthropic.com",
+            ("ANTHROPIC_API_KEY",),
+            wire="anthropic",
+            base_url_variable="ANTHROPIC_BASE_URL",
+            guesses=r"claude",
+        ),
+        Provider(
+            "openai",
+            "https://api.openai.com/v1",
+            ("OPENAI_API_KEY",),
+            base_url_variable="OPENAI_BASE_URL",
+            guesses=r"gpt-|o\d|chatgpt-",
+        ),
+        Provider(
+            "gemini",
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+            guesses=r"gemini|gemma",
+        ),
+        Provider("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), guesses=r"deepseek"),
+        Provider("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), guesses=r"grok"),
+        Provider(
+            "mistral",
+            "https://api.mistral.ai/v1",
+            ("MISTRAL_API_KEY",),
+            guesses=r"mistral|ministral|codestral|magistral|devstral|pixtral",
+        ),
+        Provider("kimi", "https://api.moonshot.ai/v1", ("KIMI_API_KEY", "MOONSHOT_API_KEY"), guesses=r"kimi|moonshot"),
+        Provider("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "GLM_API_KEY"), guesses=r"glm-"),
+        Provider("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), vendor_ids=True),
+        Provider("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",), vendor_ids=True),
+        Provider("nous", "https://inference-api.nousresearch.com/v1", ("NOUS_API_KEY",), vendor_ids=True),
+        Provider("ollama", "http://127.0.0.1:11434/v1", local=True, vendor_ids=True),
+        Provider("lmstudio", "http://127.0.0.1:1234/v1", local=True, vendor_ids=True),
+        Provider("llamacpp", "http://127.0.0.1:8080/v1", local=True, vendor_ids=True),
+        Provider("vllm", "http://127.0.0.1:8000/v1", local=True, vendor_ids=True),
+        Provider("custom", "", vendor_ids=True),
+        Provider("demo", "demo://local/v1", local=True),
+    )
+}
+ALIASES = {
+    "claude": "anthropic", "google": "gemini", "moonshot": "kimi", "moonshotai": "kimi", "x-ai": "xai", "grok": "xai",
+    "mistralai": "mistral", "glm": "zai", "z-ai": "zai", "lm-studio": "lmstudio", "lm_studio": "lmstudio",
+    "llama.cpp": "llamacpp", "llama-cpp": "llamacpp", "local": "custom", "openai-compatible": "custom",
+    "nousresearch": "nous",
+}  # fmt: skip
+# Prefixes of vendor ids: with an aggregator these are models of its own, never another provider.
+VENDORS = frozenset({
+    "anthropic", "openai", "google", "deepseek", "x-ai", "mistralai", "mistral", "moonshotai", "z-ai", "nousresearch",
+    "meta-llama", "qwen", "cohere", "minimax", "microsoft", "nvidia", "amazon", "perplexity", "openrouter",
+})  # fmt: skip
+
+DEFAULT_CONTEXT = 128_000
+LOCAL_CONTEXT = 32_768
+"""A local server has the window it was started with, which it does not tell; a small one is the safe guess."""
+_CONTEXT: tuple[tuple[re.Pattern[str], int], ...] = tuple(
+    (re.compile(pattern), length)
+    for pattern, length in (
+        (r"claude", 200_000),
+        (r"gpt-4\.1", 1_047_576),
+        (r"gpt-5", 400_000),
+        (r"gpt-4o|gpt-4-turbo", 128_000),
+        (r"^o[34]", 200_000),
+        (r"gemini", 1_048_576),
+        (r"grok-4-fast|grok-4\.1-fast", 2_000_000),
+        (r"grok-4", 256_000),
+        (r"kimi-k2", 256_000),
+        (r"deepseek", 128_000),
+        (r"glm-4\.[67]|glm-5", 200_000),
+        (r"codestral", 256_000),
+        (r"llama-?4", 1_000_000),
+    )
+)
+
+
+def context_length(provider: Provider, model: str) -> int:
+    """The window of a model whose configuration does not say it: the table's, on the small side where it varies."""
+    if provider.local:
+        return LOCAL_CONTEXT
+    bare = model.lower().rpartition("/")[2]
+    return next((length for pattern, length in _CONTEXT if pattern.search(bare)), DEFAULT_CONTEXT)
