@@ -1,13 +1,30 @@
-"""Slash commands. (Signatures; the bodies follow.)"""
+"""The slash-command registry: one table for every surface, and the way from typed text to an answer.
+
+A row says what a command is called, does, takes, and where and for whom it exists; help is made from the rows. Rooms
+above `add` theirs; plug-ins' commands join after ours and never replace one. Text that begins with `/` and names a
+command nobody has is answered here: it is never sent to the model.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hermes_agent.command_set.base import Command, CommandContext, Surface
+from hermes_agent.command_set import rows
+from hermes_agent.command_set.base import EVERYONE, SURFACES, Command, CommandContext, Handler, Surface
+from hermes_agent.command_set.wording import brief, columns
+from hermes_cli import plugins
+from hermes_config.errors import HermesError
 
-__all__ = ["Command", "CommandContext", "Invocation", "help_text", "parse", "run", "table"]
+__all__ = [
+    "EVERYONE", "SURFACES", "Command", "CommandContext", "Handler", "Invocation", "Surface", "add", "help_text",
+    "parse", "run", "table",
+]  # fmt: skip
+
+# Phones turn -- into a dash; before a letter, at the start of a word, it can only have been meant as an option.
+_DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,23 +32,145 @@ class Invocation:
     name: str
     args: str
     bot: str = ""
-    """Whom it was addressed to (`/new@bot`); empty when nobody was named."""
+    """Whom it was addressed to (`/new@bot`), lower case; empty when nobody was named."""
 
 
 def parse(text: str) -> Invocation | None:
-    """None for what is not a slash command and belongs to the model."""
-    raise NotImplementedError
+    """What was typed as a command; None for what belongs to the model (`/usr/bin is a folder`, a lone `/`)."""
+    stripped = text.strip()
+    if not stripped.startswith("/"):
+        return None
+    head, _, args = stripped[1:].partition(" ") if " " in stripped.split("\n", 1)[0] else stripped[1:].partition("\n")
+    name, _, bot = head.lower().partition("@")
+    if not name or "/" in name:
+        return None
+    return Invocation(name, _DASHES.sub("--", args.strip()), bot)
+
+
+async def _help(ctx: CommandContext, args: str) -> str:
+    if not args:
+        return help_text(ctx.surface, role=ctx.person.role)
+    name = args.split(maxsplit=1)[0].removeprefix("/").lower()
+    command = _find(table(ctx.surface), name)
+    return _unknown(name, ctx) if command is None else _described(command)
+
+
+_OURS: dict[str, Command] = {row.name: row for row in rows.ROWS}
+_OURS["help"] = Command(
+    name="help", category="About", handler=_help, args_hint="[command]", description="this list, or one command"
+)
+
+
+def add(*commands: Command) -> None:
+    """Rows of a room above. One with a name of ours stands in its place, with the same promise in its own words."""
+    _OURS.update({command.name: command for command in commands})
 
 
 def table(surface: Surface) -> Mapping[str, Command]:
     """The commands of a surface by name: ours, then those of plug-ins."""
-    raise NotImplementedError
+    ours = {name: row for name, row in _OURS.items() if surface in row.surfaces}
+    taken = {name for row in _OURS.values() for name in (row.name, *row.aliases)}
+    return ours | {
+        name: _of_plugin(command) for name, command in plugins.get_plugin_commands().items() if name not in taken
+    }
 
 
 def help_text(surface: Surface, *, role: str = "owner") -> str:
-    raise NotImplementedError
+    """The table for a person, by category."""
+    grouped: dict[str, list[tuple[str, str]]] = {}
+    for command in table(surface).values():
+        if role in command.roles:
+            grouped.setdefault(command.category, []).append((_usage(command), command.description))
+    wide = max(len(usage) for lines in grouped.values() for usage, _ in lines)
+    parts = []
+    for category, lines in grouped.items():
+        parts.append("\n".join([category, columns([(f"  {usage:<{wide}}", about) for usage, about in lines])]))
+    return "\n\n".join(parts)
 
 
 async def run(ctx: CommandContext, text: str) -> bool:
-    """Answer a slash command through `ctx.reply`. False: it is none, the text belongs to the model."""
-    raise NotImplementedError
+    """Answer a slash command through `ctx.reply`. False: it is none, and the text belongs to the model."""
+    typed = parse(text)
+    if typed is None:
+        return False
+    command = _find(table(ctx.surface), typed.name)
+    refusal = _unknown(typed.name, ctx) if command is None else _refusal(command, ctx)
+    if command is None or refusal:
+        await ctx.reply(refusal)
+        return True
+    try:
+        if command.stops and ctx.busy:
+            await ctx.stop()
+        answer = await command.handler(ctx, typed.args)
+    except HermesError as error:
+        answer = error.one_line()
+    if answer:
+        await ctx.reply(answer)
+    return True
+
+
+def _find(known: Mapping[str, Command], name: str) -> Command | None:
+    found = known.get(name) or known.get(name.replace("_", "-"))  # Telegram's commands have no dashes
+    return found or next((command for command in known.values() if name in command.aliases), None)
+
+
+def _refusal(command: Command, ctx: CommandContext) -> str:
+    """Why this person cannot have it here and now; empty when they can."""
+    if ctx.person.role not in command.roles:
+        return f"/{command.name} is not for {ctx.person.role}s."
+    if command.private and not ctx.private:
+        return f"/{command.name} is answered in private only: others read along here."
+    if command.idle and ctx.busy:
+        return f"A turn is running. /stop it, then /{command.name}."
+    return ""
+
+
+def _unknown(name: str, ctx: CommandContext) -> str:
+    from difflib import get_close_matches  # only ever needed for a mistake
+
+    known = table(ctx.surface)
+    names = [name for row in known.values() if ctx.person.role in row.roles for name in (row.name, *row.aliases)]
+    near = get_close_matches(name, names, n=1)
+    hint = f"Did you mean /{near[0]}?" if near else "/help lists them."
+    return f"There is no command /{brief(name, 40)}. {hint}"
+
+
+def _usage(command: Command) -> str:
+    return f"/{command.name} {command.args_hint}".rstrip()
+
+
+def _described(command: Command) -> str:
+    lines = [f"{_usage(command)} — {command.description}"]
+    if command.aliases:
+        lines.append(f"Also: {', '.join(f'/{alias}' for alias in command.aliases)}")
+    if command.plugin:
+        lines.append(f"From the plug-in {command.plugin}.")
+    return "\n".join(lines)
+
+
+def _of_plugin(command: plugins.PluginCommand) -> Command:
+    async def handler(ctx: CommandContext, args: str) -> str | None:
+        seconds = ctx.db.limits.plugin_command_ms / 1000
+        try:
+            if command.wants_context:
+                async with asyncio.timeout(seconds):
+                    answer = await command.handler(ctx, args)
+            else:
+                answer = await plugins.call_plugin(command.handler, args, seconds=seconds)
+        except HermesError:
+            raise
+        except Exception as error:  # noqa: BLE001 - boundary: a plug-in's command
+            plugins.complain(error, plugin=command.plugin, action="command_failed", command=command.name)
+            slow = isinstance(error, TimeoutError)
+            why = f"took longer than {seconds:g} s" if slow else f"failed ({type(error).__name__})"
+            return f"/{command.name}: the plug-in {command.plugin} {why}."
+        return None if answer is None else str(answer)
+
+    return Command(
+        name=command.name,
+        category="Plug-ins",
+        handler=handler,
+        description=command.description or f"from the plug-in {command.plugin}",
+        args_hint=command.args_hint,
+        plugin=command.plugin,
+    )

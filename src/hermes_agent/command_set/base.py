@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hermes_state.people import Person
 
 Surface = Literal["cli", "tui", "gateway", "api"]
+Why = Literal["new", "resume", "branch"]
 SURFACES: frozenset[Surface] = frozenset({"cli", "tui", "gateway", "api"})
 EVERYONE = frozenset({"owner", "admin", "member", "guest"})
 
@@ -69,7 +70,7 @@ class CommandContext(Protocol):
     async def stop(self) -> bool:
         """Interrupt the running turn and see it end; False when there is none."""
 
-    async def show(self, handle: Handle, *, why: Literal["new", "resume", "branch"]) -> None:
+    async def show(self, handle: Handle, *, why: Why) -> None:
         """The place shows another conversation from now on. The store has committed it already."""
 
     async def changed(self, reason: str) -> None:

@@ -1,0 +1,127 @@
+"""Commands that tell: /status /usage /whoami /model /tools /memory /skills. Only /model changes something."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hermes_agent.command_set.base import CommandContext
+from hermes_agent.command_set.conversations import NOTHING_YET
+from hermes_agent.command_set.wording import ago, brief, columns, counted
+
+_COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "api_call_count")
+
+
+async def status(ctx: CommandContext, args: str) -> str:
+    """Where this conversation stands."""
+    rows = [("model", ctx.model), ("turn", "running" if ctx.busy else "none running")]
+    session_id = ctx.session_id
+    if session_id is not None:
+        rows += await asyncio.to_thread(_standing, ctx, session_id)
+    return columns([("place", ctx.platform), *rows])
+
+
+def _standing(ctx: CommandContext, session_id: str) -> list[tuple[str, str]]:
+    db = ctx.db
+    session = db.get_session(session_id)
+    if session is None:
+        return []
+    segments = db.get_compression_lineage(session_id)
+    compressed = len(segments) - 1
+    rows = [
+        ("title", session["title"] or "none yet"),
+        ("session", session_id),
+        ("messages", f"{session['message_count']:,}, last {ago(session['last_active'])}"),
+        ("compressed", counted(compressed, "time") if compressed else "never"),
+    ]
+    broken = db.prefixes.break_count(session["root_id"])
+    return [*rows, ("prefix", f"{counted(broken, 'break')}" if broken else "kept (0 breaks)")]
+
+
+async def usage(ctx: CommandContext, args: str) -> str:
+    """Tokens and cost of this conversation, all its segments together."""
+    session_id = ctx.session_id
+    if session_id is None:
+        return NOTHING_YET
+    total, cost, known = await asyncio.to_thread(_used, ctx, session_id)
+    if not total["api_call_count"]:
+        return "No model was asked in this conversation yet."
+    return columns([
+        ("calls", f"{total['api_call_count']:,}"),
+        ("input", f"{total['input_tokens']:,} tokens, {total['cache_read_tokens']:,} of them from the cache"),
+        ("output", f"{total['output_tokens']:,} tokens"),
+        ("cost", f"${cost:.4f}" if known else "not known: the model has no price"),
+    ])  # fmt: skip
+
+
+def _used(ctx: CommandContext, session_id: str) -> tuple[dict[str, int], float, bool]:
+    total = dict.fromkeys(_COUNTERS, 0)
+    cost, known = 0.0, False
+    for segment in ctx.db.get_compression_lineage(session_id):
+        row: dict[str, Any] = ctx.db.get_session(segment) or {}
+        for name in _COUNTERS:
+            total[name] += row.get(name) or 0
+        spent = row.get("actual_cost_usd") if row.get("actual_cost_usd") is not None else row.get("estimated_cost_usd")
+        if spent is not None:
+            cost, known = cost + spent, True
+    return total, cost, known
+
+
+async def whoami(ctx: CommandContext, args: str) -> str:
+    """Who Hermes takes this person for."""
+    person = ctx.person
+    identities = await asyncio.to_thread(ctx.db.people.identities, person.id)
+    known = ", ".join(f"{identity.platform} {identity.native_id}" for identity in identities)
+    return columns([
+        ("name", person.display_name or "not known"),
+        ("role", person.role),
+        ("zone", person.zone or "this machine's"),
+        ("known as", known or "nothing yet"),
+        ("person", person.id),
+    ])  # fmt: skip
+
+
+async def model(ctx: CommandContext, args: str) -> str:
+    """Show the model, or use another one in this conversation."""
+    if not args:
+        return f"Model: {ctx.model}. /model NAME uses another one in this conversation."
+    if "--global" in args.split():
+        return "This changes one conversation. For all new ones: hermes config set model.default NAME"
+    return await ctx.use_model(args)
+
+
+async def tools(ctx: CommandContext, args: str) -> str:
+    """What the model may call here."""
+    from hermes_agent.tools import registry  # the tools' modules are needed for this answer only
+
+    offered = registry.shared().offered(ctx.config.tree, role=ctx.person.role, platform=ctx.platform)
+    if not offered:
+        return "The model has no tools here."
+    return columns([(tool.name, brief(tool.description.partition(". ")[0], 90)) for tool in offered])
+
+
+async def memory(ctx: CommandContext, args: str) -> str:
+    """What Hermes remembers of this person."""
+    return await asyncio.to_thread(_remembered, ctx)
+
+
+def _remembered(ctx: CommandContext) -> str:
+    from hermes_agent.memory import MemoryStore  # needed for this answer only
+
+    store = MemoryStore(ctx.config.home, ctx.person.id, config=ctx.config.tree)
+    parts = []
+    for heading, kept in (("Notes", store.read("memory")), ("About you", store.read("user"))):
+        if kept.entries:
+            used = f"{heading} ({kept.used:,} of {kept.limit:,} characters)"
+            parts.append("\n".join([used, *(f"· {brief(entry, 300)}" for entry in kept.entries)]))
+    return "\n\n".join(parts) or "Nothing is remembered of you yet. Say “remember that …”."
+
+
+async def skills(ctx: CommandContext, args: str) -> str:
+    """The skills the model can look up."""
+    from hermes_agent import skills as known  # needed for this answer only
+
+    found = await asyncio.to_thread(known.discover, ctx.config.home, ctx.config.tree, platform=ctx.platform)
+    if not found.skills:
+        return f"There are no skills. They are folders with a SKILL.md in {ctx.config.home / 'skills'}."
+    return columns([(skill.name, brief(skill.description, 90)) for skill in found.skills])

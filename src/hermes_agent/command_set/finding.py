@@ -1,0 +1,55 @@
+"""A person's own conversations, and which of them was meant.
+
+Nobody is shown, told the existence of, or taken to a conversation that is not theirs: every look goes through the
+store's owner filter, and what is somebody else's is answered like what does not exist.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent.command_set.wording import ago, named
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.people import Person
+
+_LOOKED_AT = 200
+
+
+def newest(db: SessionDB, person: Person, *, words: str = "", limit: int) -> list[dict[str, Any]]:
+    """What this person owns alone, newest activity first; with `words`, those whose title or id has them."""
+    return db.list_sessions_rich(
+        owner=person.id,
+        search_query=words or None,
+        order_by_last_active=True,
+        compact_rows=True,
+        min_message_count=1,
+        limit=limit,
+    )
+
+
+def meant(db: SessionDB, person: Person, wanted: str) -> list[dict[str, Any]]:
+    """What `wanted` fits best: id or whole title, number in the list, beginning of an id, part of a title."""
+    found = newest(db, person, words=wanted, limit=_LOOKED_AT)
+    root = db.get_conversation_root(wanted)
+    words = wanted.casefold()
+    exact = [row for row in found if row["root_id"] == root or (row["title"] or "").casefold() == words]
+    if exact:
+        return exact
+    if wanted.isdecimal() and len(wanted) < 4:
+        listed = newest(db, person, limit=db.limits.listed_conversations)
+        place = int(wanted)
+        if 0 < place <= len(listed):
+            return [listed[place - 1]]
+    by_id = [row for row in found if row["id"].startswith(wanted)]
+    return by_id or [row for row in found if words in (row["title"] or "").casefold()]
+
+
+def listing(rows: list[dict[str, Any]], *, here: str | None) -> str:
+    """Numbered lines; the conversation of this place is marked."""
+    lines = []
+    for place, row in enumerate(rows, start=1):
+        mark = "▸" if row["root_id"] == here else " "
+        lines.append(f"{mark}{place:>2}. {named(row)} · {row['source']} · {ago(row['last_active'])} · {row['id']}")
+    return "\n".join(lines)

@@ -1,0 +1,85 @@
+"""Commands about the turns of this conversation: /stop /undo /redo /retry /compress.
+
+Undo hides rows and deletes none, so it needs no question before it: /redo brings them back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hermes_agent.command_set.base import CommandContext
+from hermes_agent.command_set.conversations import NOTHING_YET
+from hermes_agent.command_set.wording import brief, counted, text_of
+from hermes_state.undo import Undone
+
+
+async def stop(ctx: CommandContext, args: str) -> str:
+    """Interrupt the running turn; what was done stays."""
+    return "Stopped. What was done so far is kept." if await ctx.stop() else "Nothing is running."
+
+
+async def undo(ctx: CommandContext, args: str) -> str:
+    """Take back the last turn, or the last N."""
+    if args and not (args.isascii() and args.isdecimal() and len(args) < 6 and int(args)):
+        return "How many turns? /undo takes back the last one, /undo 3 the last three."
+    undone = await _take_back(ctx, int(args or 1))
+    if undone is None:
+        return await _nothing_to_take(ctx)
+    words = text_of(undone.content)
+    began = f": “{brief(words)}”" if words.strip() else "."
+    said = (
+        f"Took back {counted(undone.turns, 'turn')}{began}\n/redo brings {'it' if undone.turns == 1 else 'them'} back."
+    )
+    await ctx.prefill(words)
+    return said
+
+
+async def redo(ctx: CommandContext, args: str) -> str:
+    """Bring back what the last undo took."""
+    session_id = ctx.session_id
+    if session_id is None:
+        return NOTHING_YET
+    brought = await asyncio.to_thread(ctx.db.undo.bring_back, session_id)
+    if not brought:
+        return "There is nothing to bring back: nothing was undone, or something was said since."
+    await ctx.changed("redo")
+    return f"Brought back {counted(brought, 'message')}."
+
+
+async def retry(ctx: CommandContext, args: str) -> str | None:
+    """Ask the last question again; the old answer is taken back."""
+    undone = await _take_back(ctx, 1)
+    if undone is None:
+        return await _nothing_to_take(ctx)
+    await ctx.run_turn(undone.content)
+    return None
+
+
+async def compress(ctx: CommandContext, args: str) -> str:
+    """Summarise the older part now; the words after it say what matters."""
+    return NOTHING_YET if ctx.session_id is None else await ctx.compress(args or None)
+
+
+async def _take_back(ctx: CommandContext, turns: int) -> Undone | None:
+    session_id = ctx.session_id
+    if session_id is None:
+        return None
+    undone = await asyncio.to_thread(ctx.db.undo.take_back, session_id, turns, stays=_is_summary)
+    if undone is not None:
+        await ctx.changed("undo")
+    return undone
+
+
+async def _nothing_to_take(ctx: CommandContext) -> str:
+    state = None if ctx.session_id is None else await asyncio.to_thread(ctx.db.live_state, ctx.session_id)
+    if state is None or not state.head_id:
+        return NOTHING_YET
+    return "What was said before was compressed. To go back there: hermes sessions uncompress"
+
+
+def _is_summary(content: Any) -> bool:
+    """The text that stands for what was compressed is no turn of the person's."""
+    from hermes_agent.compression import summary  # needed here only
+
+    return summary.body({"role": "user", "content": content}) is not None
