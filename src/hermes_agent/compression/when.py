@@ -72,7 +72,7 @@ class Window:
 
     @property
     def target(self) -> int:
-        """What the messages may come to after a compression: well below the trigger, or the next turn compresses again."""
+        """What the messages may come to after a compression: well below the trigger, or it would be due again soon."""
         return max(self.trigger - self.prefix_tokens, self.trigger // 4) * 3 // 4
 
 
@@ -187,6 +187,11 @@ def mode(
 def unreachable(kind: str) -> bool:
     """A failure that says nothing about the conversation: nothing is left out of it because of that."""
     return kind in _UNREACHABLE
+
+
+def gives_up(window: Window, kind: str) -> bool:
+    """After a summary that failed this way: leave everything as it is, rather than do without a model."""
+    return unreachable(kind) or (bool(kind) and window.give_up_on_failure)
 
 
 def cooldown(kind: str, streak: int) -> float:

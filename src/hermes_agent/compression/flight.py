@@ -1,0 +1,70 @@
+"""Who may compress: one at a time.
+
+The lock on the segment is the one other programs know; it runs out by itself and is refreshed while the work goes on.
+A running turn holds its conversation's lease already and brings its writer. Without a turn the lease is taken here, so
+that no turn begins in a segment that is about to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from hermes_state.ids import SessionId
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.leases import Lease
+    from hermes_state.turn_writer import TurnWriter
+
+_LOCK_SECONDS = 300.0
+_LEASE_SECONDS = 180.0
+_REFRESH_SECONDS = 60.0
+
+
+@contextlib.asynccontextmanager
+async def alone(db: SessionDB, session_id: str, writer: TurnWriter | None) -> AsyncIterator[TurnWriter | None]:
+    """What to rotate with, for as long as nobody else may; None while somebody else does."""
+    holder = f"pid={os.getpid()}:nonce={os.urandom(4).hex()}"
+    if not await asyncio.to_thread(db.try_acquire_compression_lock, session_id, holder, _LOCK_SECONDS):
+        yield None
+        return
+    lease: Lease | None = None
+    keeper: asyncio.Task[None] | None = None
+    try:
+        if writer is None:
+            lease = await asyncio.to_thread(_lease, db, session_id, holder)
+            if lease is not None:
+                from hermes_state.turn_writer import TurnWriter  # a turn brings its own
+
+                writer = TurnWriter(db, lease, SessionId(session_id))
+        if writer is not None:
+            keeper = asyncio.create_task(_keep(db, session_id, holder, lease))
+        yield writer
+    finally:
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+        await asyncio.shield(asyncio.to_thread(_give_back, db, session_id, holder, lease))
+
+
+def _lease(db: SessionDB, session_id: str, holder: str) -> Lease | None:
+    conversation = db.ledger.handle(session_id).conversation_id
+    return db.leases.acquire(conversation, holder=holder, ttl=_LEASE_SECONDS)
+
+
+async def _keep(db: SessionDB, session_id: str, holder: str, lease: Lease | None) -> None:
+    while True:
+        await asyncio.sleep(_REFRESH_SECONDS)
+        await asyncio.to_thread(db.refresh_compression_lock, session_id, holder, _LOCK_SECONDS)
+        if lease is not None:
+            await asyncio.to_thread(db.leases.renew, lease, ttl=_LEASE_SECONDS)
+
+
+def _give_back(db: SessionDB, session_id: str, holder: str, lease: Lease | None) -> None:
+    if lease is not None:
+        db.leases.release(lease)
+    db.release_compression_lock(session_id, holder)
