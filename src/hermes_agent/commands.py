@@ -20,9 +20,10 @@ from hermes_config.errors import HermesError
 
 __all__ = [
     "EVERYONE", "SURFACES", "Command", "CommandContext", "Handler", "Invocation", "Surface", "add", "help_text",
-    "parse", "run", "table",
+    "is_ours", "parse", "run", "table",
 ]  # fmt: skip
 
+_TYPED = re.compile(r"/(?P<name>\S+)\s*(?P<args>.*)", re.DOTALL)
 # Phones turn -- into a dash; before a letter, at the start of a word, it can only have been meant as an option.
 _DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
 
@@ -37,14 +38,13 @@ class Invocation:
 
 def parse(text: str) -> Invocation | None:
     """What was typed as a command; None for what belongs to the model (`/usr/bin is a folder`, a lone `/`)."""
-    stripped = text.strip()
-    if not stripped.startswith("/"):
+    typed = _TYPED.fullmatch(text.strip())
+    if typed is None:
         return None
-    head, _, args = stripped[1:].partition(" ") if " " in stripped.split("\n", 1)[0] else stripped[1:].partition("\n")
-    name, _, bot = head.lower().partition("@")
+    name, _, bot = typed["name"].lower().partition("@")
     if not name or "/" in name:
         return None
-    return Invocation(name, _DASHES.sub("--", args.strip()), bot)
+    return Invocation(name, _DASHES.sub("--", typed["args"]), bot)
 
 
 async def _help(ctx: CommandContext, args: str) -> str:
@@ -69,10 +69,13 @@ def add(*commands: Command) -> None:
 def table(surface: Surface) -> Mapping[str, Command]:
     """The commands of a surface by name: ours, then those of plug-ins."""
     ours = {name: row for name, row in _OURS.items() if surface in row.surfaces}
-    taken = {name for row in _OURS.values() for name in (row.name, *row.aliases)}
-    return ours | {
-        name: _of_plugin(command) for name, command in plugins.get_plugin_commands().items() if name not in taken
-    }
+    added = plugins.get_plugin_commands()
+    return ours | {name: _of_plugin(command) for name, command in added.items() if not is_ours(name)}
+
+
+def is_ours(name: str) -> bool:
+    """Whether a plug-in's command of this name is left out because we have one."""
+    return name in _OURS or any(name in row.aliases for row in _OURS.values())
 
 
 def help_text(surface: Surface, *, role: str = "owner") -> str:

@@ -28,11 +28,9 @@ async def undo(ctx: CommandContext, args: str) -> str:
         return await _nothing_to_take(ctx)
     words = text_of(undone.content)
     began = f": “{brief(words)}”" if words.strip() else "."
-    said = (
-        f"Took back {counted(undone.turns, 'turn')}{began}\n/redo brings {'it' if undone.turns == 1 else 'them'} back."
-    )
     await ctx.prefill(words)
-    return said
+    them = "it" if undone.turns == 1 else "them"
+    return f"Took back {counted(undone.turns, 'turn')}{began}\n/redo brings {them} back."
 
 
 async def redo(ctx: CommandContext, args: str) -> str:
