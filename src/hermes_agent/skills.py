@@ -115,10 +115,13 @@ def discover(
     config: Mapping[str, Any],
     *,
     platform: str = "",
-    registered: Iterable[Registered] = (),
+    registered: Iterable[Registered] | None = None,
     limits: Limits = DEFAULTS,
 ) -> Skills:
-    """`config` is config.yaml's tree: `skills.external_dirs`, `skills.disabled`, `skills.platform_disabled`."""
+    """`config` is config.yaml's tree: `skills.external_dirs`, `skills.disabled`, `skills.platform_disabled`.
+
+    `registered` are the skills of plug-ins: those that were loaded, unless given.
+    """
     settings = config.get("skills")
     settings = settings if isinstance(settings, Mapping) else {}
     disabled = _disabled(settings, platform)
@@ -128,20 +131,24 @@ def discover(
     for root in _roots(home, settings):
         for category, folder in _folders(root):
             if looked >= limits.skills_found:
-                problems.append(
-                    f"more than {limits.skills_found:,} skills: the rest is not offered (limits.skills_found)"
-                )
+                problems.append(f"more than {limits.skills_found:,} skills: the rest is not offered")
                 return _result(found, problems, limits)
             looked += 1
             skill = _load(folder, category, problems, limits)
             if skill is not None and skill.name not in disabled:
                 found.setdefault(skill.name, skill)
-    for given in registered:
+    for given in _of_plugins() if registered is None else registered:
         folder = given.path if given.path.is_dir() else given.path.parent
         skill = _load(folder, "plugins", problems, limits, name=given.name, description=given.description)
         if skill is not None and skill.name not in disabled:
             found.setdefault(skill.name, skill)
     return _result(found, problems, limits)
+
+
+def _of_plugins() -> Iterable[Registered]:
+    from hermes_cli import plugins  # the registries; not needed to read a skill
+
+    return plugins.get_plugin_skills()
 
 
 def _result(found: Mapping[str, Skill], problems: list[str], limits: Limits) -> Skills:

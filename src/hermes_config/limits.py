@@ -127,20 +127,26 @@ class Limits:
     undo_turns: int = _limit(100, "turns", "`/undo` takes back no more at once")
 
     context_file_bytes: int = _limit(
-        _MIB, "bytes", "of a larger project file the beginning and the end are read", minimum=64 * _KIB, area="Prompt"
+        _MIB, "bytes", "of a larger project file the beginning and the end are read", area="Prompt", fixed=True
     )
     context_file_chars: int = _limit(
         20_000,
         "characters",
-        "of a longer project file or SOUL.md the model reads the beginning and the end",
-        minimum=500,
+        "of a longer project file or SOUL.md the model reads the beginning and the end (`context_file_max_chars`)",
+        fixed=True,
     )
-    skills_found: int = _limit(1_000, "skills", "further folders are not looked at, and `hermes skills` says so")
-    skill_description_chars: int = _limit(300, "characters", "the index shows the beginning", minimum=20)
-    skill_file_bytes: int = _limit(_MIB, "bytes", "a larger file of a skill is not shown", minimum=_KIB)
-    skill_files: int = _limit(200, "files", "a skill's further files are not listed; they can be viewed")
-    memory_file_bytes: int = _limit(_MIB, "bytes", "a larger memory file is not read, and nothing is written to it")
-    memory_lock_ms: int = _limit(10_000, "ms", "a write to a memory that somebody else writes is refused", minimum=0)
+    skills_found: int = _limit(
+        1_000, "skills", "further folders are not looked at, and `hermes skills` says so", fixed=True
+    )
+    skill_description_chars: int = _limit(300, "characters", "the index shows the beginning", fixed=True)
+    skill_file_bytes: int = _limit(_MIB, "bytes", "a larger file of a skill is not shown", fixed=True)
+    skill_files: int = _limit(200, "files", "a skill's further files are not listed; they can be viewed", fixed=True)
+    memory_file_bytes: int = _limit(
+        _MIB, "bytes", "a larger memory file is not read, and nothing is written to it", fixed=True
+    )
+    memory_lock_ms: int = _limit(
+        10_000, "ms", "a write to a memory that somebody else writes is refused", minimum=0, fixed=True
+    )
     prefix_tracks: int = _limit(4, "models", "the prefix sent to the model used longest ago is watched anew")
     prefix_heads: int = _limit(8, "endpoints", "the bytes made for the endpoint first used are made again", fixed=True)
     token_rates: int = _limit(256, "models", "what was learnt of the model first seen is forgotten", fixed=True)

@@ -144,4 +144,4 @@ def test_too_many_skills_are_told(home: Path, skills: Path) -> None:
     for number in range(5):
         skill(skills / f"s{number}", f"name: s{number}")
     found = discover(home, {}, limits=Limits(skills_found=3))
-    assert len(found.skills) == 3 and "skills_found" in found.problems[0]
+    assert len(found.skills) == 3 and "more than 3 skills" in found.problems[0]
