@@ -60,6 +60,6 @@ class Approver(Protocol):
 
 @dataclass(slots=True)
 class Yolo:
-    """An explicit wish to run without being asked. One object a session; it passes neither the floor nor a deny rule."""
+    """An explicit wish not to be asked, one object a session. It passes neither the floor nor a deny rule."""
 
     on: bool = False

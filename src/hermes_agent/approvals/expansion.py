@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from hermes_agent.approvals import words
+from hermes_agent.approvals.calls import Reading
 from hermes_agent.approvals.scope import Scope
 from hermes_agent.approvals.words import NOT_KNOWN, UNKNOWN, Value
 
@@ -21,6 +22,7 @@ class Walk(Protocol):
     """The part of the reader that a word needs."""
 
     source: bytes
+    found: Reading
 
     def text(self, node: Node) -> str: ...
     def trouble(self, what: str) -> None: ...
@@ -121,6 +123,7 @@ def _expansion(walk: Walk, node: Node, scope: Scope, quotes: bool) -> tuple[str,
         parts = [encode(walk, child, scope, quotes=quotes)[0] for child in inner[2:]]
         if operator in (":=", "="):
             scope.assign(name, NOT_KNOWN)
+            walk.found.assigned.append((name, NOT_KNOWN, False))
         if operator in _DEFAULTS and known and value.text:
             return _value(value, quotes)
         return "".join(parts), False

@@ -11,17 +11,19 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from hermes_agent.approvals.calls import Call
 from hermes_agent.approvals.places import Places
-from hermes_agent.approvals.reader import Call
-from hermes_agent.approvals.words import UNKNOWN, Word
+from hermes_agent.approvals.words import UNKNOWN, Word, names
 from hermes_agent.approvals.wrappers import name_of
 
 _FORMATS = re.compile(r"mkfs(?:\..+)?|mke2fs|mkswap|mkntfs|mkdosfs|newfs(?:_.+)?|wipefs|blkdiscard")
 _HALTS = frozenset({"shutdown", "reboot", "halt", "poweroff", "killall5"})
 _SYSTEMCTL = frozenset({"poweroff", "reboot", "halt", "kexec", "soft-reboot", "rescue", "emergency"})
-_NARROWING = re.compile(r"-i?(?:name|path|wholename|regex|lname)|-newer.*|-[acm](?:time|min)|-size|-empty|-user|-group|-perm|-inum")
-_DAMAGING = frozenset(
-    "rm unlink shred truncate mv tee sqlite3 sqlite sed ed ex vi vim nano emacs chmod chown gzip bzip2 xz split srm".split()
+_NARROWING = re.compile(
+    r"-i?(?:name|path|wholename|regex|lname)|-newer.*|-[acm](?:time|min)|-size|-empty|-user|-group|-perm|-inum"
+)
+_DAMAGING = names(
+    "rm unlink shred truncate mv tee sqlite3 sqlite sed ed ex vi vim nano emacs chmod chown gzip bzip2 xz split srm"
 )
 _INTO_LAST = frozenset({"cp", "install", "ln", "rsync", "mv", "scp"})
 _SUFFIXES = frozenset({"rm", "dd", "find"})
@@ -35,7 +37,11 @@ def floor(call: Call, places: Places) -> str:
             found = places.writing(redirect.target, folders)
             if found is not None and found.level == "never":
                 return found.why
-    words = [word for word in call.words if word.text != UNKNOWN] if call.words and call.words[0].text == UNKNOWN else list(call.words)
+    words = (
+        [word for word in call.words if word.text != UNKNOWN]
+        if call.words and call.words[0].text == UNKNOWN
+        else list(call.words)
+    )
     return _of_words(words, folders, places) if words else ""
 
 

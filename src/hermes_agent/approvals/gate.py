@@ -125,8 +125,10 @@ class CommandGate:
 
     def _ask(self, action: Action, call_hash: str, why: str) -> Approval:
         turn = self._turn
-        call = {"kind": action.kind, "text": action.text, "workdir": action.workdir, "detail": action.detail, "why": why,
-                "call_id": self._call_id, "platform": turn.platform}  # fmt: skip
+        call = {
+            "kind": action.kind, "text": action.text, "workdir": action.workdir, "detail": action.detail, "why": why,
+            "call_id": self._call_id, "platform": turn.platform,
+        }  # fmt: skip
         return turn.db.approvals.ask(
             conversation_id=turn.conversation_id, turn_id=turn.turn_id, call_hash=call_hash, call=call,
             requester_id=turn.person_id, approver_id=turn.approver_id, seconds=turn.policy.seconds, fence=turn.fence,
@@ -200,7 +202,7 @@ async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
     """What the approver says. This is the boundary to a surface: whatever goes wrong in it is a denial."""
     try:
         choice = await approver.ask(question)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the boundary to a surface
         log.warning("an approver failed: %s", type(error).__name__, extra={"action": "approval", "id": question.id})
         return "deny"
     return choice if choice in get_args(Choice) else "deny"

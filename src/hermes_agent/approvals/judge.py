@@ -21,17 +21,20 @@ from __future__ import annotations
 import os.path
 import re
 import unicodedata
+from pathlib import Path
 
 from hermes_agent.approvals import familiar, wrappers
 from hermes_agent.approvals.base import Judgement
+from hermes_agent.approvals.calls import Call, Reading
 from hermes_agent.approvals.floor import floor, hidden
 from hermes_agent.approvals.places import Places
-from hermes_agent.approvals.reader import Call, Reading, read
+from hermes_agent.approvals.reader import read
 from hermes_agent.approvals.scope import Scope
 from hermes_agent.approvals.words import UNKNOWN, Value, Word
 
-_CHARS = 32_768
+_CHARS = 131_072  # more than that no shell is given as one argument
 _NESTED = 8
+TOO_MUCH = "it is too long or too deeply nested to be judged, so nobody can say that it is not"
 _SAFE_NAMES = re.compile(
     r"LANG|LANGUAGE|LC_[A-Z]+|TZ|NO_COLOR|FORCE_COLOR|COLUMNS|LINES|TERM|CI|DEBUG|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE"
 )
@@ -49,9 +52,12 @@ def judge(command: str, *, workdir: str, home: str, user_home: str | None = None
     if shown:
         case.ask(shown)
     if len(command) > _CHARS:
-        case.ask(f"it is longer than {_CHARS:,} characters")
-    else:
+        case.refusals.append(f"it is longer than {_CHARS:,} characters")
+        return case.judgement()
+    try:
         case.line(command, case.start(), stdin=None)
+    except RecursionError:
+        case.refusals.append(TOO_MUCH)
     return case.judgement()
 
 
@@ -71,7 +77,8 @@ def judge_action(kind: str, text: str, *, workdir: str, home: str, user_home: st
 
 def _places(workdir: str, home: str, user_home: str | None) -> Places:
     # Only written forms: links are followed by `Places`, so that both the name and what it leads to are judged.
-    return Places(*(os.path.normpath(path) for path in (workdir, home, user_home or os.path.expanduser("~"))))
+    norm = os.path.normpath
+    return Places(norm(workdir), norm(home), norm(user_home or str(Path.home())))
 
 
 class _Case:
@@ -86,7 +93,7 @@ class _Case:
         self.unfamiliar: list[str] = []
 
     def start(self) -> Scope:
-        known = {"HOME": self.places.user_home, "PWD": self.places.workdir, "HERMES_HOME": self.places.home}
+        known = {"HOME": self.places.user_home, "HERMES_HOME": self.places.home}
         return Scope(self.places.workdir, variables={name: Value(text) for name, text in known.items()})
 
     def ask(self, why: str) -> None:
@@ -104,7 +111,7 @@ class _Case:
 
     def line(self, text: str, scope: Scope, *, stdin: str | None) -> None:
         if self.nested >= _NESTED:
-            self.ask("it is nested too deeply to judge")
+            self.refusals.append(TOO_MUCH)
             return
         self.nested += 1
         found = read(text, scope, user_home=self.places.user_home, stdin=stdin)
@@ -118,6 +125,8 @@ class _Case:
             self.ask(trouble)
         if found.bombs:
             self.refusals.append("it starts itself again without end")
+        if found.overflow:
+            self.refusals.append(TOO_MUCH)
         for name, value, exported in found.assigned:
             if re.search(r"\$\(|`", value.text):
                 self.ask(f"{name} is given text that the shell may run later")
@@ -140,7 +149,7 @@ class _Case:
             for inner in inside.calls:
                 self.call(inner)
             for text in inside.texts:
-                self.line(text, call.scope.fork(), stdin=None)
+                self.line(text, call.scope.fork() if inside.same_shell else call.scope.child(), stdin=None)
             if not inside.also:
                 return
         self.weigh(call)

@@ -14,16 +14,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from hermes_agent.approvals import words
 from hermes_agent.approvals.base import Level
 from hermes_agent.approvals.words import UNKNOWN, Word
 
-SYSTEM = tuple(
-    "/bin /boot /dev /etc /lib /lib32 /lib64 /libx32 /opt /proc /root /run /sbin /srv /sys /usr /var /home /mnt /media "
-    "/System /Library /Applications /Users /Volumes /private /nix".split()
+SYSTEM = words.names(
+    "/bin /boot /dev /etc /lib /lib32 /lib64 /libx32 /opt /proc /root /run /sbin /srv /sys /usr /var /home /mnt /media"
+    " /System /Library /Applications /Users /Volumes /private /nix"
 )
 _DEEP = ("/bin", "/boot", "/dev", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin", "/sys", "/usr", "/System")
 _OPEN_BELOW = ("/usr/local", "/usr/src", "/dev/shm")
-_BLOCK = re.compile(r"/dev/(?:[hsvx]+v?d[a-z]|nvme\d|mmcblk\d|r?disk\d|loop\d|dm-\d|md\d|sr\d|zram\d|nbd\d|mapper/|disk/|block/)")
+_BLOCK = re.compile(
+    r"/dev/(?:[hsvx]+v?d[a-z]|nvme\d|mmcblk\d|r?disk\d|loop\d|dm-\d|md\d|sr\d|zram\d|nbd\d|mapper/|disk/|block/)"
+)
 _SINKS = re.compile(r"/dev/(?:null|zero|full|tty|stdin|stdout|stderr|fd/\d+)")
 _DATABASE = ("state.db", "state.search.db")
 _SECRET_NAMES = re.compile(
@@ -101,9 +104,9 @@ class Places:
     def in_workspace(self, path: str) -> bool:
         """Inside the working directory — unless that is / or a whole home, which is nobody's workspace."""
         roots = [posixpath.join(self.home, "workspace")]
-        if self.workdir not in ("/", *SYSTEM) and self.workdir != self.user_home:
-            roots.append(self.workdir)
-        elif self.workdir == self.user_home and not path.startswith(f"{self.user_home}/."):
+        if (self.workdir not in ("/", *SYSTEM) and self.workdir != self.user_home) or (
+            self.workdir == self.user_home and not path.startswith(f"{self.user_home}/.")
+        ):
             roots.append(self.workdir)
         return any(_within(path, root) or _within(path, self.resolve(root)) for root in roots)
 
@@ -113,6 +116,8 @@ class Places:
         """What is wrong with showing it to the model; None for anything but secrets. `deep`: all that lies below."""
         paths = self.paths(word, folders)
         for path in paths or ():
+            if path.startswith(("/dev/tcp/", "/dev/udp/")):
+                return Finding("ask", "it reaches the network")
             if self.is_secret(path, glob=word.glob):
                 return Finding("ask", f"{path} may hold secrets")
             if self.is_memory(path, glob=word.glob):
@@ -160,7 +165,9 @@ class Places:
         return ""
 
     def _precious(self, path: str) -> bool:
-        return path in SYSTEM or any(_within(place, path) for place in (self.user_home, self.home, f"{self.home}/state.db"))
+        return path in SYSTEM or any(
+            _within(place, path) for place in (self.user_home, self.home, f"{self.home}/state.db")
+        )
 
     def _all_precious(self) -> tuple[str, ...]:
         return (*SYSTEM, self.user_home, self.home)

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from hermes_agent.approvals.calls import Call
 from hermes_agent.approvals.places import Places
-from hermes_agent.approvals.reader import Call
-from hermes_agent.approvals.words import UNKNOWN, Word
+from hermes_agent.approvals.words import UNKNOWN, Word, names
 from hermes_agent.approvals.wrappers import name_of
 
 _SED_ADDRESS = r"(?:\d+|\$|/(?:[^/\\]|\\.)*/I?)(?:[,~+]*(?:\d+|\$|/(?:[^/\\]|\\.)*/I?))?\s*!?\s*"
@@ -20,49 +20,50 @@ _SED_STEP = re.compile(
     r"|y/(?:[^/\\]|\\.)*/(?:[^/\\]|\\.)*/)?\s*",
     re.DOTALL,
 )
-_AWK_DOING = re.compile(r"system|getline|[|>]|@(?:load|include|namespace)|close\s*\(")
-_GIT_LOOKING = frozenset(
+_AWK_DOING = re.compile(r"system|getline|[|>@]|close\s*\(")
+_GIT_LOOKING = names(
     """status diff log show blame grep ls-files ls-tree rev-parse rev-list describe shortlog cat-file name-rev
-    merge-base whatchanged count-objects check-ignore check-attr for-each-ref show-ref show-branch var version help""".split()
+    merge-base whatchanged count-objects check-ignore check-attr for-each-ref show-ref show-branch var version help"""
 )
 _GIT_LISTING: Mapping[str, str] = MappingProxyType(
     {
         "branch": r"-[avrl]+|-vv|--(?:all|list|verbose|remotes|show-current|contains|merged|no-merged)",
         "tag": r"-[ln]\d*|--(?:list|contains|sort=.*)",
-        "remote": r"-v|--verbose|show|get-url|origin|upstream",
+        "remote": r"-v|--verbose|get-url|origin|upstream",
         "stash": r"list|show",
         "worktree": r"list",
         "config": r"--(?:get|list|get-all|get-regexp|local)|-l|[\w.-]+",
         "reflog": r"show|-n|\d+|HEAD",
     }
 )
-_GIT_TURNING = ("output", "ext-diff", "textconv", "open-files-in-pager", "exec", "upload-pack", "receive-pack", "config-env")
-_TARGETS = frozenset(
-    "all test tests check lint format fmt types typecheck build docs doc help bench coverage unit style mypy".split()
+_GIT_TURNING = (
+    "output",
+    "ext-diff",
+    "textconv",
+    "open-files-in-pager",
+    "exec",
+    "upload-pack",
+    "receive-pack",
+    "config-env",
 )
-_SCRIPTS = frozenset("test t tests lint build typecheck type-check format check unit coverage".split())
+_TARGETS = names(
+    "all test tests check lint format fmt types typecheck build docs doc help bench coverage unit style mypy"
+)
+_SCRIPTS = names("test t tests lint build typecheck type-check format check unit coverage")
 _SUBCOMMANDS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "cargo": frozenset("test t build b check c clippy fmt doc bench tree metadata version --version".split()),
-        "go": frozenset("test build vet fmt list version doc mod".split()),
-        "uv": frozenset("version --version tree".split()),
-        "pip": frozenset("list show freeze check --version".split()),
-        "dotnet": frozenset("test build --version --info".split()),
-        "ruff": frozenset("check format rule --version version".split()),
+        "cargo": names("test t build b check c clippy fmt doc bench tree metadata version --version"),
+        "go": names("test build vet fmt list version doc mod"),
+        "uv": names("version --version tree"),
+        "pip": names("list show freeze check --version"),
+        "dotnet": names("test build --version --info"),
+        "ruff": names("check format rule --version version"),
     }
 )
-_MODULES = frozenset(
-    "pytest unittest mypy ruff json.tool compileall py_compile doctest black isort flake8 pylint tokenize this".split()
+_MODULES = names(
+    "pytest unittest mypy ruff json.tool compileall py_compile doctest black isort flake8 pylint tokenize this"
 )
 _PYTHON_FLAGS = re.compile(r"-[BEIOPRSbdqsuvx]+|-OO|-V|-VV|--version|-h|--help")
-
-
-def _options_before(words: Sequence[Word], valued: str) -> int:
-    """How many leading words are options; a letter in `valued` takes the word behind it."""
-    at = 0
-    while at < len(words) and words[at].text.startswith("-") and words[at].text not in ("-", "--"):
-        at += 2 if re.fullmatch(rf"-[{valued}]", words[at].text) else 1
-    return at
 
 
 def _sed(call: Call, places: Places) -> str:
@@ -76,7 +77,9 @@ def _sed(call: Call, places: Places) -> str:
             in_place = True
         elif word.text in ("-e", "--expression") and words:
             scripts.append(words.pop(0))
-        elif not re.fullmatch(r"-[nErsuz]+|--(?:quiet|silent|regexp-extended|debug|posix|sandbox|null-data)", word.text):
+        elif not re.fullmatch(
+            r"-[nErsuz]+|--(?:quiet|silent|regexp-extended|debug|posix|sandbox|null-data)", word.text
+        ):
             if word.text.startswith("-") or word.text.startswith(UNKNOWN):
                 return "sed has an option that is not understood"
             operands.append(word)
@@ -84,7 +87,9 @@ def _sed(call: Call, places: Places) -> str:
         scripts, operands = operands[:1], operands[1:]
     for script in scripts:
         steps = re.split(r"[;\n{}]", script.text)
-        if not script.sure or not (_SED_STEP.fullmatch(script.text) or all(_SED_STEP.fullmatch(step) for step in steps)):
+        if not script.sure or not (
+            _SED_STEP.fullmatch(script.text) or all(_SED_STEP.fullmatch(step) for step in steps)
+        ):
             return "what this sed script does is not understood"
     return _written(operands, call, places) if in_place else ""
 
@@ -158,7 +163,10 @@ def _here(call: Call, places: Places) -> str:
 
 
 def _project_tool(call: Call, places: Places) -> str:
-    if any(word.text.startswith(("--exec", "--config=", "--plugin", "--rulesdir", "--resolve-plugins")) for word in call.words):
+    if any(
+        word.text.startswith(("--exec", "--config=", "--plugin", "--basetemp", "--rulesdir", "--resolve-plugins"))
+        for word in call.words
+    ):
         return f"{name_of(call.words[0])} has an option that runs something"
     return _inside(call.words[1:], call, places)
 
@@ -167,10 +175,17 @@ def _subcommands(call: Call, places: Places) -> str:
     name = name_of(call.words[0])
     verb = call.words[1].text if len(call.words) > 1 else ""
     allowed = _SUBCOMMANDS["pip" if name == "pip3" else name]
-    if verb not in allowed or any(re.match(r"-{1,2}(?:exec|toolexec|config|modfile|overlay)\b", word.text) for word in call.words):
+    if verb not in allowed or any(
+        re.match(r"-{1,2}(?:exec|toolexec|vettool|ldflags|gcflags|config|modfile|overlay)\b", word.text)
+        for word in call.words
+    ):
         return f"{name} {verb[:30]} may install, change or reach something"
     if name == "go" and verb == "mod":
-        return "" if len(call.words) > 2 and call.words[2].text in ("graph", "why", "verify") else "go mod changes the project"
+        return (
+            ""
+            if len(call.words) > 2 and call.words[2].text in ("graph", "why", "verify")
+            else "go mod changes the project"
+        )
     return _inside(call.words[2:], call, places)
 
 
@@ -195,22 +210,33 @@ def _make(call: Call, places: Places) -> str:
 
 
 def _interpreter(call: Call, places: Places) -> str:
-    """`python script.py` inside the workspace, `python -m pytest`; code on the command line is not judged."""
-    name = name_of(call.words[0])
+    """`python script.py` inside the workspace; code on the command line is not judged."""
+    rest = call.words[1:]
+    if len(rest) == 1 and rest[0].text in ("--version", "-v", "-V", "--help", "-h"):
+        return ""
+    return _program(rest, call, places)
+
+
+def _python(call: Call, places: Places) -> str:
     words = list(call.words[1:])
     while words and (_PYTHON_FLAGS.fullmatch(words[0].text) or words[0].text in ("-W", "-X")):
         option = words.pop(0).text
-        if option in ("-V", "-VV", "--version", "-v", "-h", "--help") and not words:
+        if option in ("-V", "-VV", "--version", "-h", "--help") and not words:
             return ""
         if option in ("-W", "-X"):
             words = words[1:]
-    if words and words[0].text == "-m" and name.startswith("python") and len(words) > 1:
+    if len(words) > 1 and words[0].text == "-m":
         module = words[1].text
         if module == "pip" and len(words) > 2 and words[2].text in _SUBCOMMANDS["pip"]:
             return ""
         if module in _MODULES:
             return _inside(words[2:], call, places)
         return f"python -m {module[:40]} is not known to be harmless"
+    return _program(words, call, places)
+
+
+def _program(words: Sequence[Word], call: Call, places: Places) -> str:
+    name = name_of(call.words[0])
     if not words or words[0].text.startswith("-") or not words[0].sure or words[0].glob:
         return f"{name} runs code that is not judged"
     for path in places.paths(words[0], call.scope.places()) or [""]:
@@ -226,10 +252,14 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),
         "git": _git,
         "make": _make,
-        **dict.fromkeys(("python", "python3", "python3.11", "python3.12", "python3.13", "node", "ruby"), _interpreter),
+        **dict.fromkeys(("python", "python3", *(f"python3.{minor}" for minor in range(8, 20))), _python),
+        **dict.fromkeys(("node", "ruby"), _interpreter),
         **dict.fromkeys((*_SUBCOMMANDS, "pip3"), _subcommands),
         **dict.fromkeys(("npm", "yarn", "pnpm"), _scripts),
-        **dict.fromkeys(("pytest", "py.test", "mypy", "flake8", "black", "isort", "pylint", "pyright", "tsc", "shellcheck"), _project_tool),
+        **dict.fromkeys(
+            ("pytest", "py.test", "mypy", "flake8", "black", "isort", "pylint", "pyright", "tsc", "shellcheck"),
+            _project_tool,
+        ),
         **dict.fromkeys(("eslint", "prettier", "tox", "nox"), _project_tool),
     }
 )

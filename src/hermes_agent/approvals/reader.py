@@ -3,23 +3,20 @@
 `read` walks the whole tree — lists, pipelines, sub-shells, loops, substitutions, here-documents, function bodies — and
 gives back every simple command with its words resolved, where it would run and what is on its standard input. Whatever
 the grammar or this walk does not understand becomes a trouble, and a line with a trouble is never harmless.
-
-The grammar is not bash. Where the two are known to differ the tree is checked against the text: nothing but blanks may
-stand between nodes, a plain word holds no character that would end it, a comment begins where one may begin, and
-a here-document ends at the first line that is its delimiter.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from hermes_agent.approvals import expansion, words
+from hermes_agent.approvals import words
+from hermes_agent.approvals.calls import Call, Reading, Redirect, printed
 from hermes_agent.approvals.scope import Scope
-from hermes_agent.approvals.words import NOT_KNOWN, UNKNOWN, Value, Word
+from hermes_agent.approvals.syntax import BETWEEN, Syntax
+from hermes_agent.approvals.words import NOT_KNOWN, Value, Word
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -27,49 +24,8 @@ if TYPE_CHECKING:
 _DEPTH = 60
 _CALLS = 400
 _UNROLLED = 16
-_BLANK = re.compile(r"(?:[ \t\n]|\\\n)*")
-_BETWEEN = frozenset({"&&", "||", ";", "&", "|", "|&", "\n", "(", ")", "{", "}", "!", ";;", ";&", ";;&"})
-_WORDY = frozenset({"if", "then", "elif", "else", "fi", "while", "until", "do", "done", "for", "select", "in", "case", "esac"})
+_KEYWORDS = words.names("if then elif else fi while until do done for select in case esac")
 _SETTERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})
-
-
-@dataclass(frozen=True, slots=True)
-class Redirect:
-    operator: str
-    target: Word
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One simple command as it would run."""
-
-    words: tuple[Word, ...]
-    scope: Scope
-    """A copy: what was known when it runs."""
-    assigned: tuple[tuple[str, Value], ...] = ()
-    """`A=b command …`."""
-    redirects: tuple[Redirect, ...] = ()
-    piped: bool = False
-    """Something stands before it in a pipe."""
-    stdin: str | None = None
-    """What comes in by a here-document or from `echo`, where that is known."""
-
-    @property
-    def name(self) -> str:
-        return self.words[0].text if self.words else ""
-
-    def shown(self) -> str:
-        return " ".join(word.text.replace(UNKNOWN, "…") for word in self.words)
-
-
-@dataclass(slots=True)
-class Reading:
-    calls: list[Call] = field(default_factory=list)
-    assigned: list[tuple[str, Value, bool]] = field(default_factory=list)
-    """Every assignment of the shell itself: name, value, exported."""
-    troubles: list[str] = field(default_factory=list)
-    bombs: list[str] = field(default_factory=list)
-    """Functions that start themselves again in the background."""
 
 
 @cache
@@ -87,25 +43,13 @@ def read(text: str, scope: Scope, *, user_home: str, stdin: str | None = None) -
     root = _parser().parse(reader.source).root_node
     if root.has_error:
         reader.trouble("its syntax could not be read")
+        reader.guess(text, scope)
     reader.sequence(root, scope, stdin)
     return reader.found
 
 
-class _Reader:
-    def __init__(self, text: str, user_home: str) -> None:
-        self.source = text.encode("utf-8", "surrogateescape")
-        self.user_home = user_home
-        self.found = Reading()
-        self.depth = 0
-
-    def trouble(self, what: str) -> None:
-        if what not in self.found.troubles:
-            self.found.troubles.append(what)
-
-    def text(self, node: Node) -> str:
-        return self.source[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
-
-    # --- statements -----------------------------------------------------------------------------------------------
+class _Reader(Syntax):
+    depth = 0
 
     def sequence(self, node: Node, scope: Scope, stdin: str | None = None) -> None:
         """The children of a node, one after the other; `&` sends one into the background."""
@@ -113,7 +57,7 @@ class _Reader:
         children = node.children
         for at, child in enumerate(children):
             if not child.is_named:
-                if child.type not in _BETWEEN and child.type not in _WORDY:
+                if child.type not in BETWEEN and child.type not in _KEYWORDS:
                     self.trouble(f"{child.type!r} is not understood here")
                 continue
             behind = at + 1 < len(children) and children[at + 1].type == "&"
@@ -121,7 +65,7 @@ class _Reader:
 
     def statement(self, node: Node, scope: Scope, *, piped: bool = False, stdin: str | None = None) -> None:
         if self.depth >= _DEPTH or len(self.found.calls) >= _CALLS:
-            self.trouble("it is too long or too deep to judge")
+            self.found.overflow = True
             return
         self.depth += 1
         try:
@@ -173,11 +117,20 @@ class _Reader:
 
     def stray(self, node: Node, scope: Scope) -> None:
         """A piece without a place in the tree: read what can be read, for the floor alone."""
-        pieces = words.fields(self.text(node), sure=False, user_home=self.user_home)
-        self.emit(Call(tuple(Word(piece.text, sure=False, glob=piece.glob) for piece in pieces), scope.fork()))
+        self.guess(self.text(node), scope)
         for child in node.children:
             if child.is_named and child.type not in ("word", "command_name", "heredoc_body", "heredoc_start"):
                 self.statement(child, scope.fork())
+
+    def guess(self, text: str, scope: Scope) -> None:
+        """Without a tree: cut at whatever could end a command, take the quotes off, and let the floor look at it."""
+        for piece in re.split(r"[;&|\n()`]", text):
+            bare = re.sub(r"['\"\\]", "", piece)
+            found = [word for part in bare.split() for word in words.fields(part, sure=False, user_home=self.user_home)]
+            while found and re.fullmatch(r"[{!$]|if|then|else|elif|do|while|until|sudo|\w+=.*", found[0].text):
+                found = found[1:]
+            if found:
+                self.emit(Call(tuple(found), scope.fork()))
 
     def emit(self, call: Call) -> None:
         self.found.calls.append(call)
@@ -203,7 +156,10 @@ class _Reader:
             start = len(self.found.calls)
             self.statement(part, scope.fork(), piped=piped, stdin=stdin)
             made = self.found.calls[start:]
-            piped, stdin = True, _printed(made[-1]) if made and part.type in ("command", "redirected_statement") else None
+            piped, stdin = (
+                True,
+                printed(made[-1]) if made and part.type in ("command", "redirected_statement") else None,
+            )
 
     def redirected(self, node: Node, scope: Scope, piped: bool, stdin: str | None) -> None:
         self.check_gaps(node)
@@ -230,7 +186,9 @@ class _Reader:
         for document in documents:
             for child in document.children:
                 if child.type == "pipeline":
-                    self.pipeline([part for part in child.children if part.is_named], scope, stdin=_printed(made), piped=True)
+                    self.pipeline(
+                        [part for part in child.children if part.is_named], scope, stdin=printed(made), piped=True
+                    )
             right = document.child_by_field_name("right")
             if right is not None:
                 self.statement(right, scope)
@@ -251,6 +209,7 @@ class _Reader:
         way = scope.fork()
         body = node.child_by_field_name("body")
         if variable is not None and body is not None:
+            self.found.assigned.append((self.text(variable), NOT_KNOWN, False))
             for item in items:
                 way.assign(self.text(variable), item)
                 self.statement(body, way, stdin=stdin)
@@ -268,7 +227,11 @@ class _Reader:
                 other = way.fork()
                 self.branches(child, other, stdin)
                 way.join(other)
-            elif child.is_named and child.type not in ("binary_expression", "postfix_expression", "variable_assignment"):
+            elif child.is_named and child.type not in (
+                "binary_expression",
+                "postfix_expression",
+                "variable_assignment",
+            ):
                 self.statement(child, way, stdin=stdin)
             elif child.is_named:
                 self.inside(child, way)
@@ -301,13 +264,6 @@ class _Reader:
         again = any(call.name == name for call in self.found.calls[start:])
         if again and body is not None and re.search(r"[|&]", self.text(body)):
             self.found.bombs.append(name)
-
-    def comment(self, node: Node) -> None:
-        before = self.source[node.start_byte - 1 : node.start_byte]
-        if before and before not in (b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")"):
-            self.trouble("a # stands where it may not begin a comment")
-
-    # --- simple commands ------------------------------------------------------------------------------------------
 
     def command(
         self,
@@ -362,55 +318,10 @@ class _Reader:
         elif names[0] in _SETTERS:
             for word in found[1:]:
                 scope.assign(word.text, NOT_KNOWN)
+                if names[0] != "printf":
+                    self.found.assigned.append((word.text, NOT_KNOWN, False))
             if not all(word.sure for word in found):
                 scope.lost = scope.lost or names[0] != "printf" or "-v" in names
-
-    def arguments(self, node: Node, scope: Scope) -> list[Word]:
-        return [word for child in node.children_by_field_name("argument") for word in self.expand(child, scope)]
-
-    def values(self, node: Node, scope: Scope) -> list[Word]:
-        return [word for child in node.children_by_field_name("value") for word in self.expand(child, scope)]
-
-    def redirect(self, node: Node, scope: Scope) -> tuple[Redirect, ...]:
-        self.check_gaps(node)
-        operator = next((child.type for child in node.children if not child.is_named), "")
-        targets: list[Word] = []
-        for child in node.children_by_field_name("destination"):
-            targets += self.expand(child, scope)
-        if not targets and operator not in (">&-", "<&-"):
-            self.trouble("a redirection has no target")
-        return tuple(Redirect(operator, target) for target in targets)
-
-    def herestring(self, node: Node, scope: Scope) -> str | None:
-        made = [word for child in node.children if child.is_named for word in self.expand(child, scope)]
-        return made[0].text if len(made) == 1 and UNKNOWN not in made[0].text else None
-
-    def heredoc(self, node: Node, scope: Scope) -> str | None:
-        """The text of a here-document; its end and its substitutions are checked against the source."""
-        start = next((child for child in node.children if child.type == "heredoc_start"), None)
-        body = next((child for child in node.children if child.type == "heredoc_body"), None)
-        end = next((child for child in node.children if child.type == "heredoc_end"), None)
-        if start is None or body is None or end is None:
-            self.trouble("a here-document has no end")
-            return None
-        mark = self.text(start)
-        delimiter = re.sub(r"['\"\\]", "", mark)
-        tabs = any(child.type == "<<-" for child in node.children)
-        first = self.source.find(b"\n", start.end_byte) + 1
-        lines = self.source[first : end.end_byte].decode("utf-8", "surrogateescape").split("\n")
-        endings = [at for at, line in enumerate(lines) if (line.lstrip("\t") if tabs else line) == delimiter]
-        if endings != [len(lines) - 1] or not delimiter.isidentifier():
-            self.trouble("the end of a here-document is not clear")
-        raw = "\n".join(lines[:-1])
-        self.inside(body, scope)
-        if mark != delimiter:
-            return raw
-        shown = len([part for part in _descendants(body) if part.type == "command_substitution"])
-        if len(re.findall(r"(?<!\\)`|(?<!\\)\$\(", raw)) > shown * 2 or ("$" in raw and not body.named_children):
-            self.trouble("a here-document holds substitutions that could not be read")
-        return raw if "$" not in raw and "`" not in raw else None
-
-    # --- assignments, tests, words --------------------------------------------------------------------------------
 
     def assignment(self, node: Node, scope: Scope, *, exported: bool = False) -> None:
         if node.type != "variable_assignment":
@@ -419,22 +330,6 @@ class _Reader:
         name, value = self.assigned_value(node, scope)
         scope.assign(name, value)
         self.found.assigned.append((name, value, exported))
-
-    def assigned_value(self, node: Node, scope: Scope) -> tuple[str, Value]:
-        self.check_gaps(node)
-        target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-        name = self.text(target) if target is not None else ""
-        if target is None or target.type != "variable_name" or any(child.type == "+=" for child in node.children):
-            self.inside(node, scope)
-            return name.partition("[")[0], NOT_KNOWN
-        if value is None:
-            return name, Value("")
-        if value.type == "array":
-            self.inside(value, scope)
-            return name, NOT_KNOWN
-        encoded, sure = self.encode(value, scope, quotes=False)
-        text = words.assigned_text(encoded, user_home=self.user_home)
-        return name, Value(text, sure=sure and UNKNOWN not in text)
 
     def declaration(self, node: Node, scope: Scope) -> None:
         self.check_gaps(node, arguments=True)
@@ -459,91 +354,3 @@ class _Reader:
                 self.found.assigned.append((self.text(child), NOT_KNOWN, False))
             elif child.type != "word" or not re.fullmatch(r"-[fv]", self.text(child)):
                 self.trouble("unset is used in a way that is not understood")
-
-    def tested(self, node: Node, scope: Scope) -> None:
-        """`[ … ]` and `[[ … ]]`. Bash computes what stands beside -eq and inside -v 'a[…]', and runs what it finds."""
-        self.inside(node, scope)
-        for part in _descendants(node):
-            if part.type in ("raw_string", "ansi_c_string", "string") and re.search(r"\[.*(\$\(|`)", self.text(part), re.DOTALL):
-                self.trouble("a test holds text that the shell would run")
-            elif part.type == "test_operator" and self.text(part) in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"):
-                holder = part.parent
-                self.computed(holder if holder is not None else node, scope)
-
-    def computed(self, node: Node, scope: Scope) -> None:
-        """Arithmetic evaluates the text of its variables again, so that text must be known to be a number."""
-        for part in (node, *_descendants(node)):
-            if part.type in ("variable_name", "word") and not self.number(self.text(part), scope):
-                self.trouble("it computes with a value that only the running shell knows")
-
-    def number(self, name: str, scope: Scope) -> bool:
-        value = scope.value(name)
-        return bool(re.fullmatch(r"-?\d+", name) or (value.sure and re.fullmatch(r"\s*-?\d*\s*", value.text)))
-
-    def expand(self, node: Node, scope: Scope) -> list[Word]:
-        encoded, sure = self.encode(node, scope, quotes=False)
-        return words.fields(encoded, sure=sure, user_home=self.user_home)
-
-    def encode(self, node: Node, scope: Scope, *, quotes: bool) -> tuple[str, bool]:
-        return expansion.encode(self, node, scope, quotes=quotes)
-
-    def inside(self, node: Node, scope: Scope) -> None:
-        """Run through a piece whose text does not matter, for the commands that are run inside it."""
-        for part in node.children if node.children else ():
-            if part.type in ("command_substitution", "process_substitution"):
-                self.substituted(part, scope)
-            elif part.type == "arithmetic_expansion":
-                self.computed(part, scope)
-                self.inside(part, scope)
-            elif part.type == "expansion":
-                self.encode(part, scope, quotes=True)
-            else:
-                self.inside(part, scope)
-        if node.type == "command_substitution":
-            self.substituted(node, scope)
-        elif node.type in ("expansion", "string", "concatenation"):
-            self.encode(node, scope, quotes=True)
-
-    def substituted(self, node: Node, scope: Scope) -> None:
-        """`$(…)`, `<(…)` and backquotes. Backquotes take off a layer of backslashes before they are read."""
-        text = self.text(node)
-        if text.startswith("`") and "\\" in text:
-            self.trouble("backslashes stand inside backquotes")
-        inner = scope.fork()
-        self.check_gaps(node)
-        for at, child in enumerate(node.children):
-            if child.is_named:
-                self.statement(child, inner)
-            elif child.type not in _BETWEEN and child.type not in ("$(", "`", "<(", ">(") and at:
-                self.trouble(f"{child.type!r} is not understood here")
-
-    def check_gaps(self, node: Node, *, arguments: bool = False) -> None:
-        """Nothing but blanks between the parts; two arguments without a blank between them are one word to bash."""
-        at = node.start_byte
-        previous: Node | None = None
-        for child in node.children:
-            gap = self.source[at : child.start_byte].decode("utf-8", "surrogateescape")
-            if not _BLANK.fullmatch(gap) or child.is_missing:
-                self.trouble("its syntax could not be read")
-            glued = arguments and previous is not None and not gap and previous.end_byte == child.start_byte
-            if glued and previous is not None and "redirect" not in previous.type + child.type:
-                self.trouble("two words touch in a way that is not understood")
-            at, previous = child.end_byte, child
-
-
-def _descendants(node: Node) -> Iterable[Node]:
-    for child in node.children:
-        yield child
-        yield from _descendants(child)
-
-
-def _printed(call: Call) -> str | None:
-    """What a call prints, where it only repeats what is known."""
-    arguments = [word.text for word in call.words[1:]]
-    if call.name == "cat" and not arguments:
-        return call.stdin
-    if call.name not in ("echo", "printf") or UNKNOWN in "".join(arguments):
-        return None
-    while arguments and arguments[0] in ("-n", "-e", "-ne", "-en", "-E", "--", "%s", "%s\\n", "%b"):
-        arguments = arguments[1:]
-    return " ".join(arguments).replace("\\n", "\n")

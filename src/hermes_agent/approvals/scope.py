@@ -30,6 +30,8 @@ class Scope:
         return (self.cwd, *sorted(self.others - {self.cwd}, key=str))
 
     def value(self, name: str) -> Value:
+        if name == "PWD" and self.cwd is not None and not self.lost:
+            return Value(self.cwd, sure=not self.others)
         return NOT_KNOWN if self.lost else self.variables.get(name, NOT_KNOWN)
 
     def known(self, name: str) -> bool:
@@ -47,6 +49,11 @@ class Scope:
         for name in self.variables.keys() | other.variables.keys():
             if self.variables.get(name) != other.variables.get(name):
                 self.variables[name] = NOT_KNOWN
+
+    def child(self) -> Scope:
+        """What another shell started here knows: the place, and of the variables only those it is sure to inherit."""
+        kept = {name: value for name, value in self.variables.items() if name in ("HOME", "HERMES_HOME")}
+        return Scope(self.cwd, self.others, kept, self.lost)
 
     def forget(self) -> None:
         self.cwd, self.others, self.lost = None, frozenset(), True

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
 UNKNOWN = "\0"
 _PRIVATE = 0xE000
@@ -24,9 +24,10 @@ _BACK = {_PRIVATE + ord(char): char for char in _ACTIVE}
 _FIELDS = 64
 
 _ANSI_C = re.compile(
-    r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.))", re.DOTALL
+    r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.))",
+    re.DOTALL,
 )
-_ANSI_C_LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ANSI_C_LETTERS = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class Value:
 
 
 NOT_KNOWN = Value(UNKNOWN, sure=False)
+
+
+def names(text: str) -> frozenset[str]:
+    """A table of names, written as one text."""
+    return frozenset(text.split())
 
 
 def quoted(text: str) -> str:
@@ -107,11 +113,20 @@ def fields(encoded: str, *, sure: bool, user_home: str) -> list[Word]:
 
 def _finished(part: str, *, sure: bool, user_home: str) -> Word:
     if part.startswith("~"):
-        name, slash, rest = part[1:].partition("/")
-        part = (user_home if not name else UNKNOWN) + slash + rest
+        part, certain = _tilde(part, user_home)
+        sure = sure and certain
     glob = any(char in part for char in "*?[")
     text = part.replace(_NOTHING, "").replace(_VANISHING, UNKNOWN).translate(_BACK)
     return Word(text, sure=sure and UNKNOWN not in text, glob=glob)
+
+
+def _tilde(encoded: str, user_home: str) -> tuple[str, bool]:
+    """`~` is certain; where another person lives is a guess."""
+    name, slash, rest = encoded[1:].partition("/")
+    if not name:
+        return user_home + slash + rest, True
+    guess = "/root" if name == "root" else f"{user_home.rpartition('/')[0]}/{name}" if name.isalnum() else UNKNOWN
+    return guess + slash + rest, False
 
 
 def _braces(encoded: str) -> Iterator[str]:
@@ -124,7 +139,7 @@ def _braces(encoded: str) -> Iterator[str]:
             head, tail = encoded[:opened], encoded[closing + 1 :]
             if commas:
                 cuts = [opened, *commas, closing]
-                for start, end in zip(cuts, cuts[1:], strict=False):
+                for start, end in pairwise(cuts):
                     for inner in _braces(encoded[start + 1 : end]):
                         for rest in _braces(tail):
                             yield head + inner + rest
@@ -138,7 +153,8 @@ def _braces(encoded: str) -> Iterator[str]:
 
 
 def _closing(encoded: str, opened: int) -> tuple[int, list[int]] | None:
-    depth, commas = 0, []
+    depth = 0
+    commas: list[int] = []
     for at in range(opened, len(encoded)):
         char = encoded[at]
         if char == "{":
@@ -155,6 +171,5 @@ def _closing(encoded: str, opened: int) -> tuple[int, list[int]] | None:
 def assigned_text(encoded: str, *, user_home: str) -> str:
     """The value of `x=…`: neither split nor globbed, braces are text."""
     if encoded.startswith("~"):
-        name, slash, rest = encoded[1:].partition("/")
-        encoded = (user_home if not name else UNKNOWN) + slash + rest
+        encoded, _ = _tilde(encoded, user_home)
     return encoded.replace(_NOTHING, "").replace(_VANISHING, UNKNOWN).replace(_SPLIT, " ").translate(_BACK)

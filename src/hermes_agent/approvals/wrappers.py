@@ -7,12 +7,11 @@ A wrapper whose options are not understood is not looked through: it is an unkno
 
 from __future__ import annotations
 
-import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from hermes_agent.approvals.reader import Call
+from hermes_agent.approvals.calls import Call
 from hermes_agent.approvals.words import UNKNOWN, Value, Word
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "rbash", "mksh"})
@@ -26,6 +25,8 @@ class Inside:
     texts: tuple[str, ...] = ()
     why: str = ""
     """The wrapper's own reason to ask; empty when only its content counts."""
+    same_shell: bool = False
+    """Its text is read by this very shell, variables and all."""
     also: bool = False
     """The wrapper is judged as a command beside what it runs."""
 
@@ -48,7 +49,10 @@ _SHAPES = {
     "setsid": _Shape(flags="cfw", long_flags=("ctty", "fork", "wait")),
     "nice": _Shape(flags="0123456789", valued="n", long_valued=("adjustment",)),
     "ionice": _Shape(flags="t", valued="cn"),
-    "timeout": _Shape(flags="v", valued="ks", long_flags=("foreground", "preserve-status", "verbose"), long_valued=("signal", "kill-after"), operands=1),
+    "timeout": _Shape(
+        flags="v", valued="ks", long_flags=("foreground", "preserve-status", "verbose"),
+        long_valued=("signal", "kill-after"), operands=1,
+    ),
     "stdbuf": _Shape(valued="ioe", long_valued=("input", "output", "error")),
     "time": _Shape(flags="pv"),
     "command": _Shape(flags="p"),
@@ -58,27 +62,30 @@ _SHAPES = {
     "caffeinate": _Shape(flags="dimsu", valued="tw"),
     "!": _Shape(),
     "coproc": _Shape(why="runs beside the rest of the line"),
-    "sudo": _Shape(flags="AbEeHiKklnPSsVv", valued="CDgpRrtTUuh", long_valued=("user", "group", "chdir", "prompt", "host"), why=_ROOT),
+    "sudo": _Shape(
+        flags="AbEeHiKklnPSsVv", valued="CDgpRrtTUuh", long_valued=("user", "group", "chdir", "prompt", "host"),
+        why=_ROOT,
+    ),
     "doas": _Shape(flags="Lns", valued="aCu", why=_ROOT),
     "pkexec": _Shape(long_valued=("user",), why=_ROOT),
     "chroot": _Shape(long_valued=("userspec", "groups"), operands=1, why=_ROOT),
     "busybox": _Shape(why="runs a command in disguise"),
     "toybox": _Shape(why="runs a command in disguise"),
     "flock": _Shape(flags="ensuxo", valued="wE", operands=1, why="waits for a lock"),
-    "watch": _Shape(flags="bcdegtx", valued="n", why="runs again and again"),
-    "parallel": _Shape(flags="k0", valued="jI", why="runs many commands"),
     "strace": _Shape(flags="fqvtTyrcC", valued="eosPpu", why="traces another command"),
 }  # fmt: skip
 _XARGS = _Shape(
     flags="0rtpx", valued="adEeIiLlnPs", long_flags=("null", "no-run-if-empty", "verbose"),
     long_valued=("arg-file", "delimiter", "max-args", "max-procs", "max-lines", "replace"),
 )  # fmt: skip
+_SHELL_OPTION = re.compile(r"-[leuxsic]+o?|-o|--norc|--noprofile|--login|--posix")
 _EXECUTING = ("-exec", "-execdir", "-ok", "-okdir")
 
 
 def name_of(word: Word) -> str:
-    """The command's name without its folder: `/bin/rm` is judged as rm."""
-    return posixpath.basename(word.text) if word.text.startswith(("/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/")) else word.text
+    """The command's name without its folder: `/bin/rm` is judged as rm, `./rm` and `/bin/../x/rm` are not."""
+    folder, _, name = word.text.rpartition("/")
+    return name if folder in ("/bin", "/usr/bin", "/sbin", "/usr/sbin") else word.text
 
 
 def inside(call: Call) -> Inside | None:
@@ -136,13 +143,16 @@ def _takes_value(option: str, shape: _Shape) -> bool | None:
 
 def _shell(call: Call) -> Inside | None:
     """`sh -c text`, and a shell that reads its standard input."""
-    rest = list(call.words[1:])
-    while rest and rest[0].sure and re.fullmatch(r"-[leuxsi]*c?[leuxsi]*|-o|pipefail|--norc|--noprofile|--login|--posix", rest[0].text):
+    rest, reads_text = list(call.words[1:]), False
+    while rest and rest[0].sure and _SHELL_OPTION.fullmatch(rest[0].text):
         option = rest.pop(0).text
-        if option.startswith("-") and not option.startswith("--") and "c" in option:
-            if not rest or UNKNOWN in rest[0].text:
-                return Inside(why="runs text that only the running shell knows")
-            return Inside(texts=(rest[0].text,), why="" if rest[0].sure else "runs text that is not certain")
+        reads_text |= not option.startswith("--") and "c" in option
+        if option.endswith("o") and rest:
+            rest.pop(0)
+    if reads_text:
+        if not rest or UNKNOWN in rest[0].text:
+            return Inside(why="runs text that only the running shell knows")
+        return Inside(texts=(rest[0].text,), why="" if rest[0].sure else "runs text that is not certain")
     if rest:
         return Inside(why=f"runs the script {rest[0].text.replace(UNKNOWN, '…')}")
     if call.stdin is not None:
@@ -153,8 +163,9 @@ def _shell(call: Call) -> Inside | None:
 def _eval(call: Call) -> Inside:
     text = " ".join(word.text for word in call.words[1:])
     if UNKNOWN in text or not all(word.sure for word in call.words):
-        return Inside(texts=(text.replace(UNKNOWN, " "),), why="runs text that only the running shell knows")
-    return Inside(texts=(text,))
+        text, why = text.replace(UNKNOWN, " "), "runs text that only the running shell knows"
+        return Inside(texts=(text,), why=why, same_shell=True)
+    return Inside(texts=(text,), same_shell=True)
 
 
 def _env(call: Call) -> Inside | None:
@@ -191,9 +202,18 @@ def _xargs(call: Call) -> Inside | None:
     rest = _after_options(call.words[1:], _XARGS)
     if rest is None:
         return None
-    inner = tuple(rest) or (Word("echo"),)
-    placed = tuple(Word(word.text.replace("{}", UNKNOWN), sure=word.sure and "{}" not in word.text, glob=word.glob) for word in inner)
-    return Inside((replace(call, words=(*placed, Word(UNKNOWN, sure=False)), redirects=(), stdin=None),))
+    options = " ".join(word.text for word in call.words[1 : len(call.words) - len(rest)])
+    marks = {"{}", *re.findall(r"(?:-I ?|-i|--replace=)(\S+)", options)}
+    inner = tuple(_filled(word, marks) for word in rest) or (Word("echo"),)
+    return Inside((replace(call, words=(*inner, Word(UNKNOWN, sure=False)), redirects=(), stdin=None),))
+
+
+def _filled(word: Word, marks: Iterable[str]) -> Word:
+    """A word whose marks will be replaced by names nobody knows yet."""
+    text = word.text
+    for mark in marks:
+        text = text.replace(mark, UNKNOWN)
+    return Word(text, sure=word.sure and text == word.text, glob=word.glob)
 
 
 def _find(call: Call) -> Inside | None:
@@ -206,9 +226,11 @@ def _find(call: Call) -> Inside | None:
             continue
         inner: list[Word] = []
         while words and words[0].text not in (";", "+"):
-            part = words.pop(0)
-            inner.append(Word(part.text.replace("{}", UNKNOWN), sure=part.sure and "{}" not in part.text, glob=part.glob))
-        calls.append(replace(call, words=tuple(inner), redirects=()))
+            inner.append(_filled(words.pop(0), ("{}",)))
+        scope = call.scope.fork()
+        if word.text.endswith("dir"):  # it runs in the folder of whatever was found
+            scope.cwd, scope.others = None, frozenset()
+        calls.append(replace(call, words=tuple(inner), scope=scope, redirects=()))
     return Inside(tuple(calls), also=True) if calls else None
 
 
@@ -234,6 +256,18 @@ def _ssh(call: Call) -> Inside:
     return Inside(texts=(" ".join(plain[1:]),) if len(plain) > 1 else (), why="works on another machine")
 
 
+def _as_text(why: str) -> Callable[[Call], Inside]:
+    """Wrappers that hand their words to a shell as one text."""
+
+    def read(call: Call) -> Inside:
+        rest = [word.text.replace(UNKNOWN, " ") for word in call.words[1:]]
+        while rest and re.match(r"-|\d", rest[0]):
+            rest = rest[1:]
+        return Inside(texts=(" ".join(rest),) if rest else (), why=why)
+
+    return read
+
+
 def _git(call: Call) -> Inside | None:
     """`-c alias.x='!text'` is shell text; everything else about git is judged as git."""
     texts = tuple(word.text.partition("=!")[2] for word in call.words if "=!" in word.text)
@@ -252,5 +286,7 @@ _SPECIAL: dict[str, Callable[[Call], Inside | None]] = {
     "runuser": _text_argument(why=_ROOT, flag="-c"),
     "script": _text_argument(why="runs another command", flag="-c"),
     "ssh": _ssh,
+    "watch": _as_text("runs again and again"),
+    "parallel": _as_text("runs many commands"),
     "git": _git,
 }

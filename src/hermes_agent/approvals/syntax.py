@@ -1,0 +1,187 @@
+"""The small parts of the grammar: words, values, tests, here-documents — and the checks of the tree against the text.
+
+The grammar is not bash. Where the two are known to differ the tree is checked against the text: nothing but blanks may
+stand between nodes, a plain word holds no character that would end it, a comment begins where one may begin, and
+a here-document ends at the first line that is its delimiter. What does not fit is a trouble.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from hermes_agent.approvals import expansion, words
+from hermes_agent.approvals.calls import Reading, Redirect
+from hermes_agent.approvals.scope import Scope
+from hermes_agent.approvals.words import NOT_KNOWN, UNKNOWN, Value, Word
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+BETWEEN = frozenset({"&&", "||", ";", "&", "|", "|&", "\n", "(", ")", "{", "}", "!", ";;", ";&", ";;&"})
+_BLANK = re.compile(r"(?:[ \t\n]|\\\n)*")
+_COMPUTING = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
+
+
+class Syntax(ABC):
+    """One text and its tree. `statement` is the reader's; commands inside words are handed to it."""
+
+    def __init__(self, text: str, user_home: str) -> None:
+        self.source = text.encode("utf-8", "surrogateescape")
+        self.user_home = user_home
+        self.found = Reading()
+
+    @abstractmethod
+    def statement(self, node: Node, scope: Scope, *, piped: bool = False, stdin: str | None = None) -> None: ...
+
+    def trouble(self, what: str) -> None:
+        if what not in self.found.troubles:
+            self.found.troubles.append(what)
+
+    def text(self, node: Node) -> str:
+        return self.source[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
+
+    def check_gaps(self, node: Node, *, arguments: bool = False) -> None:
+        """Nothing but blanks between the parts; two arguments without a blank between them are one word to bash."""
+        at = node.start_byte
+        previous: Node | None = None
+        for child in node.children:
+            gap = self.source[at : child.start_byte].decode("utf-8", "surrogateescape")
+            if not _BLANK.fullmatch(gap) or child.is_missing:
+                self.trouble("its syntax could not be read")
+            glued = arguments and previous is not None and not gap and previous.end_byte == child.start_byte
+            if glued and previous is not None and "redirect" not in previous.type + child.type:
+                self.trouble("two words touch in a way that is not understood")
+            at, previous = child.end_byte, child
+
+    def comment(self, node: Node) -> None:
+        before = self.source[node.start_byte - 1 : node.start_byte]
+        if before and before not in (b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")"):
+            self.trouble("a # stands where it may not begin a comment")
+
+    def expand(self, node: Node, scope: Scope) -> list[Word]:
+        encoded, sure = self.encode(node, scope, quotes=False)
+        return words.fields(encoded, sure=sure, user_home=self.user_home)
+
+    def encode(self, node: Node, scope: Scope, *, quotes: bool) -> tuple[str, bool]:
+        return expansion.encode(self, node, scope, quotes=quotes)
+
+    def arguments(self, node: Node, scope: Scope) -> list[Word]:
+        return [word for child in node.children_by_field_name("argument") for word in self.expand(child, scope)]
+
+    def values(self, node: Node, scope: Scope) -> list[Word]:
+        return [word for child in node.children_by_field_name("value") for word in self.expand(child, scope)]
+
+    def inside(self, node: Node, scope: Scope) -> None:
+        """Run through a piece whose text does not matter, for the commands that are run inside it."""
+        for part in node.children if node.children else ():
+            if part.type in ("command_substitution", "process_substitution"):
+                self.substituted(part, scope)
+            elif part.type == "arithmetic_expansion":
+                self.computed(part, scope)
+                self.inside(part, scope)
+            elif part.type == "expansion":
+                self.encode(part, scope, quotes=True)
+            else:
+                self.inside(part, scope)
+        if node.type == "command_substitution":
+            self.substituted(node, scope)
+        elif node.type in ("expansion", "string", "concatenation"):
+            self.encode(node, scope, quotes=True)
+
+    def substituted(self, node: Node, scope: Scope) -> None:
+        """`$(…)`, `<(…)` and backquotes. Backquotes take off a layer of backslashes before they are read."""
+        text = self.text(node)
+        if text.startswith("`") and "\\" in text:
+            self.trouble("backslashes stand inside backquotes")
+        inner = scope.fork()
+        self.check_gaps(node)
+        for at, child in enumerate(node.children):
+            if child.is_named:
+                self.statement(child, inner)
+            elif child.type not in BETWEEN and child.type not in ("$(", "`", "<(", ">(") and at:
+                self.trouble(f"{child.type!r} is not understood here")
+
+    def computed(self, node: Node, scope: Scope) -> None:
+        """Arithmetic evaluates the text of its variables again, so that text must be known to be a number."""
+        for part in (node, *_descendants(node)):
+            if part.type in ("variable_name", "word") and not self.number(self.text(part), scope):
+                self.trouble("it computes with a value that only the running shell knows")
+
+    def number(self, name: str, scope: Scope) -> bool:
+        value = scope.value(name)
+        return bool(re.fullmatch(r"-?\d+", name) or (value.sure and re.fullmatch(r"\s*-?\d*\s*", value.text)))
+
+    def tested(self, node: Node, scope: Scope) -> None:
+        """`[ … ]` and `[[ … ]]`. Bash runs what it finds in a[…] after -v, and what it computes beside -eq in `[[`."""
+        self.inside(node, scope)
+        double = self.text(node).startswith("[[")
+        for part in _descendants(node):
+            text = self.text(part)
+            if part.type in ("raw_string", "ansi_c_string", "string") and re.search(r"\[.*(\$\(|`)", text, re.DOTALL):
+                self.trouble("a test holds text that the shell would run")
+            elif part.type == "test_operator" and (text in ("-v", "-R") or (double and text in _COMPUTING)):
+                self.computed(part.parent or node, scope)
+
+    def assigned_value(self, node: Node, scope: Scope) -> tuple[str, Value]:
+        self.check_gaps(node)
+        target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        name = self.text(target) if target is not None else ""
+        if target is None or target.type != "variable_name" or any(child.type == "+=" for child in node.children):
+            self.inside(node, scope)
+            return name.partition("[")[0], NOT_KNOWN
+        if value is None:
+            return name, Value("")
+        if value.type == "array":
+            self.inside(value, scope)
+            return name, NOT_KNOWN
+        encoded, sure = self.encode(value, scope, quotes=False)
+        text = words.assigned_text(encoded, user_home=self.user_home)
+        return name, Value(text, sure=sure and UNKNOWN not in text)
+
+    def redirect(self, node: Node, scope: Scope) -> tuple[Redirect, ...]:
+        self.check_gaps(node)
+        operator = next((child.type for child in node.children if not child.is_named), "")
+        targets: list[Word] = []
+        for child in node.children_by_field_name("destination"):
+            targets += self.expand(child, scope)
+        if not targets and operator not in (">&-", "<&-"):
+            self.trouble("a redirection has no target")
+        return tuple(Redirect(operator, target) for target in targets)
+
+    def herestring(self, node: Node, scope: Scope) -> str | None:
+        made = [word for child in node.children if child.is_named for word in self.expand(child, scope)]
+        return made[0].text if len(made) == 1 and UNKNOWN not in made[0].text else None
+
+    def heredoc(self, node: Node, scope: Scope) -> str | None:
+        """The text of a here-document; its end and its substitutions are checked against the source."""
+        start = next((child for child in node.children if child.type == "heredoc_start"), None)
+        body = next((child for child in node.children if child.type == "heredoc_body"), None)
+        end = next((child for child in node.children if child.type == "heredoc_end"), None)
+        if start is None or body is None or end is None:
+            self.trouble("a here-document has no end")
+            return None
+        mark = self.text(start)
+        delimiter = re.sub(r"['\"\\]", "", mark)
+        tabs = any(child.type == "<<-" for child in node.children)
+        first = self.source.find(b"\n", start.end_byte) + 1
+        lines = self.source[first : end.end_byte].decode("utf-8", "surrogateescape").split("\n")
+        endings = [at for at, line in enumerate(lines) if (line.lstrip("\t") if tabs else line) == delimiter]
+        if endings != [len(lines) - 1] or not delimiter.isidentifier():
+            self.trouble("the end of a here-document is not clear")
+        raw = "\n".join(lines[:-1])
+        self.inside(body, scope)
+        if mark != delimiter:
+            return raw
+        shown = len([part for part in _descendants(body) if part.type == "command_substitution"])
+        if len(re.findall(r"(?<!\\)`|(?<!\\)\$\(", raw)) > shown * 2 or ("$" in raw and not body.named_children):
+            self.trouble("a here-document holds substitutions that could not be read")
+        return raw if "$" not in raw and "`" not in raw else None
+
+
+def _descendants(node: Node) -> Iterable[Node]:
+    for child in node.children:
+        yield child
+        yield from _descendants(child)
