@@ -146,7 +146,7 @@ def _split(
 ) -> _Split:
     pieces = units(rows)
     begin = 0
-    while begin < len(pieces) and pieces[begin].start < attempt.head:
+    while pieces[begin].start < attempt.head and len(rows) - pieces[begin].stop >= attempt.least_tail:
         begin += 1
     start = _tail_start(rows, sizes, pieces, begin, attempt.least_tail, allowance, keep_exchanges)
     last = {_last(rows, "user"), _last(rows, "assistant")}
@@ -233,7 +233,7 @@ def _pruned(row: Message) -> dict[str, Any]:
     content = row.get("content")
     if row["role"] == "tool":
         length = len(reading.text_of(row))
-        if length > _WORTH_PRUNING:
+        if length > _WORTH_PRUNING and row.get("tool_name") != "todo":  # whose newest result is the list itself
             note = f"[Old tool output left out to save room: {length:,} characters]"
             return {**row, "content": note, "api_content": None}
     elif isinstance(content, list) and any(map(reading.is_image, content)):
@@ -245,6 +245,6 @@ def _pruned(row: Message) -> dict[str, Any]:
 def _shortened(row: Message) -> dict[str, Any]:
     """The newest outputs are shortened only where nothing else helps: their beginning and end stay."""
     text = reading.text_of(row)
-    if row["role"] != "tool" or len(text) <= _SHORTENED:
+    if row["role"] != "tool" or row.get("tool_name") == "todo" or len(text) <= _SHORTENED:
         return dict(row)
     return {**row, "content": reading.clipped(text, _SHORTENED), "api_content": None}

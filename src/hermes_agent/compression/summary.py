@@ -182,7 +182,7 @@ def open_todos(rows: Iterable[Message], most_chars: int = 2_000) -> str:
     call = reading.Call("", "todo", reading.text_of(newest))
     items = reading.arguments_of(call).get("todos")
     lines = [
-        f"- [{item.get('status')}] {reading.clipped(str(item.get('content') or ''), 300)}"
+        f"- [{item.get('status')}] {item.get('id')}: {reading.clipped(str(item.get('content') or ''), 300)}"
         for item in (items if isinstance(items, list) else ())
         if isinstance(item, dict) and item.get("status") in ("pending", "in_progress")
     ]
