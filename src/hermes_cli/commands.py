@@ -32,6 +32,7 @@ class Command:
 GROUPS: dict[str, tuple[Command, ...]] = {
     "Conversations": (
         Command("sessions", "list, read, search, move and remove conversations", "hermes_cli.cmd_sessions"),
+        Command("usage", "show what models were used and what it cost, and what is left", "hermes_cli.cmd_usage"),
         Command("demo", "show Hermes on a throw-away home in ./.demo", "hermes_cli.cmd_demo"),
     ),
     "Data": (
@@ -40,6 +41,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "Set-up": (
         Command("config", "show, check and change the configuration", "hermes_cli.cmd_config"),
+        Command("plugins", "list plug-ins, and enable or disable one", "hermes_cli.cmd_plugins"),
         Command("import", "bring over a home of the reference", "hermes_cli.cmd_import"),
     ),
 }

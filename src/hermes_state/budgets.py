@@ -210,6 +210,12 @@ class Budgets:
         found = self._store.engine.read(lambda conn: conn.rows(Q.largest, ("conversation", "", limit)))
         return tuple((subject, Amount(int(nano_usd), int(tokens))) for subject, nano_usd, tokens in found)
 
+    def spenders(self) -> tuple[str, ...]:
+        """People who used something today or yesterday."""
+        since = day_of(self._store.clock() - DAY)
+        found = self._store.engine.read(lambda conn: conn.rows(Q.spenders, (since, since)))
+        return tuple(sorted(row[0] for row in found))
+
     def open_calls(self) -> tuple[OpenCall, ...]:
         """Calls that are reserved and not settled, oldest first."""
         young = self._store.clock() - self._store.limits.reservation_seconds

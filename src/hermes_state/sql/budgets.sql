@@ -24,6 +24,11 @@ SELECT {state} FROM budget_tallies WHERE scope = ? AND subject = ? AND period = 
 SELECT subject, nano_usd, tokens FROM budget_tallies WHERE scope = ? AND period = ?
 ORDER BY nano_usd DESC, tokens DESC, subject LIMIT ?
 
+-- name: spenders
+-- Whose day it may be somewhere on earth: the caller knows their zones.
+SELECT subject FROM budget_tallies WHERE scope = 'person_day' AND period >= ?
+UNION SELECT person_id FROM usage_days WHERE day >= ? AND person_id <> ''
+
 -- name: warned_usd
 UPDATE budget_tallies SET warned_nano_usd = ? WHERE scope = ? AND subject = ? AND period = ?
 
