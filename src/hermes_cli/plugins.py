@@ -84,14 +84,18 @@ class PluginManager:
 
     # -- finding and loading ------------------------------------------------------------------------------
 
-    def discover(self, *, force: bool = False) -> None:
-        """Load what the home of this moment enables; a second call does nothing unless forced."""
+    def discover(self, *, force: bool = False, packages: bool = False) -> None:
+        """Load what the home of this moment enables; a second call does nothing unless forced.
+
+        Installed packages are looked at when something is enabled, or for a list of all that there is.
+        """
         with self._lock:
             if self._discovered and not force:
                 return
             self._forget()
             self._discovered = True
-            if truthy("HERMES_SAFE_MODE"):
+            safe = truthy("HERMES_SAFE_MODE")
+            if safe and not packages:
                 return
             from hermes_config import config
 
@@ -103,10 +107,10 @@ class PluginManager:
                 log.error("no plug-in is loaded: %s", error.one_line(), extra={"action": "plugins_unconfigured"})
                 return
             self.limits = loaded.limits
-            found = plugins_found.look(loaded.home, packages=bool(wishes.enabled))
+            found = plugins_found.look(loaded.home, packages=packages or bool(wishes.enabled))
             self.missing = wishes.missing(found)
             for plugin in found:
-                state, reason = wishes.judge(plugin)
+                state, reason = ("off", "HERMES_SAFE_MODE is set") if safe else wishes.judge(plugin)
                 row = LoadedPlugin(plugin, state, reason, list(plugin.notes))
                 self.plugins[plugin.key] = row
                 if state == "loaded":
