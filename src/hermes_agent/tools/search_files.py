@@ -97,7 +97,7 @@ async def search_files(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     argv = _ripgrep(args, root.real) or _python(args, root.real, limits.read_file_bytes)
     status = await _run(argv, found, ctx)
     if status == 2 and not found.hits:
-        return ToolResult(f"The search could not be made: {found.complaint.strip()[:300]}", is_error=True)
+        return ToolResult(f"The search could not be made: {' '.join(found.complaint.split())[:300]}", is_error=True)
     body, total = _body(found, names=names, mode=mode, first=first, last=last, ctx=ctx)
     return ToolResult("\n".join([*body, *_notes(found, total, status, first, last, ctx)]), shown=f"{total} found")
 
