@@ -147,7 +147,7 @@ class Wire(Protocol):
         """
 
     def join(self, head: bytes, fragments: Sequence[bytes]) -> bytes:
-        """The whole body. Fragments that were already joined by commas may be passed as one."""
+        """The whole body. Fragments before the last may be passed as one, already joined by commas."""
 
     def path(self) -> str:
         """Below the base URL."""

@@ -141,10 +141,11 @@ def join_messages(head: bytes, fragments: Sequence[bytes], *, opening: bytes, cl
         parts.insert(0, opening)
     if parts[-1].startswith(_ASSISTANT):
         parts.append(closing)
-    comma = b"" if head.endswith(b"[") else b","
-    # One copy: a second large block in passing costs more in page faults than all of the rest.
-    behind = (piece for part in parts[1:] for piece in (b",", part))
-    return b"".join((head, comma, parts[0], *behind, b"]}"))
+    pieces = [head] if head.endswith(b"[") else [head, b","]
+    for part in parts:
+        pieces += (part, b",")
+    pieces[-1] = b"]}"
+    return b"".join(pieces)  # the one copy of a body that may be long
 
 
 def details_of(message: Message) -> list[Mapping[str, Any]]:

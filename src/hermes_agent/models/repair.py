@@ -21,7 +21,7 @@ from hermes_agent.models.base import Message
 
 NO_RESULT = "no result was recorded"
 NO_OUTPUT = "(no output)"
-NO_TEXT = "(empty message)"
+NO_TEXT = "(no text)"
 NO_REPLY = "(no reply was given)"
 OPENING = "(the conversation goes on)"
 """Stands before a conversation that would begin with the model's own words."""
