@@ -45,8 +45,8 @@ def is_binary(data: bytes | bytearray) -> bool:
     sample = bytes(data[:_SAMPLE])
     if b"\0" in sample:
         return True
-    # A character cut in two at the sample's end is not a sign of anything.
-    broken = sample.decode("utf-8", "replace").rstrip("�").count("�")
+    # A character cut in two at an end of the sample is not a sign of anything.
+    broken = sample.decode("utf-8", "replace").count("�") - 6
     return broken * 10 > len(sample)
 
 

@@ -1,0 +1,59 @@
+"""The page about tools in the users' guide, made from the registry by `make docs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hermes_agent.tools.base import Tool
+from hermes_agent.tools.registry import BUILT_INS, Registry
+
+_INTRODUCTION = """# Tools
+
+What the model can call. `hermes tools` shows what is on in your home.
+
+- Choose in config.yaml: `toolsets` (a list; everything is on without it), `platform_toolsets.<platform>` for one
+  platform, `agent.disabled_toolsets` to take away. Names are those of the toolsets below or of single tools.
+- Members and guests get no terminal and no files; guests get no memory either.
+- Whatever executes or changes something asks the gate first (see approvals). Reading a file that may hold credentials,
+  or one of the Hermes home outside `workspace` and `skills`, asks too. The database is never opened by a tool.
+- Commands and files start in the folder you started Hermes from; without a shell, in `<home>/workspace`. A child
+  process gets an allow-list of environment variables (PATH, HOME, LANG …) and those named under
+  `terminal.env_passthrough`, never one that looks like a key, a token or a password.
+- A result that is longer than the limit is cut in the middle; the whole lies in `<home>/results`, where the model reads
+  it in pages. The bounds are in the operators' [table of limits](../operators/limits.md), under Tools.
+"""
+
+
+def page() -> str:
+    """The page, as it is checked in."""
+    registry = Registry()
+    lines = [_INTRODUCTION.rstrip()]
+    for name in BUILT_INS:
+        tool = registry.get(name)
+        if tool is not None:
+            lines += _about(tool)
+    lines += ["", "This page is made by `make docs` from `src/hermes_agent/tools/`."]
+    return "\n".join(lines) + "\n"
+
+
+def _about(tool: Tool) -> Iterator[str]:
+    who = ", ".join(role for role in ("owner", "admin", "member", "guest") if role in tool.roles)
+    yield from ("", f"## `{tool.name}`", "", tool.description, "")
+    yield f"Toolset `{tool.toolset}` · {'changes things' if tool.changes else 'only looks'} · for {who}"
+    properties: Mapping[str, Mapping[str, Any]] = tool.parameters["properties"]
+    yield from ("", "| parameter | type | |", "|---|---|---|")
+    for name, schema in properties.items():
+        needed = " **(needed)**" if name in tool.parameters.get("required", ()) else ""
+        yield f"| `{name}`{needed} | {_kind(schema)} | {schema.get('description', '')} |"
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(f"`{choice}`" for choice in schema["enum"])
+    kind = schema.get("type", "any")
+    return kind if isinstance(kind, str) else " or ".join(kind)
+
+
+if __name__ == "__main__":
+    print(page(), end="")
