@@ -126,9 +126,9 @@ class Lines:
     def __init__(self, endpoint: Endpoint, response: httpx2.Response, bounds: Limits) -> None:
         self._endpoint = endpoint
         self._bounds = bounds
-        # Undoing an encoding that is not there costs as much as reading.
-        encoded = "content-encoding" in response.headers
-        self._chunks = response.aiter_bytes() if encoded else response.aiter_raw()
+        # Undoing an encoding that is not there costs as much as reading. (A transport may hand over a whole answer.)
+        plain = "content-encoding" not in response.headers and not response.is_stream_consumed
+        self._chunks = response.aiter_raw() if plain else response.aiter_bytes()
         self._ready: deque[str] = deque()
         self._open_line: list[bytes] = []
         self._open_size = 0
