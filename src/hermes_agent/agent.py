@@ -248,6 +248,7 @@ class AIAgent(Listeners):
         running = assembling.assemble(
             self._setup, self._tracked(journal), journal, self, self._signals, stop, facts, self._notes
         )
+        running.track.pace.turn_began()
         identity = assembling.identity(self._setup, self._origin)
         with context.bind(identity, context.CurrentSession(journal.session_id)):
             outcome = await self._outcome(running, journal, pending)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hermes_agent import hooks, tokens
@@ -23,9 +23,7 @@ from hermes_state.journal import Journal
 from hermes_state.usage import Used
 
 # What another endpoint may well manage. A request that is wrong in itself is wrong everywhere.
-_ELSEWHERE = frozenset(
-    {"auth", "billing", "rate_limit", "overloaded", "model_not_found", "network", "timeout", "server", "protocol", "policy"}
-)  # fmt: skip
+_ELSEWHERE = ModelError.RETRYABLE | {"auth", "billing", "model_not_found", "policy"}
 
 
 class Interrupted(Exception):
@@ -41,7 +39,7 @@ class Spent:
     """What the calls of a turn came to."""
 
     calls: int = 0
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     last_prompt_tokens: int = 0
     cost: float | None = None
     notices: tuple[str, ...] = ()
@@ -88,24 +86,26 @@ class Asker:
             try:
                 return await self._try(stop, shown)
             except ModelError as error:
-                hooks.fire("api_request_error", **self._facts(), reason=error.kind, status_code=error.status,
-                           retryable=error.retryable, error={"type": error.kind, "message": error.one_line()})  # fmt: skip
+                said = {"type": error.kind, "message": error.one_line()}
+                hooks.fire(
+                    "api_request_error", **self._facts(), reason=error.kind, status_code=error.status,
+                    retryable=error.retryable, error=said,
+                )  # fmt: skip
                 if error.kind not in _ELSEWHERE or self._at + 1 >= len(self._chain) or shown:
                     raise
                 failed, self._at = self.endpoint, self._at + 1
                 self._listeners.tell(
                     "status_callback", "warn",
-                    f"{failed.provider}/{failed.model}: {error.what} — going on with {self.endpoint.provider}/{self.endpoint.model}",
+                    f"{failed.provider}/{failed.model}: {error.what}; going on with "
+                    f"{self.endpoint.provider}/{self.endpoint.model}",
                 )  # fmt: skip
 
     async def _try(self, stop: asyncio.Event, shown: list[str]) -> Reply:
         endpoint = self.endpoint
         conversation = self._track.of(endpoint)
-        body = (
-            await asyncio.to_thread(conversation.body, endpoint)
-            if conversation.nbytes == 0
-            else conversation.body(endpoint)
-        )
+        # Bytes that are there are joined at once; what has to be read first is read beside the loop.
+        cold = conversation.nbytes == 0
+        body = await asyncio.to_thread(conversation.body, endpoint) if cold else conversation.body(endpoint)
         self._track.watch.check(body, endpoint)
         estimate = tokens.estimate(body.weight, endpoint.model)
         reservation = await self._setup.budget.reserve(
@@ -122,7 +122,7 @@ class Asker:
         cost = await self._setup.budget.settle(reservation, reply.usage)
         self.spent.add(reply.usage, cost)
         if reply.usage is not None and reply.usage.input_tokens:
-            tokens.learn(endpoint.model, body.weight, reply.usage.input_tokens)
+            conversation.measured(body, endpoint, reply.usage.input_tokens)
         hooks.fire("post_api_request", **self._facts(), ended_at=time.time(), api_duration=time.time() - began,
                    finish_reason=reply.finish_reason, usage=reply.usage)  # fmt: skip
         return reply

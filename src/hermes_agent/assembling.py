@@ -68,7 +68,7 @@ def setup(
         tree, role=_role(db, person_id), platform=platform, enabled=enabled, disabled=disabled
     )
     return Setup(
-        db=db, config=loaded, workdir=workdir or environment.workspace(loaded.home),
+        db=db, config=loaded, workdir=environment.working_directory(loaded.home, started_in=workdir),
         endpoint=_endpoint(loaded, model, provider, base_url, api_key, max_tokens),
         fallbacks=providers.fallbacks(loaded), tools={tool.name: tool for tool in tools}, specs=_specs(tools),
         budget=Budget(db, loaded), platform=platform, person_id=person_id, approver=approver, approver_id=approver_id,
@@ -108,7 +108,13 @@ def assemble(
         )  # fmt: skip
 
     bench = Workbench(
-        journal=journal, tools=setup.tools, context=for_call, listeners=listeners, signals=signals, facts=facts
+        journal=journal,
+        tools=setup.tools,
+        context=for_call,
+        listeners=listeners,
+        signals=signals,
+        clock=setup.db.clock,
+        facts=facts,
     )
     return Running(
         setup=setup, track=track, journal=journal, asker=Asker(setup, track, journal, listeners, signals), bench=bench,
@@ -159,7 +165,7 @@ def _role(db: SessionDB, person_id: PersonId | None) -> str:
 def _default_store(config: Config) -> SessionDB:
     from hermes_state import SessionDB
 
-    return SessionDB(config.database_url, limits=config.limits)
+    return SessionDB(config.database_url(), limits=config.limits)
 
 
 def _number(tree: Mapping[str, Any], name: str, default: int) -> int:

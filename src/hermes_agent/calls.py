@@ -39,6 +39,7 @@ class Workbench:
     """call id → what the call may use."""
     listeners: Listeners
     signals: Signals
+    clock: Callable[[], float]
     facts: Mapping[str, Any]
     """What hooks are told with every call: session_id, turn_id, task_id."""
 
@@ -110,7 +111,10 @@ async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> di
 
 
 async def _store(bench: Workbench, call: ToolCall, result: ToolResult, *, mark: str | None) -> dict[str, Any]:
-    row = {"role": "tool", "content": result.content, "tool_call_id": call.id, "tool_name": call.name}
+    row = {
+        "role": "tool", "content": result.content, "timestamp": bench.clock(), "tool_call_id": call.id,
+        "tool_name": call.name,
+    }  # fmt: skip
     if mark is not None:
         row_id = await bench.journal.call_finished(mark, row)
     else:

@@ -20,7 +20,6 @@ from hermes_agent.track import Track
 from hermes_state.journal import Journal
 
 _OVERFLOW = frozenset({"context_overflow", "payload_too_large"})
-_SUMMARIES = 2
 _SYSTEM = "You write summaries of conversations between a person and an assistant. You answer with the summary alone."
 
 
@@ -29,51 +28,63 @@ class Compactor:
 
     def __init__(self, setup: Setup, track: Track, journal: Journal, listeners: Listeners) -> None:
         self._setup, self._track, self._journal, self._listeners = setup, track, journal, listeners
-        self._calls_left = _SUMMARIES
+        self._calls_left = when.SUMMARY_CALLS
+        self._estimate = 0
         self.count = 0
 
     async def before_call(self, asker: Asker) -> None:
         """Compress when the next request would come too near to the window."""
-        window = when.window_for(asker.endpoint, self._setup.tree)
-        if not window.enabled:
-            return
+        window = self._window(asker)
         estimate = self._track.of(asker.endpoint).estimate_tokens(asker.endpoint)
-        known = asker.spent.last_prompt_tokens
-        if when.due(window, estimated=estimate, reported=known, compactions=self.count):
-            await self.compress(asker, force=False)
+        self._estimate = estimate
+        if when.due(window, estimated=estimate, compactions=self.count, pace=self._track.pace):
+            await self.compress(asker)
+
+    def counted(self, asker: Asker) -> None:
+        """After a step: what the provider counted says whether the last compression was worth it."""
+        self._track.pace.counted(self._window(asker), estimated=self._estimate, reported=asker.spent.last_prompt_tokens)
 
     async def asked(self, asker: Asker, stop: asyncio.Event) -> Reply:
         """The model's step; a request that was too large is made smaller and sent again."""
         while True:
             try:
-                return await asker.ask(stop)
+                reply = await asker.ask(stop)
             except ModelError as error:
-                if error.kind not in _OVERFLOW or not await self.compress(asker, force=True):
+                again = error.kind in _OVERFLOW and when.again_after_overflow(self.count)
+                if not again or not await self.compress(asker, must=True):
                     raise
+            else:
+                self.counted(asker)
+                return reply
 
-    async def compress(self, asker: Asker, *, force: bool, focus: str | None = None) -> bool:
-        """True when the conversation is smaller now."""
+    async def compress(
+        self, asker: Asker, *, force: bool = False, must: bool = False, focus: str | None = None
+    ) -> bool:
+        """True when the conversation is smaller now. `force`: a person asked; `must`: it does not fit as it is."""
         old = self._journal.session_id
-        conversation = self._track.of(asker.endpoint)
-        messages = await asyncio.to_thread(conversation.messages)
         outcome = await compression.compress(
-            db=self._setup.db, writer=self._journal.writer, session_id=old, messages=messages,
+            db=self._setup.db, writer=self._journal.writer, session_id=old,
             summarise=lambda prompt, max_tokens: self._summarise(asker, prompt, max_tokens),
-            window=when.window_for(asker.endpoint, self._setup.tree), focus=focus, force=force,
-            calls_left=self._calls_left,
+            window=self._window(asker), focus=focus, force=force, must=must, calls_left=self._calls_left,
         )  # fmt: skip
         self._calls_left -= outcome.summary_calls
         if outcome.kind != "rotated":
-            if outcome.reason:
+            if outcome.reason and (force or must):
                 self._listeners.tell("status_callback", "warn", outcome.reason)
             return False
         self.count += 1
+        self._track.pace.compacted()
         await self.moved(old)
         self._listeners.tell(
             "status_callback", "lifecycle",
             f"The conversation was compressed: about {outcome.before_tokens:,} → {outcome.after_tokens:,} tokens",
         )  # fmt: skip
         return True
+
+    def _window(self, asker: Asker) -> when.Window:
+        return when.window_for(
+            asker.endpoint, self._setup.tree, prefix_tokens=self._track.prefix_tokens(asker.endpoint)
+        )
 
     async def moved(self, old: str) -> None:
         """The one place where everything of this turn that names the segment is brought in line."""

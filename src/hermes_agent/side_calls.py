@@ -22,7 +22,7 @@ async def ask(
     max_tokens: int,
     conversation_id: ConversationId,
     session_id: SessionId,
-    timeout: float = 120.0,
+    seconds: float = 120.0,
 ) -> str:
     """The model's text. Raises `ModelError` or `TimeoutError`; the caller has a way on without an answer."""
     wire = wires.wire_for(endpoint)
@@ -33,7 +33,7 @@ async def ask(
         conversation_id=conversation_id, person_id=setup.person_id, task=task,
     )  # fmt: skip
     try:
-        reply = await asyncio.wait_for(calling.call_with_retry(small, body, max_retries=1), timeout)
+        reply = await asyncio.wait_for(calling.call_with_retry(small, body, max_retries=1), seconds)
     except BaseException:
         await setup.budget.release(reservation)
         raise

@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes_agent import gathering, prefix
+from hermes_agent import gathering, prefix, tokens
+from hermes_agent.compression import when
 from hermes_agent.conversation import Conversation
 from hermes_agent.models import wires
 from hermes_agent.models.base import Endpoint
@@ -30,6 +31,7 @@ class Track:
         self._bytes: dict[str, Conversation] = {}
         self._session_id: SessionId | None = None
         self._announced: str | None = None
+        self.pace = when.Pace()
 
     @property
     def watch(self) -> prefix.Watch:
@@ -44,15 +46,17 @@ class Track:
         await asyncio.to_thread(self._ready, fence)
 
     def _ready(self, fence: int) -> None:
-        setup, reason = self._setup, self._announced
+        setup, reason, known = self._setup, self._announced, self._prefix
         if self._watch is None:
             self._watch = prefix.Watch.load(setup.db, self.conversation_id)
-        if self._prefix is None or reason is not None:
-            self._prefix = prefix.ensure(
-                setup.db, self.conversation_id, lambda: gathering.gather(setup), reason=reason, fence=fence
-            )
+        # Asked every time: another process may have begun a new epoch.
+        self._prefix = prefix.ensure(
+            setup.db, self.conversation_id, lambda: gathering.gather(setup), reason=reason, fence=fence
+        )
+        self._announced = None
+        if known is None or known.hash != self._prefix.hash:
+            setup.db.update_system_prompt(str(self._session_id), self._prefix.system)
             self._bytes.clear()
-            self._announced = None
         for conversation in self._bytes.values():
             conversation.refresh()
 
@@ -70,6 +74,12 @@ class Track:
         if found is None:
             found = self._bytes[wire.name] = Conversation(self._setup.db, self._session_id, wire, self._prefix)
         return found
+
+    def prefix_tokens(self, endpoint: Endpoint) -> int:
+        """What every request carries besides the conversation."""
+        assert self._prefix is not None, "ready() comes first"
+        tools = sum(len(str(tool)) for tool in self._prefix.tools)
+        return tokens.estimate(len(self._prefix.system) + tools, endpoint.model)
 
     def append(self, messages: Sequence[Mapping[str, Any]], ids: Sequence[int]) -> None:
         """After our own writes."""

@@ -111,7 +111,8 @@ async def _loop(turn: Running, pending: Pending | None) -> Outcome:
 async def _store_step(turn: Running, reply: Reply) -> int:
     """The model's step, before any of its calls runs."""
     row = {
-        "role": "assistant", "content": reply.content or "", "finish_reason": reply.finish_reason,
+        "role": "assistant", "content": reply.content or "", "timestamp": turn.setup.db.clock(),
+        "finish_reason": reply.finish_reason,
         "tool_calls": [_call_json(call) for call in reply.tool_calls], "reasoning": reply.reasoning,
         "reasoning_details": reply.reasoning_details,
     }  # fmt: skip
@@ -133,7 +134,8 @@ async def _answered(turn: Running, reply: Reply, text: str, steps: int) -> Outco
         transformed=replaced is not None, pending_steer=turn.signals.take_steer(),
     )  # fmt: skip
     row = {
-        "role": "assistant", "content": replaced or reply.content, "finish_reason": reply.finish_reason,
+        "role": "assistant", "content": replaced or reply.content, "timestamp": turn.setup.db.clock(),
+        "finish_reason": reply.finish_reason,
         "reasoning": reply.reasoning, "reasoning_details": reply.reasoning_details,
     }  # fmt: skip
     await _commit(turn, row)
@@ -153,7 +155,8 @@ async def _end(
     turn: Running, said: str, exit_reason: str, steps: int, *, partial: bool, error: str | None = None
 ) -> Outcome:
     """An end in our words; they are part of the transcript, so that the person and the model know it."""
-    await _commit(turn, {"role": "assistant", "content": said, "finish_reason": "stopped"})
+    row = {"role": "assistant", "content": said, "timestamp": turn.setup.db.clock(), "finish_reason": "stopped"}
+    await _commit(turn, row)
     return Outcome(
         text=said, exit_reason=exit_reason, spent=turn.asker.spent, endpoint=turn.asker.endpoint, partial=partial,
         error=error, steps=steps, pending_steer=turn.signals.take_steer(),
@@ -169,7 +172,8 @@ async def _commit(turn: Running, row: Mapping[str, Any]) -> None:
 
 async def _interrupted(turn: Running, shown: str) -> Outcome:
     """What was shown stays; calls without a result have got theirs already."""
-    last = [{"role": "assistant", "content": shown, "finish_reason": "interrupted"}] if shown.strip() else []
+    row = {"role": "assistant", "content": shown, "timestamp": turn.setup.db.clock(), "finish_reason": "interrupted"}
+    last = [row] if shown.strip() else []
     ended = await turn.journal.give_up(
         "cancelled", *last, reason="interrupted by the person", used=turn.asker.spent.used(turn.asker.endpoint)
     )
