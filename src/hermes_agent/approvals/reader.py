@@ -8,15 +8,16 @@ the grammar or this walk does not understand becomes a trouble, and a line with 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 from hermes_agent.approvals import words
-from hermes_agent.approvals.calls import Call, Reading, Redirect, printed
+from hermes_agent.approvals.calls import Call, Reading, printed
+from hermes_agent.approvals.commands import Commands, Plumbing
 from hermes_agent.approvals.scope import Scope
-from hermes_agent.approvals.syntax import BETWEEN, Syntax
-from hermes_agent.approvals.words import NOT_KNOWN, Value, Word
+from hermes_agent.approvals.syntax import BETWEEN
+from hermes_agent.approvals.words import NOT_KNOWN, Value
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -25,7 +26,6 @@ _DEPTH = 60
 _CALLS = 400
 _UNROLLED = 16
 _KEYWORDS = words.names("if then elif else fi while until do done for select in case esac")
-_SETTERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})
 
 
 @cache
@@ -48,7 +48,9 @@ def read(text: str, scope: Scope, *, user_home: str, stdin: str | None = None) -
     return reader.found
 
 
-class _Reader(Syntax):
+class _Reader(Commands):
+    """Control flow: who runs after, beside, inside or instead of whom."""
+
     depth = 0
 
     def sequence(self, node: Node, scope: Scope, stdin: str | None = None) -> None:
@@ -76,7 +78,7 @@ class _Reader(Syntax):
     def _statement(self, node: Node, scope: Scope, piped: bool, stdin: str | None) -> None:
         match node.type:
             case "command":
-                self.command(node, scope, (), piped, stdin)
+                self.command(node, scope, Plumbing(piped, stdin))
             case "list":
                 self.alternatives(node, scope)
             case "pipeline":
@@ -110,7 +112,8 @@ class _Reader(Syntax):
             case "comment":
                 self.comment(node)
             case "file_redirect":  # `> file` and `$(< file)`
-                self.emit(Call((), scope.fork(), redirects=self.redirect(node, scope)))
+                redirects, behind = self.redirect(node, scope)
+                self.emit(Call(tuple(behind), scope.fork(), redirects=tuple(redirects)))
             case _:
                 self.trouble("its syntax could not be read")
                 self.stray(node, scope)
@@ -131,9 +134,6 @@ class _Reader(Syntax):
                 found = found[1:]
             if found:
                 self.emit(Call(tuple(found), scope.fork()))
-
-    def emit(self, call: Call) -> None:
-        self.found.calls.append(call)
 
     def alternatives(self, node: Node, scope: Scope) -> None:
         """`a && b`, `a || b`: the right side may run or not; after `&&` every `cd` on the left has worked."""
@@ -162,33 +162,24 @@ class _Reader(Syntax):
             )
 
     def redirected(self, node: Node, scope: Scope, piped: bool, stdin: str | None) -> None:
+        """A statement with redirections. What follows a here-document on its first line hangs below that document."""
         self.check_gaps(node)
         body = node.child_by_field_name("body")
-        redirects: list[Redirect] = []
-        documents = [child for child in node.children if child.type == "heredoc_redirect"]
-        for child in node.children:
-            if child.type == "file_redirect":
-                redirects += self.redirect(child, scope)
-            elif child.type == "herestring_redirect":
-                stdin = self.herestring(child, scope)
-            elif child.type == "heredoc_redirect":
-                redirects += [one for part in child.children_by_field_name("redirect") if part.type == "file_redirect"
-                              for one in self.redirect(part, scope)]  # fmt: skip
-                stdin = self.heredoc(child, scope)
-        if body is None or body.type not in ("command",):
-            self.emit(Call((), scope.fork(), redirects=tuple(redirects)))
-            if body is not None:
-                self.statement(body, scope, piped=piped, stdin=stdin)
+        plumbing = Plumbing(piped, stdin)
+        self.connect(node.children, scope, plumbing)
+        if body is not None and body.type == "command":
+            self.command(body, scope, plumbing)
         else:
-            extra = [word for part in documents for word in self.arguments(part, scope)]
-            self.command(body, scope, redirects, piped, stdin, extra)
-        made = self.found.calls[-1]
-        for document in documents:
+            self.emit(Call(tuple(plumbing.behind), scope.fork(), redirects=tuple(plumbing.redirects)))
+            if body is not None:
+                self.statement(body, scope, piped=piped, stdin=plumbing.stdin)
+            if plumbing.behind:
+                self.trouble("words stand behind a redirection in a way that is not understood")
+        out = printed(self.found.calls[-1])
+        for document in plumbing.documents:
             for child in document.children:
                 if child.type == "pipeline":
-                    self.pipeline(
-                        [part for part in child.children if part.is_named], scope, stdin=printed(made), piped=True
-                    )
+                    self.pipeline([part for part in child.children if part.is_named], scope, stdin=out, piped=True)
             right = document.child_by_field_name("right")
             if right is not None:
                 self.statement(right, scope)
@@ -264,93 +255,3 @@ class _Reader(Syntax):
         again = any(call.name == name for call in self.found.calls[start:])
         if again and body is not None and re.search(r"[|&]", self.text(body)):
             self.found.bombs.append(name)
-
-    def command(
-        self,
-        node: Node,
-        scope: Scope,
-        redirects: Iterable[Redirect],
-        piped: bool,
-        stdin: str | None,
-        extra: Sequence[Word] = (),
-    ) -> None:
-        self.check_gaps(node, arguments=True)
-        found: list[Word] = []
-        assigned: list[tuple[str, Value]] = []
-        kept = list(redirects)
-        for child in node.children:
-            match child.type:
-                case "variable_assignment":
-                    assigned.append(self.assigned_value(child, scope))
-                case "file_redirect":
-                    kept += self.redirect(child, scope)
-                case "herestring_redirect":
-                    stdin = self.herestring(child, scope)
-                case "heredoc_redirect":
-                    stdin = self.heredoc(child, scope)
-                case "command_name":
-                    for part in child.children:
-                        found += self.expand(part, scope)
-                case "comment":
-                    self.comment(child)
-                case _ if child.is_named:
-                    found += self.expand(child, scope)
-                case _:
-                    self.trouble(f"{child.type!r} is not understood here")
-        self.emit(Call((*found, *extra), scope.fork(), tuple(assigned), tuple(kept), piped, stdin))
-        self.after(found, scope)
-
-    def after(self, found: Sequence[Word], scope: Scope) -> None:
-        """What a builtin changes for the rest of the line."""
-        names = [word.text for word in found]
-        while names and names[0] in ("command", "builtin") and len(names) > 1:
-            names, found = names[1:], found[1:]
-        if not names or not found[0].sure:
-            return
-        arguments = [word for word in found[1:] if not (word.sure and word.text in ("-P", "-L", "-e", "--"))]
-        if names[0] == "cd":
-            plain = len(arguments) == 1 and arguments[0].text != "-"
-            scope.enter(arguments[0] if plain else Word(self.user_home) if not arguments else None)
-        elif names[0] in ("pushd", "popd"):
-            scope.enter(None)
-        elif names[0] in ("eval", "source", ".", "trap", "alias", "shopt"):
-            scope.forget()
-        elif names[0] in _SETTERS:
-            for word in found[1:]:
-                scope.assign(word.text, NOT_KNOWN)
-                if names[0] != "printf":
-                    self.found.assigned.append((word.text, NOT_KNOWN, False))
-            if not all(word.sure for word in found):
-                scope.lost = scope.lost or names[0] != "printf" or "-v" in names
-
-    def assignment(self, node: Node, scope: Scope, *, exported: bool = False) -> None:
-        if node.type != "variable_assignment":
-            self.trouble("its syntax could not be read")
-            return
-        name, value = self.assigned_value(node, scope)
-        scope.assign(name, value)
-        self.found.assigned.append((name, value, exported))
-
-    def declaration(self, node: Node, scope: Scope) -> None:
-        self.check_gaps(node, arguments=True)
-        exported = node.children[0].type == "export"
-        options = [self.text(child) for child in node.children if child.type == "word"]
-        exported |= any(option.startswith("-") and "x" in option for option in options)
-        if any(not re.fullmatch(r"-[arx]+", option) for option in options) or node.child_count == 1:
-            self.trouble(f"{node.children[0].type} is used in a way that is not understood")
-        for child in node.children[1:]:
-            if child.type == "variable_assignment":
-                self.assignment(child, scope, exported=exported)
-            elif child.type == "variable_name":
-                self.found.assigned.append((self.text(child), scope.value(self.text(child)), exported))
-            elif child.type != "word":
-                self.trouble(f"{node.children[0].type} is used in a way that is not understood")
-                self.inside(child, scope)
-
-    def unset(self, node: Node, scope: Scope) -> None:
-        for child in node.children[1:]:
-            if child.type == "variable_name":
-                scope.assign(self.text(child), NOT_KNOWN)
-                self.found.assigned.append((self.text(child), NOT_KNOWN, False))
-            elif child.type != "word" or not re.fullmatch(r"-[fv]", self.text(child)):
-                self.trouble("unset is used in a way that is not understood")

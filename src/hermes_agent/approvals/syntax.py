@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 BETWEEN = frozenset({"&&", "||", ";", "&", "|", "|&", "\n", "(", ")", "{", "}", "!", ";;", ";&", ";;&"})
 _BLANK = re.compile(r"(?:[ \t\n]|\\\n)*")
+_RUNS = re.compile(r"`|[$<>]\(|\$\{")
+_ENDING = re.compile(r"[\n;&|<>]")
+_QUOTING = frozenset({"string", "raw_string", "ansi_c_string", "command_substitution", "process_substitution"})
 _COMPUTING = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 
 
@@ -76,20 +79,25 @@ class Syntax(ABC):
 
     def inside(self, node: Node, scope: Scope) -> None:
         """Run through a piece whose text does not matter, for the commands that are run inside it."""
-        for part in node.children if node.children else ():
-            if part.type in ("command_substitution", "process_substitution"):
-                self.substituted(part, scope)
-            elif part.type == "arithmetic_expansion":
-                self.computed(part, scope)
-                self.inside(part, scope)
-            elif part.type == "expansion":
-                self.encode(part, scope, quotes=True)
-            else:
-                self.inside(part, scope)
-        if node.type == "command_substitution":
-            self.substituted(node, scope)
-        elif node.type in ("expansion", "string", "concatenation"):
-            self.encode(node, scope, quotes=True)
+        match node.type:
+            case "command_substitution" | "process_substitution":
+                self.substituted(node, scope)
+            case "expansion" | "string" | "concatenation":
+                self.encode(node, scope, quotes=True)
+            case "arithmetic_expansion":
+                self.computed(node, scope)
+                self.parts_of(node, scope)
+            case "raw_string" | "ansi_c_string" | "comment":
+                pass
+            case _ if node.children:
+                self.parts_of(node, scope)
+            case _ if node.is_named and _RUNS.search(self.text(node)):
+                # Patterns and regular expressions are one leaf to the grammar, whatever stands in them.
+                self.trouble("a pattern holds a substitution that could not be read")
+
+    def parts_of(self, node: Node, scope: Scope) -> None:
+        for child in node.children:
+            self.inside(child, scope)
 
     def substituted(self, node: Node, scope: Scope) -> None:
         """`$(…)`, `<(…)` and backquotes. Backquotes take off a layer of backslashes before they are read."""
@@ -118,12 +126,23 @@ class Syntax(ABC):
         """`[ … ]` and `[[ … ]]`. Bash runs what it finds in a[…] after -v, and what it computes beside -eq in `[[`."""
         self.inside(node, scope)
         double = self.text(node).startswith("[[")
+        if not double and any(_ENDING.search(piece) for piece in self.between(node)):
+            self.trouble("a test ends before its bracket")
         for part in _descendants(node):
             text = self.text(part)
             if part.type in ("raw_string", "ansi_c_string", "string") and re.search(r"\[.*(\$\(|`)", text, re.DOTALL):
                 self.trouble("a test holds text that the shell would run")
             elif part.type == "test_operator" and (text in ("-v", "-R") or (double and text in _COMPUTING)):
                 self.computed(part.parent or node, scope)
+
+    def between(self, node: Node) -> Iterable[str]:
+        """The text of a node outside strings and substitutions."""
+        at = node.start_byte
+        for part in _descendants(node, but=_QUOTING):
+            if part.type in _QUOTING:
+                yield self.source[at : part.start_byte].decode("utf-8", "surrogateescape")
+                at = part.end_byte
+        yield self.source[at : node.end_byte].decode("utf-8", "surrogateescape")
 
     def assigned_value(self, node: Node, scope: Scope) -> tuple[str, Value]:
         self.check_gaps(node)
@@ -141,18 +160,21 @@ class Syntax(ABC):
         text = words.assigned_text(encoded, user_home=self.user_home)
         return name, Value(text, sure=sure and UNKNOWN not in text)
 
-    def redirect(self, node: Node, scope: Scope) -> tuple[Redirect, ...]:
+    def redirect(self, node: Node, scope: Scope) -> tuple[list[Redirect], list[Word]]:
+        """A redirection, and the arguments behind it that the grammar takes for more of its targets."""
         self.check_gaps(node)
         operator = next((child.type for child in node.children if not child.is_named), "")
-        targets: list[Word] = []
-        for child in node.children_by_field_name("destination"):
-            targets += self.expand(child, scope)
-        if not targets and operator not in (">&-", "<&-"):
-            self.trouble("a redirection has no target")
-        return tuple(Redirect(operator, target) for target in targets)
+        parts = node.children_by_field_name("destination")
+        targets = [word for part in parts[:1] for word in self.expand(part, scope)]
+        if len(targets) != 1 and operator not in (">&-", "<&-"):
+            self.trouble("a redirection has no one target")
+        behind = [word for part in parts[1:] for word in self.expand(part, scope)]
+        return [Redirect(operator, target) for target in targets], behind
 
     def herestring(self, node: Node, scope: Scope) -> str | None:
         made = [word for child in node.children if child.is_named for word in self.expand(child, scope)]
+        if sum(child.is_named for child in node.children) != 1:
+            self.trouble("a here-string is not one word")
         return made[0].text if len(made) == 1 and UNKNOWN not in made[0].text else None
 
     def heredoc(self, node: Node, scope: Scope) -> str | None:
@@ -172,16 +194,17 @@ class Syntax(ABC):
         if endings != [len(lines) - 1] or not delimiter.isidentifier():
             self.trouble("the end of a here-document is not clear")
         raw = "\n".join(lines[:-1])
-        self.inside(body, scope)
-        if mark != delimiter:
+        if mark != delimiter:  # quoted: nothing in it is run
             return raw
+        self.parts_of(body, scope)
         shown = len([part for part in _descendants(body) if part.type == "command_substitution"])
         if len(re.findall(r"(?<!\\)`|(?<!\\)\$\(", raw)) > shown * 2 or ("$" in raw and not body.named_children):
             self.trouble("a here-document holds substitutions that could not be read")
         return raw if "$" not in raw and "`" not in raw else None
 
 
-def _descendants(node: Node) -> Iterable[Node]:
+def _descendants(node: Node, *, but: frozenset[str] = frozenset()) -> Iterable[Node]:
     for child in node.children:
         yield child
-        yield from _descendants(child)
+        if child.type not in but:
+            yield from _descendants(child, but=but)
