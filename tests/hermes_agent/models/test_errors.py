@@ -150,7 +150,7 @@ CASES: list[tuple[int, Any, str]] = [
         429,
         {
             "error": {
-                "message": "Rate limit reached for gpt-5 on tokens per min (TPM): Limit 30000. The context length of your "
+                "message": "Rate limit reached on tokens per min (TPM): Limit 30000. The context length of your "
                 "request",
                 "type": "tokens",
             }
