@@ -23,6 +23,10 @@ def tip(conn: Connection, session_id: SessionId | str) -> SessionId:
     here = str(session_id)
     for _ in range(_STEPS):
         node = first(conn.rows(Q.node, (here,)))
+        if node is not None and node[3] == "uncompressed" and node[2] is not None and node[2] not in seen:
+            here = node[2]  # the compression was undone: what it had ended goes on
+            seen.add(here)
+            continue
         if node is None or node[3] != "compression":
             break
         following = first(conn.rows(Q.continuations, (here, node[1])))

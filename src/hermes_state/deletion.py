@@ -90,8 +90,8 @@ def remove(conn: Connection, session_ids: Iterable[str]) -> Erased:
         if not left:
             over.append(root)
     for statement in (
-        Q.forget_words, Q.erase_messages, Q.keep_spending, Q.erase_days, Q.erase_usage, Q.erase_locks, Q.erase_routes,
-        Q.erase_sessions,
+        Q.forget_words, Q.erase_messages, Q.keep_spending, Q.erase_days, Q.erase_usage, Q.erase_locks, Q.erase_marks,
+        Q.erase_routes, Q.erase_sessions,
     ):  # fmt: skip
         conn.run(statement, (texts(gone),))
     if over:

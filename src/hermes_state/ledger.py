@@ -6,6 +6,7 @@ none of them can be seen half done: not by another process, and not after a cras
     open      a new conversation, and the route that leads to it
     resolve   what a route points at now: healed to the newest segment first, then the reset rule is asked
     rotate    compression: the parent ends, the child takes over messages, routes, title and tip
+    unrotate  its undo: the parent goes on, with what was said in the child since
     branch    a new conversation that begins as a copy
     switch    a route turns to another conversation
     reset     a route gets a new conversation; the old one ends when nobody else is on it
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_state import chain, messages, sessions, transcript, values
 from hermes_state.engine.base import Connection, first, scalar
@@ -28,6 +29,9 @@ from hermes_state.errors import HeadMoved, IdTaken, SessionEnded, SessionNotFoun
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, checked_id, new_session_id
 from hermes_state.statements import Queries
 from hermes_state.store import Store
+
+if TYPE_CHECKING:
+    from hermes_state.unrotate import Uncompressed
 
 Q = Queries("ledger")
 
@@ -120,6 +124,8 @@ class Ledger:
         `expected_head` is the id of the newest live message the summary was made from; when something was written
         after it, `HeadMoved` is raised and nothing changes.
         """
+        from hermes_state import unrotate  # it stands on this module
+
         store = self._store
         now = store.clock()
         rows = [transcript.encode(message, now, store.limits.message_bytes) for message in compacted]
@@ -140,12 +146,19 @@ class Ledger:
             child_id = _insert_new(conn, child, new_id, now)
             messages.insert_rows(conn, child_id, rows, started_at=parent["last_active"])
             conn.run("UPDATE sessions SET preview = COALESCE(?, preview) WHERE id = ?", (parent["preview"], child_id))
+            unrotate.mark(conn, child_id)
             conn.run(Q.move_routes, (child_id, session_id))
             conn.run(Q.rotated, (child_id, root))
             chain.settle(conn, root)
             return Handle(root, child_id)
 
         return store.engine.write(run)
+
+    def unrotate(self, session_id: str, *, fence: int | None = None) -> Uncompressed:
+        """Undo the compression that made `session_id`: the segment before it goes on, and nothing said is lost."""
+        from hermes_state import unrotate
+
+        return unrotate.undo(self._store, session_id, fence=fence)
 
     def branch(
         self,

@@ -8,8 +8,9 @@ SELECT id, root_id, parent_session_id, end_reason, source FROM sessions WHERE id
 
 -- name: continuations
 -- Several can exist in homes that were compressed twice at once: one that went on itself is preferred, then a live
--- one, then the newest.
+-- one, then the newest. A segment whose compression was undone continues nothing.
 SELECT id FROM sessions WHERE parent_session_id = ? AND root_id = ?
+    AND (end_reason IS NULL OR end_reason <> 'uncompressed')
 ORDER BY CASE WHEN end_reason = 'compression' THEN 0 WHEN ended_at IS NULL THEN 1 ELSE 2 END,
     last_active DESC, started_at DESC, id DESC
 LIMIT 1
@@ -49,6 +50,7 @@ WHERE root_id = ? AND listed <> CASE WHEN id = ? AND ? IN ('new', 'branch', 'res
 -- For finding where to resume: the newest child that is no branch and no delegation.
 SELECT s.id FROM sessions s LEFT JOIN conversations c ON c.id = s.id
 WHERE s.parent_session_id = ? AND (c.origin_kind IS NULL OR c.origin_kind IN ('child', 'new'))
+    AND (s.end_reason IS NULL OR s.end_reason <> 'uncompressed')
 ORDER BY s.started_at DESC, s.id DESC LIMIT 1
 
 -- name: has_messages

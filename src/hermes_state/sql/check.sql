@@ -49,13 +49,17 @@ ORDER BY c.id LIMIT ?
 -- Ended by compression, with nothing to go on in. A moment of grace: other programs make the two rows one by one.
 SELECT s.id FROM sessions s
 WHERE s.end_reason = 'compression' AND COALESCE(s.ended_at, 0) < ?
-    AND NOT EXISTS (SELECT 1 FROM sessions c WHERE c.parent_session_id = s.id AND c.root_id = s.root_id)
+    AND NOT EXISTS (
+        SELECT 1 FROM sessions c WHERE c.parent_session_id = s.id AND c.root_id = s.root_id
+            AND COALESCE(c.end_reason, '') <> 'uncompressed'
+    )
 ORDER BY s.id LIMIT ?
 
 -- name: parent_open
--- A continuation exists, but what it continues was never ended.
+-- A continuation exists, but what it continues was never ended. One whose compression was undone is none.
 SELECT DISTINCT p.id FROM sessions p JOIN sessions c ON c.parent_session_id = p.id AND c.root_id = p.root_id
-WHERE c.id <> p.id AND (p.end_reason IS NULL OR p.end_reason <> 'compression')
+WHERE c.id <> p.id AND (p.end_reason IS NULL OR p.end_reason NOT IN ('compression', 'uncompressed'))
+    AND COALESCE(c.end_reason, '') <> 'uncompressed'
 ORDER BY 1 LIMIT ?
 
 -- name: close_parent
@@ -68,6 +72,7 @@ SELECT c.id FROM conversations c LEFT JOIN sessions t ON t.id = c.tip_id AND t.r
 WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.root_id = c.id)
     AND (t.id IS NULL OR t.end_reason = 'compression' AND EXISTS (
         SELECT 1 FROM sessions n WHERE n.parent_session_id = t.id AND n.root_id = c.id AND n.id <> t.id
+            AND COALESCE(n.end_reason, '') <> 'uncompressed'
     ))
 ORDER BY c.id LIMIT ?
 

@@ -39,7 +39,10 @@ UPDATE conversations SET origin_session_id = NULL WHERE origin_session_id IN {te
 -- Nothing continues it any more, so it must not send writers elsewhere.
 UPDATE sessions SET end_reason = 'continuation_deleted'
 WHERE root_id = ? AND end_reason = 'compression'
-    AND NOT EXISTS (SELECT 1 FROM sessions c WHERE c.parent_session_id = sessions.id AND c.root_id = sessions.root_id)
+    AND NOT EXISTS (
+        SELECT 1 FROM sessions c WHERE c.parent_session_id = sessions.id AND c.root_id = sessions.root_id
+            AND COALESCE(c.end_reason, '') <> 'uncompressed'
+    )
 
 -- name: follow_tip
 -- A route that was left behind on an erased segment goes where its conversation goes on.
@@ -112,6 +115,10 @@ ON CONFLICT (session_id, day, person_id, model, billing_provider, task) DO UPDAT
 
 -- name: erase_days
 DELETE FROM usage_days WHERE session_id IN {texts} AND session_id <> ''
+
+-- name: erase_marks
+-- What a compression had written to them (`unrotate`).
+DELETE FROM state_meta WHERE key LIKE 'carried:%' AND substr(key, 9) IN {texts}
 
 -- name: erase_locks
 DELETE FROM compression_locks WHERE session_id IN {texts}

@@ -41,3 +41,40 @@ SELECT role, tool_calls, timestamp FROM messages WHERE session_id = ? AND active
 
 -- name: set_copied
 UPDATE sessions SET message_count = ?, tool_call_count = ?, last_active = ? WHERE id = ?
+
+-- name: carried
+-- What a compression wrote to its child: how many rows, and the last of them.
+SELECT count(*), COALESCE(max(id), 0) FROM messages WHERE session_id = ? AND active = 1
+
+-- name: still_carried
+SELECT count(*) FROM messages WHERE session_id = ? AND active = 1 AND id <= ?
+
+-- name: live_after
+SELECT role, tool_calls, timestamp FROM messages WHERE session_id = ? AND active = 1 AND id > ?
+
+-- name: running_turn
+-- Also one whose process is gone: it will be taken up, in the segment it knows.
+SELECT 1 FROM turns WHERE conversation_id = ? AND state = 'running' LIMIT 1
+
+-- name: set_aside
+-- Its title goes back to the parent, which needs it free.
+UPDATE sessions SET ended_at = ?, end_reason = 'uncompressed', title = NULL WHERE id = ?
+
+-- name: set_aside_messages
+UPDATE messages SET active = 0 WHERE session_id = ? AND active = 1
+
+-- name: go_on
+-- As the child had it last; its count of rewinds grows, so that whoever keeps the transcript looks again.
+UPDATE sessions SET
+    model = ?, model_config = ?, system_prompt = ?, cwd = ?, git_branch = ?, git_repo_root = ?, session_key = ?,
+    display_name = ?, origin_json = ?, title = ?, ended_at = ?, end_reason = ?,
+    message_count = message_count + ?, tool_call_count = tool_call_count + ?,
+    last_active = {greatest}(last_active, ?), rewind_count = rewind_count + 1,
+    compression_failure_cooldown_until = ?, compression_failure_error = ?
+WHERE id = ?
+
+-- name: unrotated
+UPDATE conversations SET tip_id = ?, rotations = rotations - 1 WHERE id = ?
+
+-- name: forget_carried
+DELETE FROM state_meta WHERE key = ?

@@ -13,13 +13,13 @@ id, session_id, role, content, content_kind, tool_call_id, tool_calls, tool_name
 
 -- name: bump
 -- Counters and listing columns of the session an appended row belongs to. Touches nothing when the segment was
--- compressed: the caller then looks why. The first message sets last_active even when it is older than the session.
+-- compressed or set aside: the caller then looks why. The first message sets last_active even when it is older than the session.
 UPDATE sessions SET
     message_count = message_count + 1,
     tool_call_count = tool_call_count + ?,
     last_active = CASE WHEN message_count = 0 THEN ? ELSE {greatest}(last_active, ?) END,
     preview = COALESCE(preview, ?)
-WHERE id = ? AND (end_reason IS NULL OR end_reason <> 'compression')
+WHERE id = ? AND (end_reason IS NULL OR end_reason NOT IN ('compression', 'uncompressed'))
 
 -- name: insert
 INSERT INTO messages (session_id, {said}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -33,7 +33,7 @@ WITH bumped AS (
         tool_call_count = tool_call_count + ?::bigint,
         last_active = CASE WHEN message_count = 0 THEN ?::float8 ELSE GREATEST(last_active, ?::float8) END,
         preview = COALESCE(preview, ?)
-    WHERE id = ? AND (end_reason IS NULL OR end_reason <> 'compression')
+    WHERE id = ? AND (end_reason IS NULL OR end_reason NOT IN ('compression', 'uncompressed'))
     RETURNING id
 )
 INSERT INTO messages (session_id, {said})
@@ -117,3 +117,9 @@ SELECT count(*) FROM messages WHERE session_id = ? AND replaced = 0
 INSERT INTO messages (session_id, {said})
 SELECT ?, {said}
 FROM messages WHERE session_id = ? AND active = 1 AND id <= ? ORDER BY id
+
+-- name: copy_live_after
+-- What was said after a compression that is undone.
+INSERT INTO messages (session_id, {said})
+SELECT ?, {said}
+FROM messages WHERE session_id = ? AND active = 1 AND id > ? ORDER BY id
