@@ -17,6 +17,7 @@ from hermes_agent import assembling, context, hooks, loop_thread, reporting, tur
 from hermes_agent.approvals.base import Approver, Yolo
 from hermes_agent.asking import Spent
 from hermes_agent.listeners import Listeners
+from hermes_agent.models.base import Endpoint
 from hermes_agent.setup import Setup
 from hermes_agent.signals import Signals
 from hermes_agent.tools.base import Ask
@@ -52,6 +53,8 @@ class AIAgent(Listeners):
         base_url: str | None = None,
         api_key: str | None = None,
         *,
+        endpoint: Endpoint | None = None,
+        fallbacks: Sequence[Endpoint] | None = None,
         session_db: SessionDB | None = None,
         session_id: str | None = None,
         config: Config | None = None,
@@ -71,11 +74,11 @@ class AIAgent(Listeners):
         skip_context_files: bool = False,
         origin: Mapping[str, Any] | None = None,
     ) -> None:
-        """`origin` are the columns of a new session: user_id, chat_id, chat_type, display_name …"""
+        """The configuration says which model, unless `endpoint` does. `origin` are columns of a new session: user_id …"""
         super().__init__()
         self._yolo = Yolo(on=yolo)
         self._setup: Setup = assembling.setup(
-            session_db=session_db, config=config, model=model, provider=provider, base_url=base_url, api_key=api_key,
+            session_db=session_db, config=config, endpoint=endpoint, fallbacks=fallbacks, model=model, provider=provider, base_url=base_url, api_key=api_key,
             platform=platform, person_id=person_id, workdir=workdir, approver=approver, approver_id=approver_id,
             ask=ask, yolo=self._yolo, max_steps=max_iterations, max_tokens=max_tokens, enabled=enabled_toolsets,
             disabled=disabled_toolsets, extra_text=ephemeral_system_prompt or "", with_memory=not skip_memory,

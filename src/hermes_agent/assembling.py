@@ -42,6 +42,8 @@ def setup(
     *,
     session_db: SessionDB | None,
     config: Config | None,
+    endpoint: Endpoint | None,
+    fallbacks: Sequence[Endpoint] | None,
     model: str | None,
     provider: str | None,
     base_url: str | None,
@@ -69,8 +71,8 @@ def setup(
     )
     return Setup(
         db=db, config=loaded, workdir=environment.working_directory(loaded.home, started_in=workdir),
-        endpoint=_endpoint(loaded, model, provider, base_url, api_key, max_tokens),
-        fallbacks=providers.fallbacks(loaded), tools={tool.name: tool for tool in tools}, specs=_specs(tools),
+        endpoint=endpoint or _endpoint(loaded, model, provider, base_url, api_key, max_tokens),
+        fallbacks=providers.fallbacks(loaded) if fallbacks is None else tuple(fallbacks), tools={tool.name: tool for tool in tools}, specs=_specs(tools),
         budget=Budget(db, loaded), platform=platform, person_id=person_id, approver=approver, approver_id=approver_id,
         ask=ask, yolo=yolo, holder=_holder(), max_steps=max_steps or _number(tree, "max_turns", _STEPS),
         max_retries=_number(tree, "api_max_retries", _RETRIES), extra_text=extra_text, with_memory=with_memory,
