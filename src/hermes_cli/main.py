@@ -18,6 +18,8 @@ TYPE_CHECKING = False  # importing typing would be half of what `hermes --help` 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hermes_cli.commands import Command
+
 _INTERRUPTED = 130
 _READER_GONE = 141
 
@@ -61,7 +63,7 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"hermes {VERSION}")
         return 0
     name, *rest = arguments
-    command = COMMANDS.get(name)
+    command = COMMANDS.get(name) or _of_plugin(name)
     if command is None:
         raise UsageError(f"there is no command {name[:60]!r}", hint=_suggestion(name))
     from hermes_cli.parser import Parser
@@ -89,6 +91,12 @@ def _overview() -> str:
         lines += ["", f"{title}:", *(f"  {row.name:<{width}}  {row.help}" for row in rows)]
     lines += ["", "hermes COMMAND --help tells more; hermes --version tells the version."]
     return "\n".join(lines)
+
+
+def _of_plugin(name: str) -> Command | None:
+    from hermes_cli import plugins_cli  # whoever uses our own commands never pays for it
+
+    return plugins_cli.find(name)
 
 
 def _suggestion(name: str) -> str:

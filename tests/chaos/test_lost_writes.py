@@ -63,6 +63,8 @@ PROBES: dict[str, tuple[str, ...]] = {
         "!state upgrade --yes",
     ),
     "config": ("config show", "config path", "config check", "config limits", "config set limits.title_chars 90"),
+    "plugins": ("plugins list", "!plugins enable nothing", "!plugins disable nothing"),
+    "usage": ("usage", "usage --by conversation --since 7d --json"),
     "import": ("import hermes {tmp}/reference --yes", "!import hermes {home} --yes"),
 }
 

@@ -31,7 +31,7 @@ def _standing(ctx: CommandContext, session_id: str) -> list[tuple[str, str]]:
     rows = [
         ("title", session["title"] or "none yet"),
         ("session", session_id),
-        ("messages", f"{session['message_count']:,}, last {ago(session['last_active'])}"),
+        ("messages", f"{session['message_count']:,}, last {ago(session['last_active'], db.clock())}"),
         ("compressed", counted(compressed, "time") if compressed else "never"),
     ]
     broken = db.prefixes.break_count(session["root_id"])

@@ -62,7 +62,7 @@ async def sessions(ctx: CommandContext, args: str) -> str:
     if not rows:
         return f"You have no conversation called “{brief(args)}”." if args else "You have no conversations yet."
     here = await asyncio.to_thread(_root, ctx)
-    return f"{finding.listing(rows, here=here)}\n\n/resume NUMBER, title or id goes on with one."
+    return f"{finding.listing(rows, here=here, now=ctx.db.clock())}\n\n/resume NUMBER, title or id goes on with one."
 
 
 async def resume(ctx: CommandContext, args: str) -> str | None:
@@ -75,14 +75,15 @@ async def resume(ctx: CommandContext, args: str) -> str | None:
         return f"You have no conversation “{brief(args)}”. /sessions lists yours."
     if len(found) > 1:
         most = ctx.db.limits.listed_conversations
-        lines = "\n".join(f"{named(row)} · {ago(row['last_active'])} · {row['id']}" for row in found[:most])
+        lines = finding.listing(found[:most], here=here, now=ctx.db.clock())
         return f"“{brief(args)}” fits {counted(len(found), 'conversation')}; say which by its id:\n{lines}"
     target = found[0]
     if target["root_id"] == here:
         return f"This is it: {named(target)}."
     old = ctx.session_id
     await _turn(ctx, old, await asyncio.to_thread(_go_to, ctx, target["id"]), "resume")
-    return f"Resumed: {named(target)} ({counted(target['message_count'], 'message')}, {ago(target['last_active'])})."
+    age = ago(target["last_active"], ctx.db.clock())
+    return f"Resumed: {named(target)} ({counted(target['message_count'], 'message')}, {age})."
 
 
 def _go_to(ctx: CommandContext, session_id: str) -> Handle:

@@ -46,10 +46,10 @@ def meant(db: SessionDB, person: Person, wanted: str) -> list[dict[str, Any]]:
     return by_id or [row for row in found if words in (row["title"] or "").casefold()]
 
 
-def listing(rows: list[dict[str, Any]], *, here: str | None) -> str:
+def listing(rows: list[dict[str, Any]], *, here: str | None, now: float) -> str:
     """Numbered lines; the conversation of this place is marked."""
     lines = []
     for place, row in enumerate(rows, start=1):
         mark = "▸" if row["root_id"] == here else " "
-        lines.append(f"{mark}{place:>2}. {named(row)} · {row['source']} · {ago(row['last_active'])} · {row['id']}")
+        lines.append(f"{mark}{place:>2}. {named(row)} · {row['source']} · {ago(row['last_active'], now)} · {row['id']}")
     return "\n".join(lines)

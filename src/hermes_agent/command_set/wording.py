@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 _AGES = ((60, "min"), (3_600, "h"), (86_400, "d"), (30 * 86_400, "mo"), (365 * 86_400, "y"))
 _TITLE_CHARS = 60
 
 
-def ago(instant: float) -> str:
+def ago(instant: float, now: float) -> str:
     """`now`, `2 min`, `3 d`."""
-    seconds = max(time.time() - instant, 0)
+    seconds = max(now - instant, 0)
     return next((f"{int(seconds // size)} {unit}" for size, unit in reversed(_AGES) if seconds >= size), "now")
 
 

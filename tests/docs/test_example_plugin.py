@@ -1,0 +1,71 @@
+"""The example in the documentation does what it says, installed the way the page says; the page lists every hook."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_agent.tools import registry
+from hermes_cli import plugins
+from hermes_cli.main import main
+from hermes_config import config
+from hermes_testing.plugins import PluginHome, plugin_home
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def tally(home: Path) -> Iterator[PluginHome]:
+    with plugin_home(home) as plugged:
+        plugged.copy(DOCS / "examples" / "plugin" / "tally")
+        yield plugged
+
+
+def test_installed_as_the_page_says(tally: PluginHome, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "enable", "tally"]) == 0
+    assert main(["plugins", "list"]) == 0
+    shown = capsys.readouterr().out
+    assert "tally  loaded  1.0" in shown and "failed" not in shown
+
+
+def test_its_hooks_and_its_command(tally: PluginHome) -> None:
+    config.set_value("plugins.entries.tally.keep_out", "/srv/photos")
+    tally.load("tally")
+    decide = plugins.resolve_pre_tool_block
+    veto = decide(plugins.invoke_hook("pre_tool_call", tool_name="terminal", args={"command": "rm -r /srv/photos"}))
+    assert veto is not None and veto.action == "block" and "/srv/photos is off limits" in veto.message
+    assert decide(plugins.invoke_hook("pre_tool_call", tool_name="terminal", args={"command": "ls"})) is None
+    plugins.invoke_hook("post_tool_call", tool_name="terminal", status="ok", duration_ms=3)
+    asyncio.run(plugins.ainvoke_hook("on_session_end", session_id="s", completed=True))
+    assert plugins.invoke_hook("pre_llm_call", user_message="A SHORT answer") == ["The person has asked for brevity."]
+    command = plugins.get_plugin_commands()["tally"].handler
+    assert command("") == "tool terminal ok: 1\nturns: 1" and command("reset") == "Nothing was counted yet."
+
+
+def test_its_tool_is_offered_to_the_model(tally: PluginHome) -> None:
+    tally.load("tally")
+    specs = {spec["name"]: spec for spec in registry.shared().specs(config.load().tree, role="owner")}
+    assert specs["count_words"]["description"] == "Count the words of a text."
+    assert plugins.get_plugin_tools()[0].handler({"text": "three little words"}) == {"words": 3}
+
+
+def test_its_command_line(tally: PluginHome, capsys: pytest.CaptureFixture[str]) -> None:
+    config.set_value("plugins.enabled", ["tally"])
+    plugins.discover_plugins(force=True)
+    assert main(["tally", "two", "words"]) == 0 and capsys.readouterr().out == "2\n"
+    assert main(["tally"]) == 2 and "hermes tally --help" in capsys.readouterr().err
+    shutil.rmtree(tally.home / "plugins")
+    plugins.discover_plugins(force=True)
+    assert main(["tally", "two"]) == 2 and "there is no command" in capsys.readouterr().err
+
+
+def test_the_page_lists_every_hook_and_every_call() -> None:
+    page = (DOCS / "contributors" / "plugins.md").read_text(encoding="utf-8")
+    for hook, when in plugins.HOOKS.items():
+        assert f"| `{hook}` | {when.replace('|', chr(92) + '|')} |" in page
+    calls = [name for name in dir(plugins.PluginContext) if name.startswith("register_")]
+    assert calls and all(f"`ctx.{name}(" in page for name in calls)
