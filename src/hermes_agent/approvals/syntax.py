@@ -24,7 +24,9 @@ BETWEEN = frozenset({"&&", "||", ";", "&", "|", "|&", "\n", "(", ")", "{", "}", 
 _BLANK = re.compile(r"(?:[ \t\n]|\\\n)*")
 _RUNS = re.compile(r"`|[$<>]\(|\$\{")
 _ENDING = re.compile(r"[\n;&|<>]")
-_QUOTING = frozenset({"string", "raw_string", "ansi_c_string", "command_substitution", "process_substitution"})
+_QUOTING = words.names(
+    "string raw_string ansi_c_string command_substitution process_substitution expansion arithmetic_expansion"
+)
 _COMPUTING = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 
 
@@ -54,14 +56,14 @@ class Syntax(ABC):
             gap = self.source[at : child.start_byte].decode("utf-8", "surrogateescape")
             if not _BLANK.fullmatch(gap) or child.is_missing:
                 self.trouble("its syntax could not be read")
-            glued = arguments and previous is not None and not gap and previous.end_byte == child.start_byte
+            glued = arguments and previous is not None and not gap.replace("\\\n", "")
             if glued and previous is not None and "redirect" not in previous.type + child.type:
                 self.trouble("two words touch in a way that is not understood")
             at, previous = child.end_byte, child
 
     def comment(self, node: Node) -> None:
-        before = self.source[node.start_byte - 1 : node.start_byte]
-        if before and before not in (b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")"):
+        before = self.source[max(0, node.start_byte - 2) : node.start_byte]
+        if before == b"\\\n" or (before and before[-1:] not in b" \t\n;&|()"):
             self.trouble("a # stands where it may not begin a comment")
 
     def expand(self, node: Node, scope: Scope) -> list[Word]:
@@ -197,8 +199,7 @@ class Syntax(ABC):
         if mark != delimiter:  # quoted: nothing in it is run
             return raw
         self.parts_of(body, scope)
-        shown = len([part for part in _descendants(body) if part.type == "command_substitution"])
-        if len(re.findall(r"(?<!\\)`|(?<!\\)\$\(", raw)) > shown * 2 or ("$" in raw and not body.named_children):
+        if any(_RUNS.search(re.sub(r"\\.", "", piece)) for piece in self.between(body)):
             self.trouble("a here-document holds substitutions that could not be read")
         return raw if "$" not in raw and "`" not in raw else None
 
