@@ -1,8 +1,10 @@
-"""The files other tools keep beside the store for one session, and how they go when it goes.
+"""The files that are kept beside the store for one session, and how they go when it goes.
 
-In a sessions folder: `<id>.json`, `<id>.jsonl` and `request_dump_<id>_*.json`. An id comes from outside, so it is never
-joined into a path as it is: one that could not be a plain file name has no files. Names are compared whole with what
-lies in the folder itself; a dump that belongs to a longer id of a session that still exists is left alone.
+By other programs, in a sessions folder: `<id>.json`, `<id>.jsonl` and `request_dump_<id>_*.json`. By our tools, in
+`results` beside that folder: long results, in a folder named by a digest of the id. An id comes from outside, so it is
+never joined into a path as it is: one that could not be a plain file name has no files of the first kind. Names are
+compared whole with what lies in the folder itself; a dump that belongs to a longer id of a session that still exists is
+left alone.
 """
 
 from __future__ import annotations
@@ -22,10 +24,22 @@ Q = Queries("deletion")
 _DUMP = "request_dump_"
 
 
+def results_folder(home: Path, conversation_id: str) -> Path:
+    """Where the tools keep what was too long for a conversation's transcript."""
+    import hashlib  # here and below: most who open a store never need it
+
+    return home / "results" / hashlib.sha256(conversation_id.encode()).hexdigest()[:24]
+
+
 def remove_files(store: Store, session_ids: Iterable[str], sessions_dir: str | Path | None) -> int:
     """Remove the files of sessions that are gone; how many there were. What cannot be removed is logged."""
-    ids = {session_id for session_id in session_ids if _is_file_name(session_id)}
-    if sessions_dir is None or not ids:
+    gone = list(session_ids)
+    ids = {session_id for session_id in gone if _is_file_name(session_id)}
+    if sessions_dir is None or not gone:
+        return 0
+    for session_id in gone:
+        _remove_results(results_folder(Path(sessions_dir).parent, session_id))
+    if not ids:
         return 0
     removed = 0
     for path in _files_of(store, ids, Path(sessions_dir)):
@@ -35,6 +49,17 @@ def remove_files(store: Store, session_ids: Iterable[str], sessions_dir: str | P
         except OSError as error:
             notes.warn("delete", "%s could not be removed: %s", path, error)
     return removed
+
+
+def _remove_results(folder: Path) -> None:
+    import shutil
+
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        notes.warn("delete", "%s could not be removed: %s", folder, error)
 
 
 def _files_of(store: Store, ids: set[str], folder: Path) -> list[Path]:

@@ -19,9 +19,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_agent.tools import results
 from hermes_agent.tools.base import Action, ToolContext
 from hermes_config.errors import HermesError
+from hermes_state import session_files
 
 _KERNEL = ("/proc", "/sys", "/dev")
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW if os.name == "posix" else os.O_RDONLY
@@ -140,7 +140,7 @@ def is_private(place: Place, ctx: ToolContext) -> bool:
     home = Path(os.path.realpath(ctx.home))
     if place.real.is_relative_to(home):
         open_parts = [home / part for part in _OPEN_IN_HOME]
-        open_parts.append(results.folder(home, ctx.conversation_id))
+        open_parts.append(session_files.results_folder(home, ctx.conversation_id))
         if not any(place.real.is_relative_to(part) for part in open_parts):
             return True
     return looks_secret(place.named) or looks_secret(place.real)

@@ -3,7 +3,8 @@
 Control sequences go, binary data is described and not dumped, and a text longer than the tool's row in the table of
 limits is cut to its head and tail around a line that says how much is missing and where it is. The whole text lies in
 `<home>/results/<conversation>/`, 0600, where `read_file` pages through it. Result files of a conversation are bounded
-in bytes and all of them in age; whatever is removed was a copy for convenience, the transcript keeps what was read.
+in bytes, all of them in age, and they go with their conversation; whatever is removed was a copy for convenience, the
+transcript keeps what was read.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from pathlib import Path
 
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 from hermes_config.home import private_open
+from hermes_state.session_files import results_folder
 
-FOLDER = "results"
 _SAMPLE = 8_192
 _SWEEP_SECONDS = 3_600
 # CSI, OSC (closed by BEL or ST), the other string sequences, two-character escapes.
@@ -104,16 +105,11 @@ def keep(text: str, *, tool_name: str, ctx: ToolContext) -> Path | None:
     return file
 
 
-def folder(home: Path, conversation_id: str) -> Path:
-    """Where a conversation's result files lie. The id is somebody else's text, so only its digest is a name."""
-    return home / FOLDER / hashlib.sha256(conversation_id.encode()).hexdigest()[:24]
-
-
 def new_file(*, tool_name: str, ctx: ToolContext) -> Path:
     """The file of this call, its folder made and brought under its bounds. The same call has the same file."""
-    place = folder(ctx.home, ctx.conversation_id)
+    place = results_folder(ctx.home, ctx.conversation_id)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _sweep(ctx.home / FOLDER, place, ctx)
+    _sweep(place.parent, place, ctx)
     call = hashlib.sha256(f"{ctx.turn_id}/{ctx.call_id}".encode()).hexdigest()[:12]
     name = re.sub(r"[^a-z0-9_]", "", tool_name.lower())[:40]
     return place / f"{name}-{call}.txt"
@@ -147,12 +143,3 @@ def _by_age(place: Path) -> Mapping[Path, int]:
     """Files and sizes, oldest first."""
     found = sorted((entry.stat().st_mtime, entry, entry.stat().st_size) for entry in place.glob("*.txt"))
     return {entry: size for _modified, entry, size in found}
-
-
-def forget(home: Path, conversation_id: str) -> None:
-    """Remove a conversation's result files: called when the conversation is deleted."""
-    place = folder(home, conversation_id)
-    for file in _by_age(place) if place.is_dir() else ():
-        file.unlink(missing_ok=True)
-    if place.is_dir():
-        place.rmdir()

@@ -86,10 +86,9 @@ def test_old_result_files_of_everybody_go(bench: Bench) -> None:
 def test_a_deleted_conversation_leaves_no_result_files(bench: Bench) -> None:
     kept = results.keep("x", tool_name="t", ctx=bench.ctx)
     others = results.keep("x", tool_name="t", ctx=bench.with_(conversation_id="another").ctx)
-    results.forget(bench.ctx.home, bench.ctx.conversation_id)
+    bench.ctx.db.delete_session(bench.ctx.session_id(), bench.ctx.home / "sessions")
     assert kept is not None and others is not None
     assert not kept.parent.exists() and others.exists()
-    results.forget(bench.ctx.home, bench.ctx.conversation_id)
 
 
 def test_ids_from_outside_are_never_paths(bench: Bench) -> None:
