@@ -7,12 +7,12 @@ import json
 from typing import Any
 
 import pytest
+from tests.hermes_agent.conftest import MakeAgent
 
 from hermes_agent.agent import ConversationBusy
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 from hermes_testing.scripted_model import Hold, ScriptedModel, call, disconnect, fail, overflow, say
-from tests.hermes_agent.conftest import MakeAgent
 
 
 def said(db: SessionDB, agent: Any) -> list[tuple[str, Any]]:
@@ -130,7 +130,7 @@ def test_interrupting_keeps_what_was_shown(db: SessionDB, make_agent: MakeAgent)
         assert again["final_response"] == "Good."
         return agent, result
 
-    agent, result = asyncio.run(go())
+    _, result = asyncio.run(go())
     assert result["interrupted"]
     assert result["interrupt_message"] == "stop that"
     assert db.turns.counts() == {"cancelled": 1, "done": 1}
