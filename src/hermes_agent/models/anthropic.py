@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2s
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,7 +32,9 @@ DEFAULT_MAX_TOKENS = 16_384
 _RESERVED = frozenset({"model", "messages", "tools", "system", "stream"})
 _MARKER = {"type": "ephemeral"}
 _MEDIA_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_ID = re.compile(r"[a-zA-Z0-9_-]{12,}")
+"""Anthropic's own kind of id. Others become one: the pattern is checked, and ids must be unique in a whole request,
+while some servers count theirs up from zero in every turn."""
 
 
 def _block(text: str) -> dict[str, Any]:
@@ -77,7 +78,7 @@ class AnthropicWire:
                 continue
             written.append(repair.encode({"role": "assistant", "content": _said(step)}))
             if step.results:
-                written.append(_user([_result(call, pieces) for call, pieces in step.results]))
+                written.append(_user([_result(step, call, pieces) for call, pieces in step.results]))
         return written
 
     def join(self, head: bytes, fragments: Sequence[bytes]) -> bytes:
@@ -105,7 +106,7 @@ def _said(step: repair.Step) -> list[dict[str, Any]]:
     """The blocks of one step of the model: thinking, words, calls; or in the order in which it interleaved them."""
     details = details_of(step.message)
     text = repair.text_of(step.pieces, otherwise="").rstrip()
-    calls = [_use(call) for call in step.calls]
+    calls = [_use(step, call) for call in step.calls]
     thinking = [dict(one) for one in details if _is_thinking(one)]
     layout = next((one.get("order") for one in details if one.get("type") == ORDER), None)
     if isinstance(layout, list | tuple) and thinking:
@@ -145,25 +146,23 @@ def _is_thinking(detail: Mapping[str, Any]) -> bool:
     )
 
 
-def _use(call: repair.Call) -> dict[str, Any]:
+def _use(step: repair.Step, call: repair.Call) -> dict[str, Any]:
     return {
         "type": "tool_use",
-        "id": _use_id(call.id),
+        "id": _use_id(step, call),
         "name": call.name,
         "input": repair.json_object(call.arguments) or {},
     }
 
 
-def _use_id(call_id: str) -> str:
-    if _ID.fullmatch(call_id):
-        return call_id
-    return "call_" + blake2s(call_id.encode("utf-8", "replace")).hexdigest()[:20]
+def _use_id(step: repair.Step, call: repair.Call) -> str:
+    return call.id if _ID.fullmatch(call.id) else repair.made_id(step.message, call.id)
 
 
-def _result(call: repair.Call, pieces: tuple[repair.Piece, ...]) -> dict[str, Any]:
+def _result(step: repair.Step, call: repair.Call, pieces: tuple[repair.Piece, ...]) -> dict[str, Any]:
     return {
         "type": "tool_result",
-        "tool_use_id": _use_id(call.id),
+        "tool_use_id": _use_id(step, call),
         "content": _blocks(pieces, otherwise=repair.NO_OUTPUT),
     }
 

@@ -28,6 +28,8 @@ OPENING = "(the conversation goes on)"
 CLOSING = "(go on)"
 """Stands behind one that would end with them: providers take that for the beginning of the answer, or refuse it."""
 
+_ID_CHARS = 40
+"""OpenAI takes no longer id of a call; servers that give longer ones take any."""
 _NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _POOR_ID = re.compile(r"(?:(?:call|tool|toolu|function)[_-]?)?\d{0,4}", re.IGNORECASE)
 _DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]+);base64,([A-Za-z0-9+/=\s]+)", re.IGNORECASE)
@@ -162,15 +164,16 @@ def _calls(message: Message) -> tuple[Call, ...]:
         text = arguments if isinstance(arguments, str) else encode({} if arguments is None else arguments).decode()
         given = str(raw.get("id") or "")
         call_id = given
-        if is_poor_id(given) or given in taken:
-            call_id = "call_" + _digest(f"{message.get('timestamp')}|{index}|{given}|{text}", 20)
+        if is_poor_id(given) or given in taken or len(given) > _ID_CHARS:
+            call_id = made_id(message, f"{index}|{given}|{text}")
         taken.add(call_id)
         calls.append(Call(call_id, tool_name(function.get("name")), _arguments(text), given))
     return tuple(calls)
 
 
-def _digest(text: str, length: int) -> str:
-    return blake2s(text.encode("utf-8", "replace")).hexdigest()[:length]
+def made_id(message: Message, what: str) -> str:
+    """An id of our own for a call of this row. The row's time keeps it from meeting the same one in another row."""
+    return "call_" + blake2s(f"{message.get('timestamp')}|{what}".encode("utf-8", "replace")).hexdigest()[:20]
 
 
 def _arguments(text: str) -> str:
