@@ -29,26 +29,39 @@ _REFRESH_SECONDS = 60.0
 async def alone(db: SessionDB, session_id: str, writer: TurnWriter | None) -> AsyncIterator[TurnWriter | None]:
     """What to rotate with, for as long as nobody else may; None while somebody else does."""
     holder = f"pid={os.getpid()}:nonce={os.urandom(4).hex()}"
-    if not await asyncio.to_thread(db.try_acquire_compression_lock, session_id, holder, _LOCK_SECONDS):
-        yield None
-        return
-    lease: Lease | None = None
+    locked, lease = await _taken(db, session_id, holder, with_lease=writer is None)
     keeper: asyncio.Task[None] | None = None
     try:
-        if writer is None:
-            lease = await asyncio.to_thread(_lease, db, session_id, holder)
-            if lease is not None:
-                from hermes_state.turn_writer import TurnWriter  # a turn brings its own
+        if lease is not None:
+            from hermes_state.turn_writer import TurnWriter  # a turn brings its own
 
-                writer = TurnWriter(db, lease, SessionId(session_id))
-        if writer is not None:
+            writer = TurnWriter(db, lease, SessionId(session_id))
+        if locked and writer is not None:
             keeper = asyncio.create_task(_keep(db, session_id, holder, lease))
-        yield writer
+        yield writer if locked else None
     finally:
         if keeper is not None:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
         await asyncio.shield(asyncio.to_thread(_give_back, db, session_id, holder, lease))
+
+
+async def _taken(db: SessionDB, session_id: str, holder: str, *, with_lease: bool) -> tuple[bool, Lease | None]:
+    """Lock and lease; given back when we are cancelled while a thread is just getting them."""
+    taking = asyncio.ensure_future(asyncio.to_thread(_take, db, session_id, holder, with_lease))
+    try:
+        return await asyncio.shield(taking)
+    except asyncio.CancelledError:
+        await asyncio.wait({taking})
+        if taking.exception() is None:
+            await asyncio.to_thread(_give_back, db, session_id, holder, taking.result()[1])
+        raise
+
+
+def _take(db: SessionDB, session_id: str, holder: str, with_lease: bool) -> tuple[bool, Lease | None]:
+    if not db.try_acquire_compression_lock(session_id, holder, _LOCK_SECONDS):
+        return False, None
+    return True, _lease(db, session_id, holder) if with_lease else None
 
 
 def _lease(db: SessionDB, session_id: str, holder: str) -> Lease | None:

@@ -151,7 +151,9 @@ async def _once(job: _Job) -> Outcome:
     if found is None:
         if mode == "wait":
             return Outcome(kind="not_applied", before_tokens=before)
-        plan = select.plan(rows, window, force=job.force, must=job.must, keep_exchanges=job.keep_exchanges)
+        plan = await asyncio.to_thread(
+            select.plan, rows, window, force=job.force, must=job.must, keep_exchanges=job.keep_exchanges
+        )
         if plan is None:
             said = _NOTHING if job.force or job.must else ""
             return Outcome(kind="not_needed", reason=said, before_tokens=before, summary_calls=job.calls)
@@ -234,19 +236,18 @@ async def _asked(job: _Job, plan: select.Plan) -> _Made:
                 return made
             most_chars //= 2  # perhaps it was too much
             continue
-        made = _judged(answer, plan, window)
+        made = await asyncio.to_thread(_judged, answer, plan, window)
         if made.text is not None:
             return made
     return made
 
 
 def _judged(answer: str, plan: select.Plan, window: Window) -> _Made:
-    text = summary.cleaned(answer)
-    wrong = summary.problem(text, [row for row in plan.middle if summary.body(row) is None])
-    if wrong is None:
-        text = summary.with_todos(text, _todos(plan))
-        if _weight(text, window) > plan.room:
-            wrong = "it was longer than what it should stand for"
+    text = summary.with_todos(summary.cleaned(answer), _todos(plan))
+    if _weight(text, window) > plan.room:
+        wrong: str | None = "it was longer than what it should stand for"
+    else:
+        wrong = summary.problem(summary.cleaned(answer), [row for row in plan.middle if summary.body(row) is None])
     return _Made(text) if wrong is None else _Made(None, f"the summary was of no use: {wrong}", "protocol")
 
 

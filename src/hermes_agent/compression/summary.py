@@ -161,11 +161,12 @@ def problem(text: str, middle: Sequence[Message]) -> str | None:
         return "it was empty"
     if _FROM in text or _RULES[:80] in text:
         return "it repeated the question"
-    lines = [line.strip() for line in text.splitlines() if len(line.strip()) >= _ECHO_LINE]
     source = rendered(middle, 10**9)
     if text in source and len(text) * 2 > len(source):
         return "it repeated the conversation"
-    echoed = sum(len(line) for line in lines if line in source)
+    known = {line.strip() for line in source.splitlines()}
+    known |= {line.strip() for row in middle for line in reading.text_of(row).splitlines()}
+    echoed = sum(len(line) for line in map(str.strip, text.splitlines()) if len(line) >= _ECHO_LINE and line in known)
     if echoed > 1_000 and echoed * 10 > len(text) * 6:
         return "it repeated the conversation"
     return None
