@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from hermes_agent.models import demo_phrases
 from hermes_agent.models.demo_request import Result
 
 _NOT_RUN = "The command was not run: "
@@ -23,9 +24,15 @@ def comment(result: Result) -> str:
             " Have a look (“list the files here”) and tell me."
         )
     if result.text.startswith(_NOT_RUN):
-        why = result.text.removeprefix(_NOT_RUN).strip().rstrip(".")
-        return f"All right, I left it alone: {why}. Nothing was changed."
+        return f"All right, I left it alone: {_reason(result.text.removeprefix(_NOT_RUN))}. Nothing was changed."
     return _COMMENTS.get(result.name, _other)(result)
+
+
+def _reason(text: str) -> str:
+    """Why something was not allowed, without what only a model needs to be told."""
+    why = re.split(r"[.;] (?:do not|It needs)\b", text.strip(), maxsplit=1, flags=re.IGNORECASE)[0]
+    why = why.removeprefix("was not approved: ").rstrip(".")
+    return why.replace("the person said no", "you said no")
 
 
 def _terminal(result: Result) -> str:
@@ -85,6 +92,8 @@ def _search_files(result: Result) -> str:
 
 def _read_file(result: Result) -> str:
     path = result.arguments.get("path", "the file")
+    if result.text.endswith(" is empty."):
+        return f"`{path}` is there, and it is empty."
     if not _NUMBERED.search(result.text):
         return f"I could not show you `{path}`: {result.text.removeprefix('read_file: ')}"
     lines = _NUMBERED.sub("", result.text).splitlines()
@@ -92,6 +101,11 @@ def _read_file(result: Result) -> str:
     total = re.search(r"^\[lines .* of ([\d,]+);", result.text, re.MULTILINE)
     size = f"{total[1]} lines" if total else f"{count} line{'' if count == 1 else 's'}"
     return f"`{path}` has {size}. It begins:" + _shown("\n".join(lines))
+
+
+def _write_file(result: Result) -> str:
+    done = re.search(r" (?:created|written|overwritten|replaced|updated)\b", result.text)
+    return f"{'Done' if done else 'That did not work'}: {' '.join(result.text.split())[:300]}"
 
 
 def _memory(result: Result) -> str:
@@ -105,18 +119,27 @@ def _memory(result: Result) -> str:
 
 def _session_search(result: Result) -> str:
     query = result.arguments.get("query", "")
-    hits = _HIT.findall(result.text)
-    if not hits:
-        if result.text.startswith("Nothing about"):
-            return f"I searched our chats for “{query}” and found nothing."
+    found = _HIT.findall(result.text)
+    if not found and not result.text.startswith("Nothing about"):
         return "This is what I found:" + _shown(result.text)
+    hits = [hit for hit in found if not _is_search(hit[4])]
+    if not hits:
+        return f"I searched our chats for “{query}” and found nothing" + (" but this very question." if found else ".")
     chats = list(dict.fromkeys(title for _when, title, _role, _session, _snippet in hits))
     where = "one chat" if len(chats) == 1 else f"{len(chats)} chats"
     lines = [f"I searched our chats for “{query}”: {len(hits)} message{'' if len(hits) == 1 else 's'} in {where}."]
     who = {"user": "you", "assistant": "I"}
     for when, title, role, _session, snippet in hits[:5]:
-        lines.append(f"- {title}, {when} ({who.get(role, role)}): {snippet}")
+        marked = snippet.replace(">>>", "**").replace("<<<", "**")
+        lines.append(f"- {title}, {when} ({who.get(role, role)}): {marked}")
     return "\n".join(lines)
+
+
+def _is_search(snippet: str) -> bool:
+    """Whether a hit is somebody looking for the words, and not what they were looking for."""
+    words = snippet.replace(">>>", "").replace("<<<", "")
+    meant = demo_phrases.find(words)
+    return "session_search" in words or (meant is not None and meant[0] == "search")
 
 
 def _clarify(result: Result) -> str:
@@ -144,6 +167,7 @@ _COMMENTS: dict[str, Callable[[Result], str]] = {
     "terminal": _terminal,
     "search_files": _search_files,
     "read_file": _read_file,
+    "write_file": _write_file,
     "memory": _memory,
     "session_search": _session_search,
     "clarify": _clarify,

@@ -16,6 +16,8 @@ from hermes_agent.models.demo_request import DemoRequest
 
 _STORY_PACE = 0.4
 """A storyteller speaks more slowly."""
+_LONGEST = 2_000
+"""As much of a message as is looked at."""
 _LONGEST_WAIT = 600.0
 _MOST_STEPS = 200
 _QUOTES = "\"'`“”„«»"
@@ -55,7 +57,7 @@ def reply(request: DemoRequest) -> DemoReply:
 
 
 def _after_tools(request: DemoRequest) -> DemoReply:
-    meant = demo_phrases.find(request.last.strip())
+    meant = demo_phrases.find(request.last.strip()[:_LONGEST])
     counting = meant[1] if meant and meant[0] == "steps" else None
     if counting and request.steps < _wanted(counting) and "terminal" in request.tools:
         return _next_step(counting, request)
@@ -71,7 +73,7 @@ def _after_tools(request: DemoRequest) -> DemoReply:
 
 def _to(text: str, request: DemoRequest) -> DemoReply:
     """The answer to something a person said. What a plug-in put behind it (a paragraph of its own) is not for us."""
-    said = text.strip().split("\n\n")[0].strip()
+    said = text.strip().split("\n\n")[0].strip()[:_LONGEST]
     if greeting := demo_phrases.greeting(said):
         return DemoReply(f"{greeting[0]} {greeting[1]}\n\n{demo_words.TRY}")
     if meant := demo_phrases.find(said):
