@@ -9,10 +9,9 @@ properties, required, additionalProperties, items, enum, minimum, maximum, minLe
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
@@ -25,6 +24,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "null": (type(None),),
 }
+
+
+def close_names(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
+    """Which of the names somebody may have meant."""
+    import difflib  # needed when something is misspelt, and slow to import
+
+    return difflib.get_close_matches(name[:200], list(names), n=most, cutoff=0.5)
 
 
 class BadArguments(Exception):
@@ -89,7 +95,7 @@ def _object(value: dict[str, Any], schema: Mapping[str, Any], where: str) -> dic
 
 
 def _stranger(name: str, known: Mapping[str, Any], where: str) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
+    near = close_names(name, known, most=1)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
     return f"unknown parameter {_path(where, name[:60])} ({hint})"
 

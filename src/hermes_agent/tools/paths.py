@@ -12,13 +12,13 @@ moment between that look and the rename, in which another program of the same us
 from __future__ import annotations
 
 import asyncio
-import difflib
 import fnmatch
 import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from hermes_agent.tools.arguments import close_names
 from hermes_agent.tools.base import Action, ToolContext
 from hermes_config.errors import HermesError
 from hermes_state import session_files
@@ -161,7 +161,7 @@ def _near(place: Place) -> str:
         names = os.listdir(place.real.parent)  # noqa: PTH208 - names are all that is wanted
     except OSError:
         return f"There is no folder {place.named.parent}."
-    near = difflib.get_close_matches(place.real.name, names, n=3)
+    near = close_names(place.real.name, names)
     return f"Near it: {', '.join(near)}." if near else ""
 
 

@@ -11,7 +11,6 @@ nobody for permission (the handler does, through `ctx.gate`) and calls no hooks 
 from __future__ import annotations
 
 import asyncio
-import difflib
 import importlib
 import json
 import logging
@@ -134,7 +133,7 @@ def shared() -> Registry:
 def unknown_tool(name: str, offered: Iterable[str]) -> ToolResult:
     """The answer to a call of a tool that the conversation does not have."""
     names = list(offered)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    near = arguments.close_names(name, names)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(names) or 'none'}."
     return ToolResult(f"There is no tool named {name[:80]!r}. {hint}", is_error=True)
 

@@ -9,7 +9,6 @@ transcript keeps what was read.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Mapping
@@ -110,6 +109,8 @@ def new_file(*, tool_name: str, ctx: ToolContext) -> Path:
     place = results_folder(ctx.home, ctx.conversation_id)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     _sweep(place.parent, place, ctx)
+    import hashlib  # only a long result needs it
+
     call = hashlib.sha256(f"{ctx.turn_id}/{ctx.call_id}".encode()).hexdigest()[:12]
     name = re.sub(r"[^a-z0-9_]", "", tool_name.lower())[:40]
     return place / f"{name}-{call}.txt"

@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ from typing import Any
 
 from hermes_agent.tools import paths, results
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
-from hermes_agent.tools.children import Child
 
 _DEFAULT_HITS = 50
 _LINE_CHARS = 500
@@ -104,6 +102,8 @@ async def search_files(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 
 async def _run(argv: list[str], found: _Findings, ctx: ToolContext) -> int | None:
     """The exit status; None when the search was ended before it was through."""
+    from hermes_agent.tools.children import Child
+
     grace = ctx.db.limits.tool_stop_ms / 3_000
     async with Child(argv, workdir=ctx.workdir, environ=ctx.environ, on_output=found.add, grace=grace) as child:
         exited, full = asyncio.ensure_future(child.exited()), asyncio.ensure_future(found.full.wait())
@@ -121,6 +121,8 @@ async def _run(argv: list[str], found: _Findings, ctx: ToolContext) -> int | Non
 
 def _ripgrep(args: dict[str, Any], root: Path) -> list[str] | None:
     """The command line for ripgrep, when it is installed and the question is about lines."""
+    import shutil  # here and below: whoever only lists tools does not pay for running one
+
     program = shutil.which("rg")
     if program is None or args.get("target") == "files":
         return None  # names are quick to find anywhere, and ripgrep's globs differ from ours

@@ -9,18 +9,16 @@ the call's result file.
 from __future__ import annotations
 
 import asyncio
-import codecs
-import shutil
-import signal
 import time
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from hermes_agent.tools import paths, results
 from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
-from hermes_agent.tools.capture import Capture
-from hermes_agent.tools.children import Child
+
+if TYPE_CHECKING:
+    from hermes_agent.tools.capture import Capture
 
 T = TypeVar("T")
 _DRAIN_SECONDS = 0.3
@@ -33,6 +31,10 @@ class _Ended(NamedTuple):
 
 
 async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    import shutil  # here and below: whoever only lists tools does not pay for running one
+
+    from hermes_agent.tools.capture import Capture
+
     if args.get("background"):
         return ToolResult(
             "Commands in the background are not available yet, and nothing was run."
@@ -103,6 +105,8 @@ async def _unless_stopped(wish: Awaitable[T], ctx: ToolContext) -> T | None:
 
 async def _run(argv: list[str], where: Path, seconds: float, capture: Capture, ctx: ToolContext) -> _Ended:
     """Run the command to one of its ends. Whatever happens, nothing of its group is left when this returns."""
+    from hermes_agent.tools.children import Child
+
     limits = ctx.db.limits
     flooded = asyncio.Event()
     live = _Live(ctx)
@@ -146,6 +150,8 @@ def _notes(ended: _Ended, seconds: float, ctx: ToolContext) -> list[str]:
 
 
 def _signal_name(number: int) -> str:
+    import signal
+
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -156,6 +162,8 @@ class _Live:
     """The output for people who look on: clean text, up to a bound."""
 
     def __init__(self, ctx: ToolContext) -> None:
+        import codecs
+
         self._emit = ctx.emit
         self._room = ctx.db.limits.terminal_live_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
