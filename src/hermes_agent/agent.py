@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import assembling, context, hooks, loop_thread, reporting, turn
+from hermes_agent import assembling, context, holders, hooks, loop_thread, reporting, turn
 from hermes_agent.approvals.base import Approver, Yolo
 from hermes_agent.asking import Spent
 from hermes_agent.listeners import Listeners
@@ -74,11 +74,12 @@ class AIAgent(Listeners):
         skip_context_files: bool = False,
         origin: Mapping[str, Any] | None = None,
     ) -> None:
-        """The configuration says which model, unless `endpoint` does. `origin` are columns of a new session: user_id …"""
+        """The configuration says which model, unless `endpoint` does. `origin`: columns of a new session, user_id …"""
         super().__init__()
         self._yolo = Yolo(on=yolo)
         self._setup: Setup = assembling.setup(
-            session_db=session_db, config=config, endpoint=endpoint, fallbacks=fallbacks, model=model, provider=provider, base_url=base_url, api_key=api_key,
+            session_db=session_db, config=config, endpoint=endpoint, fallbacks=fallbacks, model=model,
+            provider=provider, base_url=base_url, api_key=api_key,
             platform=platform, person_id=person_id, workdir=workdir, approver=approver, approver_id=approver_id,
             ask=ask, yolo=self._yolo, max_steps=max_iterations, max_tokens=max_tokens, enabled=enabled_toolsets,
             disabled=disabled_toolsets, extra_text=ephemeral_system_prompt or "", with_memory=not skip_memory,
@@ -310,8 +311,9 @@ class AIAgent(Listeners):
         return await self._run(journal, stop, task_id=None, pending=turn.pending(messages))
 
     def _unfinished(self) -> tuple[Turn, ...]:
-        root = self._setup.db.get_conversation_root(self._known_session())
-        return self._setup.db.turns.unfinished(conversation_id=ConversationId(root))
+        conversation = ConversationId(self._setup.db.get_conversation_root(self._known_session()))
+        holders.release_gone(self._setup.db, conversation)
+        return self._setup.db.turns.unfinished(conversation_id=conversation)
 
     def _user_row(
         self, message: Content, persist: Content | None, timestamp: float | None, platform_id: str | None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import context
+from hermes_agent import context, holders
 from hermes_agent.approvals.base import Approver, Yolo
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.asking import Asker
@@ -72,9 +71,10 @@ def setup(
     return Setup(
         db=db, config=loaded, workdir=environment.working_directory(loaded.home, started_in=workdir),
         endpoint=endpoint or _endpoint(loaded, model, provider, base_url, api_key, max_tokens),
-        fallbacks=providers.fallbacks(loaded) if fallbacks is None else tuple(fallbacks), tools={tool.name: tool for tool in tools}, specs=_specs(tools),
+        fallbacks=providers.fallbacks(loaded) if fallbacks is None else tuple(fallbacks),
+        tools={tool.name: tool for tool in tools}, specs=_specs(tools),
         budget=Budget(db, loaded), platform=platform, person_id=person_id, approver=approver, approver_id=approver_id,
-        ask=ask, yolo=yolo, holder=_holder(), max_steps=max_steps or _number(tree, "max_turns", _STEPS),
+        ask=ask, yolo=yolo, holder=holders.new_holder(), max_steps=max_steps or _number(tree, "max_turns", _STEPS),
         max_retries=_number(tree, "api_max_retries", _RETRIES), extra_text=extra_text, with_memory=with_memory,
         with_context_files=with_context_files,
     )  # fmt: skip
@@ -175,7 +175,3 @@ def _number(tree: Mapping[str, Any], name: str, default: int) -> int:
     section = tree.get("agent")
     found = section.get(name) if isinstance(section, Mapping) else None
     return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else default
-
-
-def _holder() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"

@@ -1,0 +1,59 @@
+"""Who holds a lease, and whether that process is still there.
+
+A lease of a process that was killed would keep its conversation busy until it runs out. On the same machine we can know
+better: a holder names its machine, its process and when that process started, so that a number used again is not
+mistaken for it. On another machine nobody can know, and the lease has to run out.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.ids import ConversationId
+
+
+def new_holder() -> str:
+    return f"{socket.gethostname()}/{os.getpid()}/{_started(os.getpid()) or 0}/{os.urandom(4).hex()}"
+
+
+def is_gone(holder: str) -> bool:
+    """True only when it is certain: a process of this machine that is no more."""
+    parts = holder.split("/")
+    if len(parts) != 4 or parts[0] != socket.gethostname() or not (parts[1].isdigit() and parts[2].isdigit()):
+        return False
+    started = _started(int(parts[1]))
+    return started is None if parts[2] == "0" else started != int(parts[2])
+
+
+def release_gone(db: SessionDB, conversation_id: ConversationId) -> None:
+    """Free the conversation when whoever held it is gone for certain."""
+    lease = db.leases.get(conversation_id)
+    if lease is not None and is_gone(lease.holder):
+        db.leases.release_holder(lease.holder)
+
+
+def _started(pid: int) -> int | None:
+    """When the process started, in ticks since boot; None when there is none. 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except FileNotFoundError:
+        return None if Path("/proc/self").exists() else _signalled(pid)
+    except OSError:
+        return _signalled(pid)
+    # A zombie has ended: nobody has collected its exit yet, but it runs nothing any more.
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _signalled(pid: int) -> int | None:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return 0
