@@ -33,7 +33,7 @@ async def ask(
         conversation_id=conversation_id, person_id=setup.person_id, task=task,
     )  # fmt: skip
     try:
-        reply = await asyncio.wait_for(calling.call_with_retry(small, body, max_retries=1), seconds)
+        reply = await asyncio.wait_for(calling.call(small, body), seconds)
     except BaseException:
         await setup.budget.release(reservation)
         raise
