@@ -12,6 +12,7 @@ closes its connection; one that was read to its end gives it back.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import threading
 from collections import deque
@@ -245,6 +246,8 @@ def _origin(base_url: str) -> str:
 def _open(base_url: str, key: str, bounds: Limits) -> httpx2.AsyncClient:
     import httpx2
 
+    # It tells every address it calls, with the user name and password or the key that may be in it.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     options: dict[str, Any] = {
         "headers": {"user-agent": f"hermes/{VERSION}", "accept-encoding": "identity"},
         # Silence is bounded per read, in `Lines`, and the first byte in `post`.

@@ -151,9 +151,10 @@ def _spoken(seconds: float) -> str:
 
 
 def _hint_unreachable(endpoint: Endpoint) -> str:
-    host = urlsplit(endpoint.base_url).hostname or ""
+    parts = urlsplit(endpoint.base_url)
+    host = parts.hostname or ""
     if host in ("localhost", "::1") or host.startswith("127."):
-        return f"Start the model server at {endpoint.base_url}, or change model.base_url."
+        return f"Start the model server at {parts.netloc.rpartition('@')[2]}, or change model.base_url."
     return "Check the network connection and model.base_url."
 
 

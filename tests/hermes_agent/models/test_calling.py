@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from pathlib import Path
@@ -420,3 +421,21 @@ def test_clients_can_be_closed_twice_and_used_again(loopback: Any) -> None:
             return (await call(server.endpoint(), b"{}")).content
 
     assert asyncio.run(run()) == "Hi"
+
+
+def test_at_debug_level_no_log_line_holds_a_secret(loopback: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with loopback(
+            streams(text("Hi"), STOP), says({"error": {"message": f"bad key {CANARY}"}}, 401)
+        ) as server:
+            address = f"http://user:{CANARY}@127.0.0.1:{server.port}/v1"
+            hidden = server.endpoint(base_url=address, headers=(("x-token", CANARY),))
+            await call(hidden, b"{}")
+            with pytest.raises(ModelError) as caught:
+                await call(hidden, b"{}")
+            logging.getLogger("hermes").error("failed", exc_info=caught.value)
+
+    with caplog.at_level(logging.DEBUG):
+        asyncio.run(run())
+    assert "failed" in caplog.text
+    assert CANARY not in caplog.text
