@@ -53,7 +53,7 @@ def summary(request: DemoRequest) -> str:
         ("Constraints and preferences", [_clip(text) for text in asks if _LASTING.search(text)][-8:]),
         ("Relevant files", _once(_FILE.findall(source))[-10:]),
         ("Pending asks", [_clip(asks[-1])]),
-        ("Critical context", [*_lines_of(earlier), *(_clip(text) for text in [*asks[1:-1], *said])][-14:]),
+        ("Critical context", [*_lines_of(earlier), *(_clip(text) for text in [*asks[1:-1][-4:], *said[-4:]])]),
     )  # fmt: skip
     asked = _ROOM.search(request.last)
     room = min(int(asked[1]) * 3 if asked else 4_000, max(200, len(source) // 2))

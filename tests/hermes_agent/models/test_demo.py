@@ -1,0 +1,372 @@
+"""The demo model, through the real client and, where it calls tools, through a whole agent on a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_agent import AIAgent
+from hermes_agent.approvals.base import ApprovalQuestion, Choice
+from hermes_agent.compression import summary
+from hermes_agent.models import calling, client, demo, demo_words, wires
+from hermes_agent.models.base import Delta, ModelError, Reply
+from hermes_agent.tools import registry
+from hermes_config import config as configuration
+from hermes_state import SessionDB
+
+Chat = Callable[..., AIAgent]
+AT_ONCE = demo.endpoint(tokens_per_second=0)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    async def whole() -> Any:
+        try:
+            return await work
+        finally:
+            await client.close_clients()
+
+    return asyncio.run(whole())
+
+
+def body(*said: Any, system: str = "You are Hermes.", role: str = "owner", tools: bool = True) -> bytes:
+    wire = wires.wire_for(AT_ONCE)
+    rows = [{"role": "user", "content": one} if isinstance(one, str) else one for one in said]
+    offered = registry.shared().specs({}, role=role) if tools else ()
+    return wire.join(wire.head(AT_ONCE, system, offered), wire.fragments(rows))
+
+
+def ask(*said: Any, **request: Any) -> Reply:
+    return run(calling.call(AT_ONCE, body(*said, **request)))  # type: ignore[no-any-return]
+
+
+def called(*said: Any, **request: Any) -> tuple[str, dict[str, Any]]:
+    (call,) = ask(*said, **request).tool_calls
+    return call.name, json.loads(call.arguments)
+
+
+@pytest.mark.parametrize(
+    ("words", "tool", "arguments"),
+    [
+        ("list the files here", "terminal", {"command": "ls -1p"}),
+        ("Please show me the files in docs.", "terminal", {"command": "ls -1p docs"}),
+        ("what files are here?", "terminal", {"command": "ls -1p"}),
+        ("Zeig mir bitte die Dateien", "terminal", {"command": "ls -1p"}),
+        ("列出这里的文件", "terminal", {"command": "ls -1p"}),
+        ("read README.md", "read_file", {"path": "README.md"}),
+        ("show me src/main.py", "read_file", {"path": "src/main.py"}),
+        ("delete the folder old", "terminal", {"command": "rm -r old"}),
+        ("could you delete the old folder?", "terminal", {"command": "rm -r old"}),
+        ('remove the folder "my; rm -rf ~"', "terminal", {"command": "rm -r 'my; rm -rf ~'"}),
+        ("delete the file -rf", "terminal", {"command": "rm -- -rf"}),
+        ("lösche den Ordner alt", "terminal", {"command": "rm -r alt"}),
+        ("run git log | head -3", "terminal", {"command": "git log | head -3"}),
+        ("write hello there to notes.txt", "write_file", {"path": "notes.txt", "content": "hello there\n"}),
+        ("look for f(x) in the files", "search_files", {"pattern": r"f\(x\)", "target": "content"}),
+        ("search our chats for 京都", "session_search", {"query": "京都"}),
+        ("did we ever talk about the invoice?", "session_search", {"query": "the invoice"}),
+        (
+            "remember that Ada is allergic to nuts",
+            "memory",
+            {"action": "add", "target": "memory", "content": "Ada is allergic to nuts."},
+        ),
+        ("remember: I like tea", "memory", {"action": "add", "target": "user", "content": "I like tea."}),
+        ("list the files here\n\n[a plug-in says: it is Monday]", "terminal", {"command": "ls -1p"}),
+    ],
+)
+def test_understands_people_who_say_it_their_way(words: str, tool: str, arguments: dict[str, Any]) -> None:
+    assert called(words) == (tool, arguments)
+
+
+def test_every_call_is_one_the_offered_tool_takes() -> None:
+    from hermes_agent.tools import arguments
+
+    for line in demo_words.CAN.splitlines():
+        words = line.removeprefix("- ").split(" (I will")[0].split(" (about")[0]
+        if words.startswith("be slow"):
+            continue
+        reply = ask(words)
+        assert reply.tool_calls or (reply.content and "do not understand" not in reply.content), words
+        for call in reply.tool_calls:
+            tool = registry.shared().get(call.name)
+            assert tool is not None
+            arguments.parse(call.arguments, tool.parameters, longest=10_000)
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("what is 17 * (3 + 4)?", "17 * (3 + 4) = 119"),
+        ("0.1 + 0.2", "0.1 + 0.2 = 0.3"),
+        ("How much is 1,000 divided by 8?", "1000 / 8 = 125"),
+        ("2 ^ 64", "2 ^ 64 = 18446744073709551616"),
+        ("1/3", "1/3 = about 0.333333333333"),
+        ("what is 5/0?", "Nobody can divide by zero, and I will not be the first."),
+        ("9**9**9**9", "That number would be too large to say."),
+        ("3 +", "That sum is not finished."),
+        ("Was ist 6 mal 7?", "6 * 7 = 42"),
+    ],
+)
+def test_sums(words: str, answer: str) -> None:
+    assert ask(words).content == answer
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("Hello!", "Hello! I am the built-in demo model"),
+        ("Guten Morgen", "Hallo! Ich bin das eingebaute Demo-Modell"),
+        ("bonjour", "Bonjour ! Je suis le modèle de démonstration"),
+        ("こんにちは", "こんにちは！ 内蔵のデモ用モデルです"),
+        ("你好！", "你好！ 我是内置的演示模型"),
+        ("مرحبا", "مرحبا!"),
+    ],
+)
+def test_greets_back_in_the_persons_language(words: str, answer: str) -> None:
+    assert (ask(words).content or "").startswith(answer)
+
+
+@pytest.mark.parametrize("words", ["what can you do?", "what is the meaning of life?", "", "🙂" * 300, "x" * 100_000])
+def test_says_what_it_is_and_what_it_can_do(words: str) -> None:
+    content = ask(words).content or ""
+    assert "I am the built-in demo model: scripted, not clever." in content
+    assert "list the files here" in content
+
+
+def test_knows_what_was_just_said_and_nothing_else() -> None:
+    earlier = ("my cat is called Byte", {"role": "assistant", "content": "Nice."}, "what did I just say?")
+    assert ask(*earlier).content == "You just said: “my cat is called Byte”"
+    assert "first message" in (ask("what did I just say?").content or "")
+
+
+def test_the_same_request_gets_the_same_bytes_and_another_call_another_id() -> None:
+    first, again = ask("list the files here"), ask("list the files here")
+    assert first == again
+    other = ask("list the files here", {"role": "assistant", "content": "Later."}, "list the files here")
+    assert first.tool_calls[0].id != other.tool_calls[0].id
+
+
+def test_streams_in_pieces_and_says_what_it_used() -> None:
+    heard: list[Delta] = []
+    reply = run(calling.call(AT_ONCE, body("tell me the long story"), heard.append))
+    assert reply.content == "".join(delta.text for delta in heard) == demo_words.STORY
+    assert len(heard) > 500
+    assert reply.usage.output_tokens > 500
+    assert reply.usage.input_tokens > 1_000
+
+
+def test_keeps_to_max_tokens() -> None:
+    request = json.loads(body("tell me the long story"))
+    request["max_tokens"] = 10
+    reply = run(calling.call(AT_ONCE, json.dumps(request).encode()))
+    assert (reply.finish_reason, len((reply.content or "").split())) == ("length", 10)
+
+
+def test_streams_at_the_pace_that_is_set_and_tells_stories_slowly() -> None:
+    fast = demo.endpoint(tokens_per_second=200)
+    began = time.monotonic()
+    assert run(calling.call(fast, body("what is 2 + 3 + 4 + 5 + 6 + 7?"))).content == "2 + 3 + 4 + 5 + 6 + 7 = 27"
+    assert time.monotonic() - began >= 12 / 200
+    words = len(demo_words.STORY.split())
+    assert 60 <= words / (demo.TOKENS_PER_SECOND * 0.4) <= 95, "the story takes a minute to a minute and a half"
+
+
+def test_an_answer_that_is_given_up_ends_at_once() -> None:
+    async def leave() -> None:
+        heard: list[Delta] = []
+        task = asyncio.create_task(calling.call(demo.endpoint(), body("tell me the long story"), heard.append))
+        while not heard:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        count = len(heard)
+        await asyncio.sleep(0.2)
+        assert len(heard) == count
+
+    run(leave())
+
+
+def test_is_slow_when_told() -> None:
+    began = time.monotonic()
+    assert ask("be slow 0.2").content == "That took 0.2 seconds, as you asked."
+    assert called("be slow 0.1, and list the files here") == ("terminal", {"command": "ls -1p"})
+    assert time.monotonic() - began >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "status"),
+    [
+        ("fail with 429", "rate_limit", 429),
+        ("fail with a 500", "server", 500),
+        ("fail with 401", "auth", 401),
+        ("fail with 529", "overloaded", 529),
+        ("fail with disconnect", "network", None),
+        ("fail with garbage", "protocol", None),
+        ("fail with overflow", "context_overflow", 400),
+    ],
+)
+def test_fails_when_told(words: str, kind: str, status: int | None) -> None:
+    with pytest.raises(ModelError) as caught:
+        ask(words)
+    assert (caught.value.kind, caught.value.status) == (kind, status)
+    assert "\n" not in caught.value.one_line()
+
+
+def test_fails_as_often_as_told_and_then_goes_through() -> None:
+    tries: list[str] = []
+
+    async def twice() -> Reply:
+        request = body("fail twice with 500")
+        return await calling.call_with_retry(
+            AT_ONCE, request, max_retries=3, first_wait=0.001, on_retry=lambda retry: tries.append(retry.error.kind)
+        )
+
+    assert "this attempt went through" in (run(twice()).content or "")
+    assert tries == ["server", "server"]
+
+
+def test_says_so_when_a_tool_is_not_offered() -> None:
+    reply = ask("delete the folder old", role="guest")
+    assert not reply.tool_calls
+    assert "`terminal`" in (reply.content or "")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"messages": []}', b'{"messages": ["x"]}', b"[1]"])
+def test_refuses_what_it_cannot_read(content: bytes) -> None:
+    with pytest.raises(ModelError) as caught:
+        run(calling.call(AT_ONCE, content))
+    assert (caught.value.kind, caught.value.status) == ("bad_request", 400)
+
+
+# -- what Hermes itself asks for -----------------------------------------------------------------------------------
+
+
+def _long_talk() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {"role": "user", "content": "Help me plan a trip to Kyoto in April. Never book anything above 900 euros."},
+        {"role": "assistant", "content": "Gladly. I will keep every booking under 900 euros."},
+    ]
+    for number in range(30):
+        call = {
+            "id": f"call_x{number}y",
+            "function": {"name": "read_file", "arguments": f'{{"path": "plan{number}.md"}}'},
+        }
+        rows += [
+            {
+                "role": "user",
+                "content": f"Look at plan{number}.md and tell me about day {number}. " + "Some detail. " * 10,
+            },
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "tool_name": "read_file", "content": "temples and tea\n" * 60},
+            {"role": "assistant", "content": f"Day {number} has temples and tea. " + "It looks good. " * 10},
+        ]
+    return [*rows, {"role": "user", "content": "Which ryokan was it that had the maple garden?"}]
+
+
+def test_writes_a_summary_that_is_one() -> None:
+    middle = _long_talk()
+    prompt = summary.prompt(middle, previous=["## Goal\n- Ada pays"], focus=None, budget=800, most_chars=60_000)
+    text = ask(prompt, system="You write summaries of conversations.", tools=False).content or ""
+    assert summary.problem(text, middle) is None
+    assert len(text) < 800 * 4 < len(prompt) / 2
+    assert "Never book anything above 900 euros" in text
+    assert "maple garden" in text
+    assert "plan29.md" in text
+    assert "Ada pays" in text
+    assert text.startswith("## Goal")
+
+
+def test_writes_a_title() -> None:
+    asked = "PERSON: please help me plan a trip to Kyoto in April, will you?\n\nASSISTANT: Gladly."
+    system = "You write a short title for a conversation. You answer with the title alone."
+    title = ask(asked, system=system, tools=False).content
+    assert title == "Help me plan a trip to"
+    assert ask("tell me a story", system="You love titles.").content == demo_words.STORY, "an ordinary chat"
+
+
+# -- with everything around it real --------------------------------------------------------------------------------
+
+
+class Answers:
+    """A person who answers every question the same way."""
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+        self.asked: list[str] = []
+
+    async def ask(self, question: ApprovalQuestion) -> Choice:
+        self.asked.append(question.command)
+        return self.choice
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "desk"
+    (folder / "old").mkdir(parents=True)
+    (folder / "old" / "letter.txt").write_text("dear me")
+    (folder / "README.md").write_text("# The desk\n\nThings lie about.\n")
+    return folder
+
+
+def talk(agent: AIAgent, *words: str) -> list[str]:
+    async def turns() -> list[str]:
+        return [(await agent.arun_conversation(one))["final_response"] for one in words]
+
+    return run(turns())  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def chat(db: SessionDB, home: Path, work: Path) -> Chat:
+    """A new conversation with the demo model, as a home's configuration selects it."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.yaml").write_text("model: demo\nauto_title: false\ndemo:\n  tokens_per_second: 0\n")
+
+    def begin(approver: Answers | None = None) -> AIAgent:
+        return AIAgent(session_db=db, config=configuration.load(home), workdir=work, approver=approver)
+
+    return begin
+
+
+def test_lists_and_reads_what_is_really_there(chat: Chat) -> None:
+    listed, read = talk(chat(), "list the files here", "read README.md")
+    assert "1 folder and 1 file here" in listed
+    assert "`old/`" in listed
+    assert "`README.md`" in listed
+    assert "`README.md` has 3 lines" in read
+    assert "Things lie about." in read
+
+
+def test_deletes_only_with_leave(chat: Chat, work: Path) -> None:
+    no, yes = Answers("deny"), Answers("once")
+    (refused,) = talk(chat(no), "delete the folder old")
+    assert refused == "All right, I left it alone: you said no. Nothing was changed."
+    assert (work / "old").exists()
+    (done,) = talk(chat(yes), "delete the folder old")
+    assert done.startswith("Done: `rm -r old` ran")
+    assert not (work / "old").exists()
+    assert no.asked == yes.asked == ["rm -r old"]
+    (nobody,) = talk(chat(), "delete the folder README.md")
+    assert "nobody here who could be asked" in nobody
+    assert (work / "README.md").exists()
+
+
+def test_remembers_and_searches_what_was_said(chat: Chat, home: Path) -> None:
+    noted, *_rest = talk(chat(), "remember that Ada is allergic to nuts", "the ryokan is in 京都")
+    assert noted.startswith("I will remember: Ada is allergic to nuts.")
+    assert "Ada is allergic to nuts." in (home / "memories" / "MEMORY.md").read_text()
+    found, none = talk(chat(), "search our chats for 京都", "search our chats for zeppelin")
+    assert "the ryokan is in **京都**" in found
+    assert "found nothing" in none
+
+
+def test_takes_as_many_steps_as_told(chat: Chat, db: SessionDB) -> None:
+    agent = chat()
+    (answer,) = talk(agent, "take 5 steps")
+    assert answer.startswith("That was step 5.")
+    results = [row["content"] for row in db.get_messages(agent.session_id) if row["role"] == "tool"]
+    assert [text.splitlines()[0] for text in results] == [f"step {number} of 5" for number in range(1, 6)]
