@@ -105,7 +105,7 @@ def _string(walk: Walk, node: Node, scope: Scope) -> tuple[str, bool]:
 
 
 def _literal(walk: Walk, raw: bytes) -> str:
-    text = raw.decode("utf-8", "surrogateescape")
+    text = raw.decode("utf-8", "replace")
     if _HIDDEN.search(text):
         walk.trouble("a quoted text holds a substitution that could not be read")
     return words.plain(re.sub(r'\\([$`"\\\n])', lambda match: "" if match[1] == "\n" else match[1], text))

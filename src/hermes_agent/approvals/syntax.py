@@ -34,7 +34,7 @@ class Syntax(ABC):
     """One text and its tree. `statement` is the reader's; commands inside words are handed to it."""
 
     def __init__(self, text: str, user_home: str) -> None:
-        self.source = text.encode("utf-8", "surrogateescape")
+        self.source = text.encode("utf-8", "surrogatepass")
         self.user_home = user_home
         self.found = Reading()
 
@@ -46,14 +46,14 @@ class Syntax(ABC):
             self.found.troubles.append(what)
 
     def text(self, node: Node) -> str:
-        return self.source[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
+        return self.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def check_gaps(self, node: Node, *, arguments: bool = False) -> None:
         """Nothing but blanks between the parts; two arguments without a blank between them are one word to bash."""
         at = node.start_byte
         previous: Node | None = None
         for child in node.children:
-            gap = self.source[at : child.start_byte].decode("utf-8", "surrogateescape")
+            gap = self.source[at : child.start_byte].decode("utf-8", "replace")
             if not _BLANK.fullmatch(gap) or child.is_missing:
                 self.trouble("its syntax could not be read")
             glued = arguments and previous is not None and not gap.replace("\\\n", "")
@@ -142,9 +142,9 @@ class Syntax(ABC):
         at = node.start_byte
         for part in _descendants(node, but=_QUOTING):
             if part.type in _QUOTING:
-                yield self.source[at : part.start_byte].decode("utf-8", "surrogateescape")
+                yield self.source[at : part.start_byte].decode("utf-8", "replace")
                 at = part.end_byte
-        yield self.source[at : node.end_byte].decode("utf-8", "surrogateescape")
+        yield self.source[at : node.end_byte].decode("utf-8", "replace")
 
     def assigned_value(self, node: Node, scope: Scope) -> tuple[str, Value]:
         self.check_gaps(node)
@@ -191,7 +191,7 @@ class Syntax(ABC):
         delimiter = re.sub(r"['\"\\]", "", mark)
         tabs = any(child.type == "<<-" for child in node.children)
         first = self.source.find(b"\n", start.end_byte) + 1
-        lines = self.source[first : end.end_byte].decode("utf-8", "surrogateescape").split("\n")
+        lines = self.source[first : end.end_byte].decode("utf-8", "replace").split("\n")
         endings = [at for at, line in enumerate(lines) if (line.lstrip("\t") if tabs else line) == delimiter]
         if endings != [len(lines) - 1] or not delimiter.isidentifier():
             self.trouble("the end of a here-document is not clear")
