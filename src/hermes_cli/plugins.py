@@ -16,10 +16,9 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hermes_cli import plugins_calls, plugins_found
 from hermes_cli.plugins_api import (
@@ -54,15 +53,16 @@ log = plugins_calls.log
 complain = plugins_calls.complain
 
 
-@dataclass(slots=True)
 class LoadedPlugin:
     """A plug-in and what became of it."""
 
-    found: Found
-    state: State
-    reason: str = ""
-    notes: list[str] = field(default_factory=list)
-    context: PluginContext | None = None
+    def __init__(self, found: Found, state: State, reason: str = "") -> None:
+        self.found = found
+        self.state = state
+        self.reason = reason
+        """Why it is not loaded."""
+        self.notes = list(found.notes)
+        self.context: PluginContext | None = None
 
     @property
     def error(self) -> str | None:
@@ -110,10 +110,11 @@ class PluginManager:
             found = plugins_found.look(loaded.home, packages=packages or bool(wishes.enabled))
             self.missing = wishes.missing(found)
             for plugin in found:
-                state, reason = ("off", "HERMES_SAFE_MODE is set") if safe else wishes.judge(plugin)
-                row = LoadedPlugin(plugin, state, reason, list(plugin.notes))
+                row = LoadedPlugin(plugin, "off", "HERMES_SAFE_MODE is set")
+                if not safe:
+                    row.state, row.reason = wishes.judge(plugin)
                 self.plugins[plugin.key] = row
-                if state == "loaded":
+                if row.state == "loaded":
                     self._load(row, wishes.settings(plugin))
                 log.debug("%s: %s %s", plugin.key, row.state, row.reason, extra={"action": "plugin_found"})
 
@@ -232,8 +233,7 @@ def resolve_plugin_command_result(value: Any) -> Any:
     return plugins_calls.settle(value, _manager.limits.plugin_command_ms / 1000, _manager.workers)
 
 
-@dataclass(frozen=True, slots=True)
-class PreToolDecision:
+class PreToolDecision(NamedTuple):
     """What plug-ins want done with a tool call."""
 
     action: Literal["block", "approve"]

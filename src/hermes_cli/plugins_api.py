@@ -1,16 +1,16 @@
 """The plug-in API: everything a plug-in can hook into, and everything it can add.
 
 A plug-in is a module with `register(ctx)`. `HOOKS` below says what it can listen to, `PluginContext` what it can call;
-there is nothing else. The records it leaves are plain data in `Registries`, which the rooms above read.
+there is nothing else. The records it leaves are plain data in `Registries`, which the rooms above read. They are named
+tuples because every start of Hermes pays for the making of their classes, and those are the cheapest.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_cli.plugins_found import Found
 from hermes_config.errors import HermesError
@@ -56,17 +56,18 @@ class ToolOverrideDenied(PluginError, PermissionError):
     """A plug-in may not replace a tool."""
 
 
-@dataclass(slots=True, eq=False)
 class Hook:
-    plugin: str
-    name: str
-    callback: Callback
-    stuck: set[Future[Any]] = field(default_factory=set)
-    """Calls nobody waits for any more; while there is one the callback is left alone."""
+    """A callback that listens to a hook."""
+
+    __slots__ = ("callback", "name", "plugin", "stuck")
+
+    def __init__(self, plugin: str, name: str, callback: Callback) -> None:
+        self.plugin, self.name, self.callback = plugin, name, callback
+        self.stuck: set[Future[Any]] = set()
+        """Calls nobody waits for any more; while there is one the callback is left alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginTool:
+class PluginTool(NamedTuple):
     """A tool as a plug-in gave it; `hermes_agent.tools.registry` makes a Tool of it."""
 
     plugin: str
@@ -84,8 +85,7 @@ class PluginTool:
     override: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginCommand:
+class PluginCommand(NamedTuple):
     """A slash command. With `wants_context` its handler is a coroutine function like those of our own commands."""
 
     plugin: str
@@ -96,8 +96,7 @@ class PluginCommand:
     wants_context: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginCliCommand:
+class PluginCliCommand(NamedTuple):
     """`hermes NAME`: `setup_fn(parser)` adds arguments, `handler_fn(args)` runs and may return an exit code."""
 
     plugin: str
@@ -108,8 +107,7 @@ class PluginCliCommand:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginSkill:
+class PluginSkill(NamedTuple):
     """A skill folder or SKILL.md, found as `plugin:name`."""
 
     plugin: str
@@ -118,23 +116,22 @@ class PluginSkill:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginPlatform:
+class PluginPlatform(NamedTuple):
     plugin: str
     name: str
     fields: Mapping[str, Any]
 
 
-@dataclass(slots=True)
 class Registries:
     """What the plug-ins of this process have added, in the order in which they did."""
 
-    hooks: dict[str, list[Hook]] = field(default_factory=dict)
-    tools: dict[str, PluginTool] = field(default_factory=dict)
-    commands: dict[str, PluginCommand] = field(default_factory=dict)
-    cli_commands: dict[str, PluginCliCommand] = field(default_factory=dict)
-    skills: dict[str, PluginSkill] = field(default_factory=dict)
-    platforms: dict[str, PluginPlatform] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.hooks: dict[str, list[Hook]] = {}
+        self.tools: dict[str, PluginTool] = {}
+        self.commands: dict[str, PluginCommand] = {}
+        self.cli_commands: dict[str, PluginCliCommand] = {}
+        self.skills: dict[str, PluginSkill] = {}
+        self.platforms: dict[str, PluginPlatform] = {}
 
     def withdraw(self, plugin: str) -> None:
         """Forget everything that a plug-in has added."""

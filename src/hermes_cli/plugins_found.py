@@ -16,9 +16,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hermes_config import document
 from hermes_config.errors import ConfigError
@@ -39,8 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BUNDLED = Path(__file__).with_name("bundled_plugins")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(NamedTuple):
     """`plugin.yaml`."""
 
     name: str
@@ -53,8 +52,7 @@ class Manifest:
     provides_hooks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """A plug-in that is there, loaded or not."""
 
     key: str
@@ -78,13 +76,12 @@ class Found:
         return frozenset({self.key, self.key.rpartition("/")[2], self.manifest.name})
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(NamedTuple):
     """`plugins:` of config.yaml."""
 
     enabled: frozenset[str] = frozenset()
     disabled: frozenset[str] = frozenset()
-    entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    entries: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
     @classmethod
     def of(cls, config: Config) -> Wishes:

@@ -369,6 +369,28 @@ class TestTelling:
         assert place.session_id in status and "1 time" in status and "0 breaks" in status and "demo" in status
         assert "owner" in place.type("/whoami") and "local owner" in place.said[-1]
 
+    def test_usage_says_what_is_left_to_those_it_concerns(self, place: Place) -> None:
+        assert place.session_id is not None
+        place.talk("one")
+        place.db.update_token_counts(place.session_id, 10, 10, api_call_count=1)
+        for key, value in (("conversation.usd", 2), ("person_day.tokens", 5_000), ("day.usd", 10)):
+            configuration.set_value(f"budget.{key}", value)
+        used = place.type("/usage")
+        assert "this conversation  $0.00 of $2.00" in used and "0 tokens of 5,000 tokens" in used
+        assert "everybody's day" in used
+        place.person, place.private = somebody(place.db), False
+        used = place.type("/usage")
+        assert "this conversation" in used and "your day" not in used and "everybody" not in used
+
+    def test_what_another_process_compressed_is_found_at_its_newest_part(self, place: Place) -> None:
+        assert place.session_id is not None
+        place.talk("one")
+        child = place.db.ledger.rotate(place.session_id, [{"role": "user", "content": "s"}]).session_id
+        place.db.append_message(child, "user", "two")
+        assert place.type("/title Moved on") == "Title: Moved on"
+        assert place.db.get_session_title(child) == "Moved on"
+        assert "“two”" in place.type("/undo") and child in place.type("/status")
+
     def test_before_anything_was_said(self, db: SessionDB) -> None:
         place = Place(db, db.people.owner())
         for line in ("/title", "/title x", "/usage", "/undo", "/redo", "/retry", "/compress", "/branch"):

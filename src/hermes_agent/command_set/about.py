@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from hermes_agent.command_set import finding
 from hermes_agent.command_set.base import CommandContext
 from hermes_agent.command_set.conversations import NOTHING_YET
 from hermes_agent.command_set.wording import ago, brief, columns, counted
+from hermes_state.ids import SessionId
 
 _COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "api_call_count")
 
@@ -15,13 +17,13 @@ _COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "api_call_cou
 async def status(ctx: CommandContext, args: str) -> str:
     """Where this conversation stands."""
     rows = [("model", ctx.model), ("turn", "running" if ctx.busy else "none running")]
-    session_id = ctx.session_id
+    session_id = await finding.here(ctx)
     if session_id is not None:
         rows += await asyncio.to_thread(_standing, ctx, session_id)
     return columns([("place", ctx.platform), *rows])
 
 
-def _standing(ctx: CommandContext, session_id: str) -> list[tuple[str, str]]:
+def _standing(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
     db = ctx.db
     session = db.get_session(session_id)
     if session is None:
@@ -40,21 +42,23 @@ def _standing(ctx: CommandContext, session_id: str) -> list[tuple[str, str]]:
 
 async def usage(ctx: CommandContext, args: str) -> str:
     """Tokens and cost of this conversation, all its segments together."""
-    session_id = ctx.session_id
+    session_id = await finding.here(ctx)
     if session_id is None:
         return NOTHING_YET
     total, cost, known = await asyncio.to_thread(_used, ctx, session_id)
     if not total["api_call_count"]:
         return "No model was asked in this conversation yet."
+    limits = await asyncio.to_thread(_limits, ctx, session_id)
     return columns([
         ("calls", f"{total['api_call_count']:,}"),
         ("input", f"{total['input_tokens']:,} tokens, {total['cache_read_tokens']:,} of them from the cache"),
         ("output", f"{total['output_tokens']:,} tokens"),
         ("cost", f"${cost:.4f}" if known else "not known: the model has no price"),
+        *limits,
     ])  # fmt: skip
 
 
-def _used(ctx: CommandContext, session_id: str) -> tuple[dict[str, int], float, bool]:
+def _used(ctx: CommandContext, session_id: SessionId) -> tuple[dict[str, int], float, bool]:
     total = dict.fromkeys(_COUNTERS, 0)
     cost, known = 0.0, False
     for segment in ctx.db.get_compression_lineage(session_id):
@@ -65,6 +69,26 @@ def _used(ctx: CommandContext, session_id: str) -> tuple[dict[str, int], float, 
         if spent is not None:
             cost, known = cost + spent, True
     return total, cost, known
+
+
+def _limits(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
+    """How much of each spending limit is used. A person's own figures are not for a room to read."""
+    from hermes_agent import budget  # needed for this answer only
+
+    db, person = ctx.db, ctx.person
+    root = db.get_conversation_root(session_id)
+    whose: dict[str, tuple[str, str, str | None]] = {"conversation": ("this conversation", root, None)}
+    if ctx.private:
+        whose["person_day"] = ("your day", person.id, person.zone)
+    if person.role in ("owner", "admin"):
+        whose["day"] = ("everybody's day", "", None)
+    rows = []
+    for limit in budget.limits_of(ctx.config.budget):
+        if limit.scope in whose:
+            name, subject, zone = whose[limit.scope]
+            used = db.budgets.used(limit.scope, subject, zone=zone)[1].of(limit.unit)
+            rows.append((name, f"{budget.amount(used, limit.unit)} of {budget.amount(limit.most, limit.unit)}"))
+    return rows
 
 
 async def whoami(ctx: CommandContext, args: str) -> str:

@@ -24,7 +24,7 @@ _TAKEN = "Another conversation has this title already; choose another one."
 
 async def new(ctx: CommandContext, args: str) -> str | None:
     """A new conversation; the words after it are its title."""
-    old = ctx.session_id
+    old = await finding.here(ctx)
     title, problem = await asyncio.to_thread(_usable_title, ctx, args)
     if problem:
         return problem
@@ -80,7 +80,7 @@ async def resume(ctx: CommandContext, args: str) -> str | None:
     target = found[0]
     if target["root_id"] == here:
         return f"This is it: {named(target)}."
-    old = ctx.session_id
+    old = await finding.here(ctx)
     await _turn(ctx, old, await asyncio.to_thread(_go_to, ctx, target["id"]), "resume")
     age = ago(target["last_active"], ctx.db.clock())
     return f"Resumed: {named(target)} ({counted(target['message_count'], 'message')}, {age})."
@@ -94,7 +94,7 @@ def _go_to(ctx: CommandContext, session_id: str) -> Handle:
 
 async def branch(ctx: CommandContext, args: str) -> str | None:
     """A copy of this conversation to go on with; the original stays as it is."""
-    old = ctx.session_id
+    old = await finding.here(ctx)
     if old is None or await asyncio.to_thread(_is_empty, ctx, old):
         return NOTHING_YET
     try:
@@ -114,7 +114,7 @@ def _branch(ctx: CommandContext, old: SessionId, title: str) -> Handle:
 
 async def title(ctx: CommandContext, args: str) -> str:
     """Show the title, or give another one."""
-    session_id = ctx.session_id
+    session_id = await finding.here(ctx)
     if session_id is None:
         return NOTHING_YET
     if args:

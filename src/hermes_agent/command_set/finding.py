@@ -1,4 +1,4 @@
-"""A person's own conversations, and which of them was meant.
+"""Which conversation is meant: the one of this place, or one of the person's own.
 
 Nobody is shown, told the existence of, or taken to a conversation that is not theirs: every look goes through the
 store's owner filter, and what is somebody else's is answered like what does not exist.
@@ -6,15 +6,24 @@ store's owner filter, and what is somebody else's is answered like what does not
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+from hermes_agent.command_set.base import CommandContext
 from hermes_agent.command_set.wording import ago, named
+from hermes_state.ids import SessionId
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.people import Person
 
 _LOOKED_AT = 200
+
+
+async def here(ctx: CommandContext) -> SessionId | None:
+    """The newest segment of this place's conversation: another process may have compressed it meanwhile."""
+    session_id = ctx.session_id
+    return None if session_id is None else SessionId(await asyncio.to_thread(ctx.db.get_compression_tip, session_id))
 
 
 def newest(db: SessionDB, person: Person, *, words: str = "", limit: int) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from hermes_agent.command_set import finding
 from hermes_agent.command_set.base import CommandContext
 from hermes_agent.command_set.conversations import NOTHING_YET
 from hermes_agent.command_set.wording import brief, counted, text_of
@@ -35,7 +36,7 @@ async def undo(ctx: CommandContext, args: str) -> str:
 
 async def redo(ctx: CommandContext, args: str) -> str:
     """Bring back what the last undo took."""
-    session_id = ctx.session_id
+    session_id = await finding.here(ctx)
     if session_id is None:
         return NOTHING_YET
     brought = await asyncio.to_thread(ctx.db.undo.bring_back, session_id)
@@ -60,7 +61,7 @@ async def compress(ctx: CommandContext, args: str) -> str:
 
 
 async def _take_back(ctx: CommandContext, turns: int) -> Undone | None:
-    session_id = ctx.session_id
+    session_id = await finding.here(ctx)
     if session_id is None:
         return None
     undone = await asyncio.to_thread(ctx.db.undo.take_back, session_id, turns, stays=_is_summary)
@@ -70,7 +71,8 @@ async def _take_back(ctx: CommandContext, turns: int) -> Undone | None:
 
 
 async def _nothing_to_take(ctx: CommandContext) -> str:
-    state = None if ctx.session_id is None else await asyncio.to_thread(ctx.db.live_state, ctx.session_id)
+    session_id = await finding.here(ctx)
+    state = None if session_id is None else await asyncio.to_thread(ctx.db.live_state, session_id)
     if state is None or not state.head_id:
         return NOTHING_YET
     return "What was said before was compressed. To go back there: hermes sessions uncompress"
