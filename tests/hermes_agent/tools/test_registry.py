@@ -208,11 +208,16 @@ def test_a_tool_that_hangs_is_stopped_and_its_cleaning_up_is_waited_for(bench: B
         return "never"
 
     bench.limited(tool_seconds=1)
+
+    async def run() -> ToolResult:
+        result = await run_call(_tool(handler=hangs), "{}", replace(bench.ctx, stop=asyncio.Event()))
+        assert cleaned == [True], "before the result, not when the loop ends"
+        return result
+
     began = time.monotonic()
-    result = _run(_tool(handler=hangs), bench)
+    result = asyncio.run(run())
     assert time.monotonic() - began < 10
     assert result.is_error and "stopped after 1 s" in result.content and "effect" in result.content
-    assert cleaned == [True]
 
 
 def test_a_tool_that_will_not_be_cancelled_does_not_hold_the_turn(bench: Bench) -> None:
