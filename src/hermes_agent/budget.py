@@ -165,8 +165,8 @@ def amount(value: int, unit: str) -> str:
     """`$1.20`, `$0.0042`, `12,000 tokens`."""
     if unit == "tokens":
         return f"{value:,} tokens"
-    dollars = value / NANO
-    return f"${dollars:,.2f}" if dollars == 0 or abs(dollars) >= 0.1 else f"${dollars:.4f}"
+    whole, _, fraction = f"{value / NANO:,.{2 if value >= 100 * NANO else 4}f}".partition(".")
+    return f"${whole}.{fraction.rstrip('0'):0<2}"
 
 
 def notice(warned: Warned) -> str:

@@ -206,8 +206,8 @@ class Budgets:
         return key.period, self._store.engine.read(run)
 
     def largest(self, *, limit: int = 5) -> tuple[tuple[str, Amount], ...]:
-        """The conversations that used most of what one may use."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.largest, ("conversation", "", limit)))
+        """The conversations that used most of what one may use, reserved calls included."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.largest, (limit,)))
         return tuple((subject, Amount(int(nano_usd), int(tokens))) for subject, nano_usd, tokens in found)
 
     def spenders(self) -> tuple[str, ...]:

@@ -117,6 +117,20 @@ def test_values_are_taken_as_people_write_them(write: Write, line: str, value: o
     assert getattr(config.load().sessions, line.partition(":")[0]) == value
 
 
+@pytest.mark.parametrize("written", ["5", "'5'", "5.0", "$5"])
+def test_a_spending_limit_is_taken_as_people_write_it(write: Write, written: str) -> None:
+    write(f"budget:\n  day: {{usd: {written}}}\n  conversation:\n    tokens: 1_000\n  person_day:\n")
+    limits = config.load().budget
+    assert (limits.day.usd, limits.day.tokens) == (5.0, None)
+    assert (limits.conversation.tokens, limits.person_day.usd) == (1_000, None)
+    assert limits.limits_money and limits.limits_anything
+
+
+def test_without_a_word_about_it_nothing_is_limited(write: Write) -> None:
+    write("budget:\n")
+    assert not config.load().budget.limits_anything
+
+
 BAD = [
     ("a: 1\nsessions:\n  retention_days: soon\n", 3, "sessions.retention_days", "whole number"),
     ("sessions:\n  retention_days: true\n", 2, "sessions.retention_days", "whole number"),
@@ -126,6 +140,14 @@ BAD = [
     ("sessions:\n  retention_day: 3\n", 2, "sessions.retention_day", "Did you mean sessions.retention_days"),
     ("state:\n  synchronous: sometimes\n", 2, "state.synchronous", "full or normal"),
     ("state:\n  database_ur: x\n", 2, "state.database_ur", "Did you mean"),
+    ("budget:\n  day:\n    usd: lots\n", 3, "budget.day.usd", "amount in dollars"),
+    ("budget:\n  day: {usd: -1}\n", 2, "budget.day.usd", "at least 0"),
+    ("budget:\n  day: {usd: .nan}\n", 2, "budget.day.usd", "amount in dollars"),
+    ("budget:\n  day: {tokens: 1.5}\n", 2, "budget.day.tokens", "whole number"),
+    ("budget:\n  day: {eur: 1}\n", 2, "budget.day.eur", "Known: tokens, usd"),
+    ("budget:\n  day: 5\n", 2, "budget.day", "section with keys such as usd"),
+    ("budget:\n  persons_day: {usd: 5}\n", 2, "budget.persons_day", "Did you mean budget.person_day"),
+    ("budget: 5\n", 1, "budget", "section with keys such as day"),
     ("a: 1\nb: [1, 2\nc: 3\n", 3, "", "not valid YAML"),
     ("a: 1\n\tb: 2\n", 2, "", "not valid YAML"),
     ("a: 1\nb: !secret x\n", 2, "", "not valid YAML"),

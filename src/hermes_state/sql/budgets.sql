@@ -21,8 +21,14 @@ RETURNING {state}
 SELECT {state} FROM budget_tallies WHERE scope = ? AND subject = ? AND period = ?
 
 -- name: largest
-SELECT subject, nano_usd, tokens FROM budget_tallies WHERE scope = ? AND period = ?
-ORDER BY nano_usd DESC, tokens DESC, subject LIMIT ?
+-- Conversations by what counts against their limit; one without a tally yet would begin with what it has used.
+SELECT subject, nano_usd, tokens FROM budget_tallies WHERE scope = 'conversation'
+UNION ALL
+SELECT s.root_id, CAST(ROUND(SUM(u.estimated_cost_usd) * 1000000000) AS BIGINT), SUM(u.input_tokens + u.output_tokens)
+FROM session_model_usage u JOIN sessions s ON s.id = u.session_id
+WHERE NOT EXISTS (SELECT 1 FROM budget_tallies t WHERE t.scope = 'conversation' AND t.subject = s.root_id)
+GROUP BY s.root_id
+ORDER BY 2 DESC, 3 DESC, 1 LIMIT ?
 
 -- name: spenders
 -- Whose day it may be somewhere on earth: the caller knows their zones.

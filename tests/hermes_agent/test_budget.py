@@ -1,0 +1,230 @@
+"""Spending limits as a turn meets them: the call that would pass one is not made, in whatever process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from hermes_agent.budget import Budget, Reservation, amount
+from hermes_agent.models.base import Endpoint, ModelError, Usage
+from hermes_config import config
+from hermes_state.budgets import NANO
+from hermes_state.ids import ConversationId, PersonId
+from hermes_state.session_db import SessionDB
+from hermes_testing.clock import Clock
+from hermes_testing.processes import Worker
+from hermes_testing.scripted_model import Hold, ScriptedModel, always, say
+
+T = TypeVar("T")
+Make = Callable[..., Budget]
+WORKERS = Path(__file__).parent / "workers"
+PRICE = "models: {m: {price: {input: 100, output: 1000, cache_read: 10, cache_write: 125}}}\n"
+SCRIPTED = "models: {scripted-1: {price: {input: 100, output: 1000}}}\n"
+
+
+@pytest.fixture
+def make(home: Path, db: SessionDB) -> Make:
+    """`make("budget: …")`: the door, with this configuration."""
+
+    def budget(text: str, store: SessionDB | None = None) -> Budget:
+        home.mkdir(exist_ok=True)
+        (home / "config.yaml").write_text(text)
+        return Budget(store or db, config.load())
+
+    return budget
+
+
+def now(job: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(job)
+
+
+def reserve(
+    budget: Budget,
+    *,
+    model: str = "m",
+    provider: str = "custom",
+    fed: int = 1_000,
+    answer: int | None = 100,
+    person: str | None = "ada",
+    task: str = "",
+) -> Reservation:
+    endpoint = Endpoint(provider, "chat", "http://127.0.0.1:1/v1", model, context_length=10_000)
+    return now(
+        budget.reserve(
+            endpoint, estimated_input=fed, max_tokens=answer, conversation_id=ConversationId("chat"),
+            person_id=None if person is None else PersonId(person), task=task,
+        )
+    )  # fmt: skip
+
+
+def refusal(budget: Budget, **options: Any) -> str:
+    with pytest.raises(ModelError) as refused:
+        reserve(budget, **options)
+    assert refused.value.kind == "budget" and not refused.value.retryable
+    line = refused.value.one_line()
+    assert "\n" not in line
+    return line
+
+
+def used(db: SessionDB) -> str:
+    return amount(db.budgets.used("day")[1].nano_usd, "usd")
+
+
+def test_without_a_limit_nothing_is_written_and_the_cost_is_known(make: Make, db: SessionDB, make_db: Any) -> None:
+    budget = make(PRICE, make_db(read_only=True))
+    reservation = reserve(budget)
+    usage = Usage(input_tokens=1_000, output_tokens=100, cache_read_tokens=600, cache_write_tokens=200)
+    # 200 fresh at 100, 600 read at 10, 200 written at 125, 100 answered at 1000 dollars for a million
+    assert now(budget.settle(reservation, usage)) == pytest.approx(0.02 + 0.006 + 0.025 + 0.1)
+    now(budget.release(reserve(budget)))
+    assert now(budget.settle(reserve(budget, model="unheard-of"), usage)) is None
+
+
+def test_the_most_a_call_can_come_to_is_reserved_and_what_it_came_to_is_counted(make: Make, db: SessionDB) -> None:
+    budget = make(PRICE + "budget: {day: {usd: 10}}")
+    reservation = reserve(budget)
+    assert used(db) == "$0.225"  # all of the input at the price of writing to the cache
+    assert now(budget.settle(reservation, Usage(input_tokens=1_000, output_tokens=10))) == pytest.approx(0.11)
+    assert used(db) == "$0.11"
+
+
+def test_without_max_tokens_some_answer_is_reserved_all_the_same(make: Make, db: SessionDB) -> None:
+    budget = make("budget: {day: {tokens: 100000}}")
+    reserve(budget, answer=None)
+    assert db.budgets.used("day")[1].tokens == 1_000 + 8_192
+    reserve(budget, fed=9_000, answer=None)
+    assert db.budgets.used("day")[1].tokens == 9_192 + 10_000, "no more than the window holds"
+
+
+def test_a_refusal_says_which_limit_what_is_used_and_which_key_to_change(make: Make, db: SessionDB) -> None:
+    budget = make(PRICE + "budget: {day: {usd: 0.5}}")
+    now(budget.settle(reserve(budget), Usage(input_tokens=1_000, output_tokens=100)))
+    reserve(budget)
+    line = refusal(budget)
+    assert "today's spending limit is $0.50; $0.425 is used ($0.225 of it by calls that have not ended)" in line
+    assert "could take $0.225" in line and "budget.day.usd" in line and "tomorrow" in line
+    assert "max_tokens" not in line
+    assert used(db) == "$0.425"
+
+
+def test_it_says_when_a_shorter_answer_would_fit(make: Make) -> None:
+    budget = make(PRICE + "budget: {conversation: {usd: 0.2}}")
+    line = refusal(budget)
+    assert "budget.conversation.usd" in line and "/new" in line and "max_tokens" in line
+    reserve(budget, answer=10)
+
+
+def test_tokens_and_people_have_limits_of_their_own(make: Make) -> None:
+    budget = make("budget: {person_day: {tokens: 2000}}")
+    now(budget.settle(reserve(budget), Usage(input_tokens=900, output_tokens=50)))
+    line = refusal(budget)
+    assert "your spending limit for today is 2,000 tokens; 950 tokens is used" in line
+    assert "budget.person_day.tokens" in line
+    reserve(budget, person="bob")
+
+
+def test_a_money_limit_needs_a_price(make: Make) -> None:
+    budget = make("budget: {conversation: {usd: 5}}")
+    line = refusal(budget, model="unheard-of")
+    assert "models.unheard-of.price" in line and "budget.conversation.usd" in line
+    reserve(budget, provider="ollama")  # runs without charge
+    reserve(make("budget: {day: {tokens: 5000}}"), model="unheard-of")
+
+
+def test_a_wrong_price_is_one_line(make: Make) -> None:
+    assert "models.m.price" in refusal(make("models: {m: {price: {input: lots}}}\nbudget: {day: {usd: 1}}"))
+
+
+def test_what_costs_nothing_is_never_stopped_by_a_money_limit(make: Make) -> None:
+    budget = make(PRICE + "budget: {day: {usd: 0}}")
+    assert "$0.00" in refusal(budget)
+    reserve(budget, model="local-thing", provider="ollama")
+
+
+def test_the_person_is_warned_once(make: Make, db: SessionDB, clock: Clock) -> None:
+    budget = make(PRICE + "budget: {day: {usd: 1}, person_day: {tokens: 5000}}")
+    for _ in range(3):
+        quiet = reserve(budget)
+        now(budget.settle(quiet, Usage(input_tokens=1_000, output_tokens=100)))
+        assert quiet.notices == []
+    loud = reserve(budget)
+    now(budget.settle(loud, Usage(input_tokens=1_000, output_tokens=100)))
+    assert loud.notices == [
+        "80 % of today's spending limit is used: $0.80 of $1.00 (budget.day.usd).",
+        "88 % of your spending limit for today is used: 4,400 tokens of 5,000 tokens (budget.person_day.tokens).",
+    ]
+    after = reserve(budget, fed=10, answer=10)
+    now(budget.settle(after, Usage(input_tokens=10, output_tokens=10)))
+    assert after.notices == []
+
+
+def test_an_answer_that_broke_off_is_counted_as_far_as_it_came(make: Make, db: SessionDB) -> None:
+    budget = make(PRICE + "budget: {day: {usd: 1}}")
+    now(budget.release(reserve(budget)))
+    assert used(db) == "$0.00"
+    now(budget.release(reserve(budget), received="word " * 20))
+    assert "$0.10" < used(db) < "$0.20"
+
+
+def test_a_provider_that_reports_no_usage_is_counted_as_estimated(make: Make, db: SessionDB) -> None:
+    budget = make(PRICE + "budget: {day: {usd: 1}}")
+    assert now(budget.settle(reserve(budget), None)) is None
+    assert now(budget.settle(reserve(budget), Usage())) is None
+    assert used(db) == "$0.45"
+
+
+def test_calls_beside_the_chat_pass_the_same_door(make: Make, db: SessionDB) -> None:
+    budget = make(PRICE + "budget: {conversation: {usd: 0.3}}")
+    reserve(budget, task="title")
+    assert [call.task for call in db.budgets.open_calls()] == ["title"]
+    refusal(budget)
+
+
+# -- several processes ------------------------------------------------------------------------------------------------
+
+
+def test_of_two_processes_at_a_limit_none_makes_the_call_that_would_pass_it(make: Make, address: str | Path) -> None:
+    make(SCRIPTED + "budget: {day: {usd: 5}}")  # 25 calls of $0.20
+    answer = say("Yes.", usage=Usage(input_tokens=1_000, output_tokens=100), delay=0.02)
+    with ScriptedModel(always(answer)).served() as server, ExitStack() as stack:
+        workers = [stack.enter_context(Worker(WORKERS / "spend.py", address, server.origin, 40)) for _ in range(2)]
+        assert [worker.line() for worker in workers] == ["ready", "ready"]
+        for worker in workers:
+            worker.go()
+        said = [line for worker in workers for line in worker.finish()]
+        asked = server.model.received
+    made, refused = [line for line in said if line == "made 0.2"], [line for line in said if line.startswith("refused")]
+    assert (len(made), len(refused), asked) == (25, 55, 25)
+    assert all(line.startswith("refused budget ") and "budget.day.usd" in line for line in refused)
+    db = SessionDB(address)
+    try:
+        total = db.budgets.used("day")[1]
+        assert (total.nano_usd / NANO, total.tokens) == (5, 25 * 1_100)
+        assert db.budgets.open_calls() == ()
+    finally:
+        db.close()
+
+
+def test_a_killed_process_leaves_its_call_counted(make: Make, address: str | Path) -> None:
+    budget_text = SCRIPTED + "budget: {conversation: {usd: 5}, day: {usd: 0.3}}"
+    hold = Hold()
+    with ScriptedModel(always(say("Yes.", hold=hold))).served() as server:
+        make(budget_text)
+        with Worker(WORKERS / "spend.py", address, server.origin, 1) as worker:
+            assert worker.line() == "ready"
+            worker.go()
+            now(hold.reached(30))
+            worker.kill()
+        hold.release()
+    db = SessionDB(address)
+    try:
+        line = refusal(make(budget_text, db), model="scripted-1")
+        assert "$0.20 is used ($0.20 of it by calls that have not ended)" in line
+        assert [call.model for call in db.budgets.open_calls()] == ["scripted-1"]
+    finally:
+        db.close()

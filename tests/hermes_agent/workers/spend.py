@@ -1,0 +1,47 @@
+"""Worker: ADDRESS ORIGIN CALLS. Makes so many calls to a model at once, each through the budget, and says what became
+of each."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from hermes_agent.budget import Budget
+from hermes_agent.models import calling, client
+from hermes_agent.models.base import Endpoint, ModelError
+from hermes_agent.models.wires import wire_for
+from hermes_config import config
+from hermes_state.ids import ConversationId, PersonId
+from hermes_state.session_db import SessionDB
+from hermes_testing.processes import say, wait_for_go
+
+
+async def spend(budget: Budget, endpoint: Endpoint, number: int) -> str:
+    wire = wire_for(endpoint)
+    body = wire.join(wire.head(endpoint, "", ()), wire.fragments([{"role": "user", "content": f"call {number}"}]))
+    try:
+        reservation = await budget.reserve(
+            endpoint, estimated_input=1_000, max_tokens=100, conversation_id=ConversationId(f"{os.getpid()}-{number}"),
+            person_id=PersonId(f"p{number % 3}"),
+        )  # fmt: skip
+    except ModelError as error:
+        return f"refused {error.kind} {error.one_line()}"
+    reply = await calling.call(endpoint, body)
+    return f"made {await budget.settle(reservation, reply.usage)}"
+
+
+async def main(address: str, origin: str, calls: int) -> None:
+    db = SessionDB(address)
+    budget = Budget(db, config.load())
+    endpoint = Endpoint("custom", "chat", f"{origin}/v1", "scripted-1", api_key="scripted-key", max_tokens=100)
+    say("ready")
+    await asyncio.to_thread(wait_for_go)
+    for outcome in await asyncio.gather(*(spend(budget, endpoint, number) for number in range(calls))):
+        say(outcome)
+    await client.close_clients()
+    db.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
