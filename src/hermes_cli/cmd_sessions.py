@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hermes_cli import (
     cmd_sessions_change,
+    cmd_sessions_compress,
     cmd_sessions_export,
     cmd_sessions_import,
     cmd_sessions_list,
@@ -21,3 +22,4 @@ def register(parser: Parser) -> None:
     cmd_sessions_export.add(verbs)
     cmd_sessions_import.add(verbs)
     cmd_sessions_change.add(verbs)
+    cmd_sessions_compress.add(verbs)
