@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import inspect
 import json
+import re
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
@@ -523,3 +527,21 @@ def test_a_long_conversation_costs_no_more_than_a_short_one(wire: Wire) -> None:
     long = run(timed(body_of(endpoint, *rows, USER)))
     assert long < 4 * short
     assert len(model.requests) == 2
+
+
+# -- the page about it ---------------------------------------------------------------------------------------------
+
+_PAGE = Path(__file__).parents[2] / "docs" / "contributors" / "scripted-model.md"
+_BLOCKS = re.findall(r"^```python\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("block", _BLOCKS, ids=range(len(_BLOCKS)))
+def test_what_the_page_shows_works(block: str) -> None:
+    async def shown() -> None:
+        code = compile(block, str(_PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        outcome = eval(code, {})
+        if inspect.isawaitable(outcome):
+            await outcome
+
+    run(shown())
+    assert len(_BLOCKS) == 3
