@@ -99,6 +99,14 @@ class SqliteEngine:
 
     def _connect_writer(self) -> SqliteConnection:
         raw = apsw.Connection(str(self.path), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        try:
+            self._prepare_writer(raw)
+        except BaseException:
+            raw.close()
+            raise
+        return SqliteConnection(raw)
+
+    def _prepare_writer(self, raw: apsw.Connection) -> None:
         # The header knows whether the file is in WAL mode; setting it again would cost a lock.
         if raw.pragma("journal_mode") != "wal" and files.is_ours(raw):
             self._enter_wal(raw)
@@ -108,7 +116,6 @@ class SqliteEngine:
         raw.pragma("journal_size_limit", self._limits.wal_bytes)
         raw.pragma("cache_size", -self._limits.writer_cache_kib)
         raw.set_wal_hook(self._note_wal_pages)
-        return SqliteConnection(raw)
 
     def _enter_wal(self, raw: apsw.Connection) -> None:
         """Two processes may meet at a fresh file; the loser of that race waits its turn."""
@@ -249,12 +256,10 @@ class SqliteEngine:
             self._guard.expected = self._guard.inode()
 
     def _begin_contended(self, raw: apsw.Connection) -> None:
-        """Another process writes. Short random pauses: each waiter gets its chance within a few commits."""
+        """Another process writes. Random pauses of a few commits' length; shorter ones only take its time away."""
         deadline = time.monotonic() + self._limits.write_wait_ms / 1000
-        pause = 0.0005
         while time.monotonic() < deadline:
-            time.sleep(_jitter(pause))
-            pause = min(pause * 1.3, 0.004)
+            time.sleep(_jitter(0.001))
             try:
                 raw.execute("BEGIN IMMEDIATE")
                 return
@@ -407,8 +412,8 @@ def our_error(error: apsw.Error, where: str) -> StateError:
 
 
 def _jitter(scale: float) -> float:
-    """Between half and one and a half of `scale`; the clock's last digits are random enough to part two waiters."""
-    return scale * (0.5 + (time.perf_counter_ns() // 100 % 1000) / 1000)
+    """Around `scale`, a fifth to twice of it; the clock's last digits are random enough to part two waiters."""
+    return scale * (0.2 + (time.perf_counter_ns() // 100 % 1800) / 1000)
 
 
 class _Shared:
