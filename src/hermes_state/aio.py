@@ -30,8 +30,7 @@ class AsyncSessionDB:
     async def append_message(self, session_id: str, role: str, content: Any = None, **fields: Any) -> int:
         """As `SessionDB.append_message`; many at once share one commit."""
         db = self._db
-        fields["role"], fields["content"] = role, content
-        row = transcript.encode(fields, db.clock(), db.limits.message_bytes)
+        row = transcript.encode({"role": role, "content": content, **fields}, db.clock(), db.limits.message_bytes)
         result: int = await queued(db.engine, lambda conn: messages.append(conn, session_id, row), whole=True)
         return result
 

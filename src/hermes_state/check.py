@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_state import chain, check_files, leases, sessions
+from hermes_state import chain, check_files, leases, messages, sessions
 from hermes_state.engine.base import Connection, Row, first
 from hermes_state.errors import StoreDamaged
 from hermes_state.findings import Finding
@@ -105,7 +105,7 @@ def rules() -> tuple[Rule, ...]:
         Rule("route-behind", "routes lead to a segment that was compressed", "--fix moves them to the newest one",
              Q.route_behind, _move_routes),
         Rule("counters", "sessions count fewer messages than they have", "--fix counts them again",
-             Q.counters, lambda conn, session, now: _run(conn, Q.recount, session)),
+             Q.counters, lambda conn, session, now: _recount(conn, session)),
         Rule("title", f"titles are longer than {TITLE_CHARS} characters", "rename them: hermes sessions rename",
              Q.titles, note=True),
         Rule("route-nowhere", "routes name a session that is not stored",
@@ -158,6 +158,11 @@ def _search(db: SessionDB) -> Iterator[Finding]:
 
 
 # -- repairs, each of one thing ---------------------------------------------------------------------------------------
+
+
+def _recount(conn: Connection, session_id: str) -> None:
+    conn.run(Q.recount, (session_id,))
+    messages.settle_minute(conn, session_id)
 
 
 def _run(conn: Connection, statement: Statement, *params: Any) -> None:

@@ -397,6 +397,7 @@ def _count_copied(conn: Connection, session_id: str, now: float) -> None:
     calls = sum(transcript.calls_of(role, tool_calls) for role, tool_calls, _ in copied)
     newest = max((timestamp for _, _, timestamp in copied), default=now)
     conn.run(Q.set_copied, (len(copied), calls, newest, session_id))
+    messages.settle_minute(conn, session_id)
 
 
 def _found(conn: Connection, root: str, kind: str, origin: str | None, owner: str | None, now: float) -> None:

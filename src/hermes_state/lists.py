@@ -21,6 +21,7 @@ Q = Queries("lists")
 
 _LISTED_KINDS = "('new', 'branch', 'reset')"
 _MOST = 100_000
+_NEWEST = "t.active_minute DESC, t.last_active DESC"  # as the index has it, then exactly
 
 
 class Lists(Store):
@@ -66,14 +67,14 @@ class Lists(Store):
             statement = Q.raw_roots
             where.add(f"c.origin_kind IN {_LISTED_KINDS}")
         start = "r.started_at" if projected else "t.started_at"
-        order = "t.last_active DESC, t.id DESC" if order_by_last_active else f"{start} DESC, t.id DESC"
+        order = f"{_NEWEST}, t.id DESC" if order_by_last_active else f"{start} DESC, t.id DESC"
         rows = self._select(statement, where, order, limit, offset)
         return [_shown(row, compact=compact_rows) for row in rows]
 
     def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[dict[str, Any]]:
         where = _Where()
         where.sources("t", source, None)
-        return [_shown(row) for row in self._select(Q.all_rows, where, "t.last_active DESC, t.id DESC", limit, offset)]
+        return [_shown(row) for row in self._select(Q.all_rows, where, f"{_NEWEST}, t.id DESC", limit, offset)]
 
     def session_count(
         self,

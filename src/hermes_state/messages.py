@@ -20,7 +20,7 @@ from hermes_state.store import Store
 from hermes_state.transcript import Encoded
 
 Q = Queries("messages")
-_BUMP, _INSERT = Q.bump.sqlite, Q.insert.sqlite
+_BUMP, _BUMP_WITHIN, _INSERT = Q.bump.sqlite, Q.bump_within.sqlite, Q.insert.sqlite
 
 _NO_LIMIT = 2**62
 
@@ -196,19 +196,20 @@ class Messages(Store):
 
 def append(conn: Connection, session_id: str, row: Encoded) -> int:
     """Add one row to a session that still takes rows; its id. Fails before its first write or not at all."""
-    timestamp = row[7]
-    bump = (row.calls, timestamp, timestamp, row.preview, session_id)
+    at = row[7]
     if isinstance(conn, SqliteConnection):
         raw = conn.raw
         try:
-            raw.execute(_BUMP, bump)
+            raw.execute(_BUMP_WITHIN, (row.calls, at, row.preview, session_id, int(at // 60)))
+            if raw.changes() != 1:
+                raw.execute(_BUMP, (row.calls, at, at, at, at, row.preview, session_id))
         except UnicodeEncodeError:
             raise why_not(conn, session_id) from None
         if raw.changes() == 1:
             raw.execute(_INSERT, (session_id, *row))
             return raw.last_insert_rowid()
-    else:
-        ids = conn.rows(Q.append, (*bump, *row)) if is_possible_id(session_id) else []
+    elif is_possible_id(session_id):
+        ids = conn.rows(Q.append, (row.calls, at, at, row.preview, session_id, *row))
         if ids:
             return int(ids[0][0])
     raise why_not(conn, session_id)
@@ -229,6 +230,13 @@ def insert_rows(conn: Connection, session_id: str, rows: list[Encoded], *, start
     last_active = max((row.timestamp for row in rows), default=started_at)
     preview = next((row.preview for row in rows if row.preview), None)
     conn.run(Q.set_counts, (len(rows), sum(row.calls for row in rows), last_active, preview, session_id))
+    settle_minute(conn, session_id)
+
+
+def settle_minute(conn: Connection, session_id: str) -> None:
+    """After `last_active` was set outright: lists are ordered by its minute first."""
+    if conn.dialect == "sqlite":
+        conn.run(Q.settle_minute, (session_id,))
 
 
 def row_id(value: Any) -> int:

@@ -91,9 +91,9 @@ def script(name: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The statements of a script. Ours contain no `;` but at their ends (outside strings and comments)."""
-    bare = "\n".join(line.split("-- ")[0] for line in text.splitlines())
-    return [s.strip() for s in bare.split(";") if s.strip()]
+    """The statements of a script. A `;` at the end of a line ends one; a trigger keeps its own within its lines."""
+    bare = "\n".join(line.split("-- ")[0].rstrip() for line in text.splitlines())
+    return [s.strip() for s in re.split(r";$", bare, flags=re.MULTILINE) if s.strip()]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -20,6 +20,8 @@ T = TypeVar("T")
 PAGE = 500
 # They describe one database and say nothing about anybody's data: its schema's number, and what its index must forget.
 LOCAL = frozenset({"schema_version", "search_forget"})
+# Each engine derives them in its own way from what is in the row.
+_DERIVED = frozenset({"active_minute"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ def _described(raw: Any, name: str, text: str) -> Table:
     columns = (
         Column(column, kind, bool(required or pk), _literal(raw, default))
         for column, kind, required, default, pk in info
+        if column not in _DERIVED
     )
     key = sorted((pk, column) for column, _, _, _, pk in info if pk)
     return Table(name, tuple(columns), tuple(column for _, column in key), tuple(links), "AUTOINCREMENT" in text)

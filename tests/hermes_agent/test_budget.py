@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from hermes_agent.agent import AIAgent
 from hermes_agent.budget import Budget, Reservation, amount
 from hermes_agent.models.base import Endpoint, ModelError, Usage
 from hermes_config import config
+from hermes_state import usage_report
 from hermes_state.budgets import NANO
 from hermes_state.ids import ConversationId, PersonId
 from hermes_state.session_db import SessionDB
@@ -228,3 +230,53 @@ def test_a_killed_process_leaves_its_call_counted(make: Make, address: str | Pat
         assert [call.model for call in db.budgets.open_calls()] == ["scripted-1"]
     finally:
         db.close()
+
+
+# -- a whole turn -----------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_is_warned_then_refused_and_the_conversation_stays_usable(
+    home: Path, make: Make, db: SessionDB, clock: Clock
+) -> None:
+    answer = say("Yes.", usage=Usage(input_tokens=1_000, output_tokens=100))  # $0.20
+    with ScriptedModel(always(answer)).served() as server:
+        make(
+            f"model: {{provider: custom, default: scripted-1, base_url: '{server.origin}/v1', api_key: scripted-key,"
+            f" max_tokens: 10}}\nauto_title: false\n{SCRIPTED}budget: {{person_day: {{usd: 0.4}}}}\n"
+        )
+        heard: list[tuple[str, ...]] = []
+        agent = AIAgent(session_db=db, person_id=PersonId("ada"))
+        agent.status_callback = lambda *said: heard.append(said)
+        assert agent.run_conversation("one")["final_response"] == "Yes."
+        assert heard == []
+        assert agent.run_conversation("two")["final_response"] == "Yes."
+        assert [said for said in heard if "budget.person_day.usd" in said[1]] == [
+            ("warn", "100 % of your spending limit for today is used: $0.40 of $0.40 (budget.person_day.usd).")
+        ]
+        refused = agent.run_conversation("three")
+        assert refused["failed"] and "budget.person_day.usd" in refused["error"]
+        assert server.model.received == 2
+        clock.advance(86_400)
+        assert agent.run_conversation("four")["final_response"] == "Yes."
+    (line,) = usage_report.report(db, "person").lines
+    assert (line.key, line.calls) == ("ada", 3) and line.cost_usd == pytest.approx(0.6)
+
+
+def test_an_interrupted_answer_is_counted(home: Path, make: Make, db: SessionDB) -> None:
+    hold = Hold()
+    with ScriptedModel(say("So far ", "and more", hold=hold)).served() as server:
+        make(
+            f"model: {{provider: custom, default: scripted-1, base_url: '{server.origin}/v1', api_key: scripted-key}}\n"
+            f"auto_title: false\n{SCRIPTED}budget: {{day: {{usd: 100}}}}\n"
+        )
+
+        async def stop() -> dict[str, Any]:
+            agent = AIAgent(session_db=db, person_id=PersonId("ada"))
+            turn = asyncio.ensure_future(agent.arun_conversation("tell me"))
+            await hold.reached()
+            agent.interrupt()
+            return await turn
+
+        assert now(stop())["interrupted"]
+        hold.release()
+    assert db.budgets.open_calls() == () and used(db) > "$0.00"

@@ -83,7 +83,7 @@ def test_jobs_of_one_group_fail_alone(db: SessionDB) -> None:
     threads += [threading.Thread(target=write, args=(name,)) for name in names]
     for thread in threads[1:]:
         thread.start()
-    while len(db.engine.writer._queue) < len(names):  # type: ignore[attr-defined]
+    while len(db.engine.writer.queue) < len(names):  # type: ignore[attr-defined]
         pass
     go.set()
     for thread in threads:
@@ -120,7 +120,7 @@ def test_a_job_that_breaks_its_word_is_undone_and_run_alone(db: SessionDB) -> No
         db.engine.group(jobs)  # type: ignore[attr-defined]
     assert keys(db) == []
     writer = db.engine.writer  # type: ignore[attr-defined]
-    writer._queue.extend(jobs)
+    writer.queue.extend(jobs)
     db.set_meta("last", "")  # whoever comes next commits what is queued
     assert isinstance(jobs[0].error, ValueError)
     assert keys(db) == ["good", "last"]

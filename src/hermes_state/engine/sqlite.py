@@ -89,7 +89,7 @@ class SqliteEngine:
         self._closed = False
         self._conn: SqliteConnection | None = None
         self._guard = walguard.WalGuard(f"{path}-wal")
-        self._wal_pages = 0
+        self._wal_bound = self._limits.wal_bytes * 3 // 4
         self._abandoned: list[object] = []
         self.writer = Writer(self, max_group=self._limits.group_commit)
         with translated(self.where):
@@ -99,16 +99,23 @@ class SqliteEngine:
 
     def _connect_writer(self) -> SqliteConnection:
         raw = apsw.Connection(str(self.path), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        try:
+            self._prepare_writer(raw)
+        except BaseException:
+            raw.close()
+            raise
+        return SqliteConnection(raw)
+
+    def _prepare_writer(self, raw: apsw.Connection) -> None:
         # The header knows whether the file is in WAL mode; setting it again would cost a lock.
         if raw.pragma("journal_mode") != "wal" and files.is_ours(raw):
             self._enter_wal(raw)
         raw.pragma("synchronous", self._synchronous)
         raw.pragma("foreign_keys", True)
         raw.pragma("secure_delete", True)  # erased words leave the file too; an append costs the same (measured)
-        raw.pragma("journal_size_limit", self._limits.wal_bytes)
+        raw.pragma("journal_size_limit", self._wal_bound)
         raw.pragma("cache_size", -self._limits.writer_cache_kib)
-        raw.set_wal_hook(self._note_wal_pages)
-        return SqliteConnection(raw)
+        raw.wal_autocheckpoint(self._limits.checkpoint_pages)  # right after a commit, blocking nobody
 
     def _enter_wal(self, raw: apsw.Connection) -> None:
         """Two processes may meet at a fresh file; the loser of that race waits its turn."""
@@ -135,10 +142,6 @@ class SqliteEngine:
             raw.pragma("query_only", True)
         raw.set_busy_timeout(self._limits.write_wait_ms)
         return SqliteConnection(raw)
-
-    def _note_wal_pages(self, _conn: apsw.Connection, _name: str, pages: int) -> int:
-        self._wal_pages = pages
-        return apsw.SQLITE_OK
 
     # -- reading -----------------------------------------------------------------------------------------
 
@@ -174,9 +177,17 @@ class SqliteEngine:
     # -- writing -----------------------------------------------------------------------------------------
 
     def write(self, fn: Callable[[Connection], T], *, single: bool = False) -> T:
-        if self._closed or self.read_only:
+        # The way of every message: nobody else writes, so this thread does, with nothing in between.
+        writer = self.writer
+        if self._closed or self.read_only or writer.queue or not writer.lock.acquire(blocking=False):
             self._check_writable()
-        return self.writer.run(fn, single=single)
+            return writer.run(fn, single=single)
+        try:
+            writer.owner = threading.get_ident()
+            return self.alone(fn, single=single)
+        finally:
+            writer.owner = 0
+            writer.lock.release()
 
     def submit(self, jobs: Iterable[Job]) -> None:
         self._check_writable()
@@ -185,7 +196,13 @@ class SqliteEngine:
     def alone(self, fn: Callable[[Connection], T], *, single: bool) -> T:
         conn = self._conn or self._writing_connection()
         raw = conn.raw
-        self._begin(raw)
+        guard = self._guard
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            self._begin_again(raw, error)
+        if guard.expected is None:
+            guard.arm()
         try:
             result = fn(conn)
             raw.execute("COMMIT")
@@ -194,8 +211,7 @@ class SqliteEngine:
             if isinstance(error, apsw.Error):
                 raise our_error(error, self.where) from error
             raise
-        guard = self._guard
-        if guard.inode() != guard.expected or self._wal_pages >= self._limits.checkpoint_pages:
+        if guard.inode() != guard.expected or guard.size.value > self._wal_bound:
             self._after_commit(raw)
         return result
 
@@ -216,8 +232,9 @@ class SqliteEngine:
 
     def _run_job(self, conn: SqliteConnection, job: Job) -> None:
         raw = conn.raw
-        before = raw.total_changes()
-        if not job.whole:
+        if job.whole:
+            before = raw.total_changes()
+        else:
             raw.execute("SAVEPOINT job")
         try:
             job.result = job.fn(conn)
@@ -241,27 +258,22 @@ class SqliteEngine:
     def _begin(self, raw: apsw.Connection) -> None:
         try:
             raw.execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
-            self._begin_contended(raw)
         except apsw.Error as error:
-            raise our_error(error, self.where) from error
-        if self._guard.expected is None:
-            self._guard.expected = self._guard.inode()
+            self._begin_again(raw, error)
+        self._guard.arm()
 
-    def _begin_contended(self, raw: apsw.Connection) -> None:
-        """Another process writes. Short random pauses: each waiter gets its chance within a few commits."""
+    def _begin_again(self, raw: apsw.Connection, error: apsw.Error) -> None:
+        """Another process writes. Random pauses of a few commits' length; shorter ones only take its time away."""
         deadline = time.monotonic() + self._limits.write_wait_ms / 1000
-        pause = 0.0005
-        while time.monotonic() < deadline:
-            time.sleep(_jitter(pause))
-            pause = min(pause * 1.3, 0.004)
+        while isinstance(error, apsw.BusyError) and time.monotonic() < deadline:
+            time.sleep(_jitter(0.001))
             try:
                 raw.execute("BEGIN IMMEDIATE")
                 return
-            except apsw.BusyError:
-                continue
-            except apsw.Error as error:
-                raise our_error(error, self.where) from error
+            except apsw.Error as again:
+                error = again
+        if not isinstance(error, apsw.BusyError):
+            raise our_error(error, self.where) from error
         raise StoreBusy(
             f"another process held the database for {self._limits.write_wait_ms // 1000} s; nothing was written",
             where=self.where,
@@ -273,26 +285,22 @@ class SqliteEngine:
             raw.execute("ROLLBACK")
 
     def _after_commit(self, raw: apsw.Connection) -> None:
-        guard = self._guard
-        if guard.inode() != guard.expected:
+        if not self._guard.intact():
             self._recover_log(raw)
-        if self._wal_pages >= self._limits.checkpoint_pages:
-            self._checkpoint(raw)
+        elif self._guard.size.value > self._wal_bound:
+            self._shrink_log(raw)
 
-    def _checkpoint(self, raw: apsw.Connection) -> None:
-        """Move the log into the file. PASSIVE blocks nobody; what others added meanwhile needs the write lock."""
+    def _shrink_log(self, raw: apsw.Connection) -> None:
+        """The checkpoints after commits did not keep up: others wrote meanwhile. Finish one while nobody can."""
         try:
-            pages, moved = raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            if moved < pages:
-                raw.set_busy_timeout(self._limits.checkpoint_wait_ms)
-                raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            raw.set_busy_timeout(self._limits.checkpoint_wait_ms)
+            raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.BusyError:
             pass  # a reader still needs old pages; the next commit tries again
         except (apsw.FullError, apsw.IOError):
             pass  # the rows are safe in the log; the next commit meets the same disk and reports it
         finally:
             raw.set_busy_timeout(0)
-            self._wal_pages = 0
 
     def _recover_log(self, raw: apsw.Connection) -> None:
         """The log lost its name. Ours is still whole: if no other stands in its place, move it into the file."""
@@ -321,7 +329,6 @@ class SqliteEngine:
                 conn.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 conn.raw.close()
         self._guard = walguard.WalGuard(f"{self.path}-wal")
-        self._wal_pages = 0
 
     # -- maintenance -------------------------------------------------------------------------------------
 
@@ -407,8 +414,8 @@ def our_error(error: apsw.Error, where: str) -> StateError:
 
 
 def _jitter(scale: float) -> float:
-    """Between half and one and a half of `scale`; the clock's last digits are random enough to part two waiters."""
-    return scale * (0.5 + (time.perf_counter_ns() // 100 % 1000) / 1000)
+    """Around `scale`, a fifth to twice of it; the clock's last digits are random enough to part two waiters."""
+    return scale * (0.2 + (time.perf_counter_ns() // 100 % 1800) / 1000)
 
 
 class _Shared:

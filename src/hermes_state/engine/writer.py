@@ -68,9 +68,9 @@ class Writer:
     def __init__(self, transaction: Transaction, *, max_group: int) -> None:
         self._transaction = transaction
         self._max_group = max_group
-        self._owner = 0
-        self._lock = threading.Lock()
-        self._queue: deque[Job] = deque()
+        self.owner = 0
+        self.lock = threading.Lock()
+        self.queue: deque[Job] = deque()
         self._wake = threading.Lock()  # held while the thread has nothing to do
         self._wake.acquire()
         self._asleep = False
@@ -79,19 +79,19 @@ class Writer:
 
     def run(self, fn: Callable[[Connection], T], *, single: bool = False) -> T:
         me = threading.get_ident()
-        if self._owner == me:
+        if self.owner == me:
             raise RuntimeError("a write inside a write: pass the connection on instead")
-        if self._lock.acquire(blocking=False):
+        if self.lock.acquire(blocking=False):
             try:
-                if not self._queue:
-                    self._owner = me
+                if not self.queue:
+                    self.owner = me
                     return self._transaction.alone(fn, single=single)
             finally:
-                self._owner = 0
-                self._lock.release()
+                self.owner = 0
+                self.lock.release()
         job = Job(fn)
-        self._queue.append(job)
-        with self._lock:
+        self.queue.append(job)
+        with self.lock:
             while not job.done:
                 self._commit_waiting()
         if job.error is not None:
@@ -101,7 +101,7 @@ class Writer:
 
     def submit(self, jobs: Iterable[Job]) -> None:
         """Leave `jobs` for the thread; it commits them together when it can."""
-        self._queue.extend(jobs)
+        self.queue.extend(jobs)
         if self._thread is None:
             self._start()
         elif self._asleep:
@@ -114,17 +114,17 @@ class Writer:
             self._rouse()
             self._thread.join()
             self._thread = None
-        with self._lock:
-            while self._queue:
+        with self.lock:
+            while self.queue:
                 self._commit_waiting()
 
     def exclusive(self, fn: Callable[[], T]) -> T:
         """`fn` while nobody writes."""
-        with self._lock:
+        with self.lock:
             return fn()
 
     def _start(self) -> None:
-        with self._lock:
+        with self.lock:
             if self._thread is None:
                 self._thread = _Thread(target=self._serve, name="hermes-writer", daemon=True)
                 self._thread.start()
@@ -136,22 +136,22 @@ class Writer:
 
     def _serve(self) -> None:
         while True:
-            if self._queue:
-                with self._lock:
-                    while self._queue:
+            if self.queue:
+                with self.lock:
+                    while self.queue:
                         self._commit_waiting()
             if self._closing:
                 return
             self._asleep = True
-            if not self._queue and not self._closing:  # what came before this line is seen, what comes after rouses
+            if not self.queue and not self._closing:  # what came before this line is seen, what comes after rouses
                 self._wake.acquire()
             self._asleep = False
 
     def _commit_waiting(self) -> None:
         """Commit up to a group's worth of queued jobs. The caller holds the lock."""
         jobs: list[Job] = []
-        while self._queue and len(jobs) < self._max_group:
-            jobs.append(self._queue.popleft())
+        while self.queue and len(jobs) < self._max_group:
+            jobs.append(self.queue.popleft())
         try:
             if len(jobs) == 1:
                 self._alone(jobs[0])

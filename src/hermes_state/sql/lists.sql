@@ -1,7 +1,7 @@
 -- Finding and listing conversations. Filters are added in lists.py from fixed fragments.
 
 -- name: by_activity
--- One row a conversation, through the partial index on last_active.
+-- One row a conversation, through the partial index on the minute of last activity.
 SELECT t.*, r.started_at AS root_started_at, r.source AS root_source FROM sessions t JOIN sessions r ON r.id = t.root_id
 
 -- name: by_start

@@ -11,15 +11,27 @@ id, session_id, role, content, content_kind, tool_call_id, tool_calls, tool_name
     token_count, finish_reason, reasoning, reasoning_content, reasoning_details, codex_reasoning_items,
     codex_message_items, platform_message_id, observed, active, compacted, api_content, escaped, turn_id, person_id
 
--- name: bump
+-- name: bump @sqlite
 -- Counters and listing columns of the session an appended row belongs to. Touches nothing when the segment was
--- compressed or set aside: the caller then looks why. The first message sets last_active even when it is older than the session.
+-- compressed or set aside: the caller then looks why. The first message sets last_active even when it is older than
+-- the session.
 UPDATE sessions SET
     message_count = message_count + 1,
     tool_call_count = tool_call_count + ?,
-    last_active = CASE WHEN message_count = 0 THEN ? ELSE {greatest}(last_active, ?) END,
+    last_active = CASE WHEN message_count = 0 THEN ? ELSE max(last_active, ?) END,
+    active_minute = CAST((CASE WHEN message_count = 0 THEN ? ELSE max(last_active, ?) END) / 60 AS INTEGER),
     preview = COALESCE(preview, ?)
 WHERE id = ? AND (end_reason IS NULL OR end_reason NOT IN ('compression', 'uncompressed'))
+
+-- name: bump_within @sqlite
+-- The same while the minute stays what it is, which it mostly does: the index over it is not written to.
+UPDATE sessions SET
+    message_count = message_count + 1,
+    tool_call_count = tool_call_count + ?,
+    last_active = max(last_active, ?),
+    preview = COALESCE(preview, ?)
+WHERE id = ? AND active_minute = ? AND message_count > 0
+    AND (end_reason IS NULL OR end_reason NOT IN ('compression', 'uncompressed'))
 
 -- name: insert
 INSERT INTO messages (session_id, {said}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -123,3 +135,8 @@ FROM messages WHERE session_id = ? AND active = 1 AND id <= ? ORDER BY id
 INSERT INTO messages (session_id, {said})
 SELECT ?, {said}
 FROM messages WHERE session_id = ? AND active = 1 AND id > ? ORDER BY id
+
+-- name: settle_minute @sqlite
+-- After last_active was set outright. PostgreSQL derives the minute by itself.
+UPDATE sessions SET active_minute = CAST(last_active / 60 AS INTEGER)
+WHERE id = ? AND active_minute <> CAST(last_active / 60 AS INTEGER)

@@ -69,13 +69,16 @@ CREATE TABLE sessions (
     root_id TEXT NOT NULL,                       -- the conversation; equal to id on its first segment
     last_active DOUBLE PRECISION NOT NULL,                   -- newest message, else started_at
     preview TEXT,                                -- beginning of the first user text; NULL until there is one
-    listed BIGINT NOT NULL DEFAULT 1            -- 1 on the one row that stands for its conversation in lists
+    listed BIGINT NOT NULL DEFAULT 1,            -- 1 on the one row that stands for its conversation in lists
+    -- Lists are ordered by last activity. An index on last_active itself would make every message write to every index
+    -- of this table; the minute changes seldom, and within a minute few rows are left to sort.
+    active_minute BIGINT GENERATED ALWAYS AS (floor(last_active / 60)::bigint) STORED
 );
 CREATE UNIQUE INDEX idx_sessions_title_unique ON sessions(title) WHERE title IS NOT NULL;
 CREATE INDEX idx_sessions_root ON sessions(root_id);
 CREATE INDEX idx_sessions_parent ON sessions(parent_session_id) WHERE parent_session_id IS NOT NULL;
 CREATE INDEX idx_sessions_started ON sessions(started_at DESC);
-CREATE INDEX idx_sessions_active ON sessions(last_active DESC) WHERE listed = 1 AND archived = 0;
+CREATE INDEX idx_sessions_active ON sessions(active_minute DESC) WHERE listed = 1 AND archived = 0;
 CREATE INDEX idx_sessions_archived ON sessions(archived) WHERE archived <> 0;
 CREATE INDEX idx_sessions_source ON sessions(source, started_at DESC);
 CREATE INDEX idx_sessions_session_key ON sessions(session_key, started_at DESC) WHERE session_key IS NOT NULL;

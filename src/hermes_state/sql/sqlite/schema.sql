@@ -69,13 +69,18 @@ CREATE TABLE sessions (
     root_id TEXT NOT NULL,                       -- the conversation; equal to id on its first segment
     last_active REAL NOT NULL,                   -- newest message, else started_at
     preview TEXT,                                -- beginning of the first user text; NULL until there is one
-    listed INTEGER NOT NULL DEFAULT 1            -- 1 on the one row that stands for its conversation in lists
+    listed INTEGER NOT NULL DEFAULT 1,           -- 1 on the one row that stands for its conversation in lists
+    active_minute INTEGER NOT NULL DEFAULT 0     -- last_active in minutes: set by a trigger, and by whoever moves it
 );
+-- Lists are ordered by last activity. An index on last_active itself would be written to with every message; the minute
+-- changes seldom, and within a minute few rows are left to sort.
+CREATE TRIGGER sessions_minute_insert AFTER INSERT ON sessions
+    BEGIN UPDATE sessions SET active_minute = CAST(new.last_active / 60 AS INTEGER) WHERE id = new.id; END;
 CREATE UNIQUE INDEX idx_sessions_title_unique ON sessions(title) WHERE title IS NOT NULL;
 CREATE INDEX idx_sessions_root ON sessions(root_id);
 CREATE INDEX idx_sessions_parent ON sessions(parent_session_id) WHERE parent_session_id IS NOT NULL;
 CREATE INDEX idx_sessions_started ON sessions(started_at DESC);
-CREATE INDEX idx_sessions_active ON sessions(last_active DESC) WHERE listed = 1 AND archived = 0;
+CREATE INDEX idx_sessions_active ON sessions(active_minute DESC) WHERE listed = 1 AND archived = 0;
 CREATE INDEX idx_sessions_archived ON sessions(archived) WHERE archived <> 0;
 CREATE INDEX idx_sessions_source ON sessions(source, started_at DESC);
 CREATE INDEX idx_sessions_session_key ON sessions(session_key, started_at DESC) WHERE session_key IS NOT NULL;
