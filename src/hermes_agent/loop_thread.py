@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -46,9 +47,14 @@ _agents = _AgentLoop()
 atexit.register(_agents.stop)
 
 
+def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    """Start on the agents' loop; for a thread that has something to do meanwhile."""
+    return asyncio.run_coroutine_threadsafe(coroutine, _agents.get())
+
+
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run on the agents' loop and wait. Ctrl-C cancels the coroutine, lets it put things right, and comes through."""
-    future = asyncio.run_coroutine_threadsafe(coroutine, _agents.get())
+    future = submit(coroutine)
     try:
         return future.result()
     except KeyboardInterrupt:

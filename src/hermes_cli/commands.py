@@ -31,6 +31,7 @@ class Command:
 
 GROUPS: dict[str, tuple[Command, ...]] = {
     "Conversations": (
+        Command("chat", "talk to Hermes, or have one question answered", "hermes_cli.chat"),
         Command("sessions", "list, read, search, move and remove conversations", "hermes_cli.cmd_sessions"),
         Command("usage", "show what models were used and what it cost, and what is left", "hermes_cli.cmd_usage"),
         Command("demo", "show Hermes on a throw-away home in ./.demo", "hermes_cli.cmd_demo"),
@@ -41,6 +42,10 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "Set-up": (
         Command("config", "show, check and change the configuration", "hermes_cli.cmd_config"),
+        Command("model", "show which model is used, where it is and what it costs", "hermes_cli.cmd_model"),
+        Command("tools", "show what the model may call", "hermes_cli.cmd_tools"),
+        Command("memory", "show what is remembered of you", "hermes_cli.cmd_memory"),
+        Command("skills", "show what the model can look up", "hermes_cli.cmd_skills"),
         Command("plugins", "list plug-ins, and enable or disable one", "hermes_cli.cmd_plugins"),
         Command("import", "bring over a home of the reference", "hermes_cli.cmd_import"),
     ),

@@ -54,14 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    if arguments[:1] in (["-h"], ["--help"], ["help"]):
         print(_overview())
         return 0
-    if arguments[0] in ("-V", "--version", "version"):
+    if arguments[:1] in (["-V"], ["--version"], ["version"]):
         from hermes_config.version import VERSION
 
         print(f"hermes {VERSION}")
         return 0
+    if not arguments or arguments[0].startswith("-"):
+        arguments = ["chat", *arguments]  # `hermes` alone talks, and takes the flags of `hermes chat`
     name, *rest = arguments
     command = COMMANDS.get(name) or _of_plugin(name)
     if command is None:
@@ -82,14 +84,17 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _overview() -> str:
     lines = [
-        "usage: hermes COMMAND …",
+        "usage: hermes                      talk; in a pipe, answer what is piped in",
+        "       hermes -q TEXT              answer one question (-z: the bare answer, for scripts)",
+        "       hermes --continue           go on with the latest conversation (--resume ID: with that one)",
+        "       hermes COMMAND …",
         "",
         "Hermes: an AI agent whose conversations are never lost, doubled or mixed up.",
     ]
     width = max(len(name) for name in COMMANDS)
     for title, rows in GROUPS.items():
         lines += ["", f"{title}:", *(f"  {row.name:<{width}}  {row.help}" for row in rows)]
-    lines += ["", "hermes COMMAND --help tells more; hermes --version tells the version."]
+    lines += ["", "hermes COMMAND --help tells more (hermes chat --help: all flags of talking)."]
     return "\n".join(lines)
 
 

@@ -1,0 +1,111 @@
+"""`hermes`, `hermes --plain`, `hermes -q TEXT`, `hermes -z TEXT`: talking to Hermes from a shell.
+
+With a terminal and no text it is the line chat (`chat_line`); with a text, or with text in a pipe, it is one turn
+(`chat_once`). This module reads the command line, finds the conversation that is meant, and opens the store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from hermes_cli import finding, store
+from hermes_cli.parser import Parser, add_json, positive
+from hermes_config import config
+from hermes_config.errors import UsageError
+
+if TYPE_CHECKING:
+    from hermes_cli.chat_desk import Wishes
+    from hermes_state import SessionDB
+
+_EXAMPLES = """examples:
+  hermes                                     talk
+  hermes -q "what is in this folder?"        one question, then back to the shell
+  git diff | hermes -z "a commit message"    the bare answer, for scripts
+  hermes --continue                          go on with the latest conversation
+  hermes --resume "Trip to Kyoto"            with this one: a title, an id, or its beginning
+  hermes --model demo                        the built-in model: offline, scripted
+  hermes chat -q "hello" --json              the answer and its figures, for programs
+
+exit codes:
+  0 answered · 1 the model or the turn failed · 2 a wrong command line · 130 interrupted"""
+
+
+def register(parser: Parser) -> None:
+    parser.epilog = _EXAMPLES
+    asking = parser.add_mutually_exclusive_group()
+    asking.add_argument("-q", "--query", metavar="TEXT", help="one turn: the answer on stdout, the rest on stderr")
+    asking.add_argument("-z", "--oneshot", metavar="TEXT", help="one turn: the bare answer on stdout, nothing else")
+    asking.add_argument("--plain", action="store_true", help="talk line by line (what a terminal gets today)")
+    parser.add_argument("-m", "--model", metavar="NAME", help="another model, for example anthropic/claude-sonnet-4.6")
+    parser.add_argument("--provider", metavar="NAME", help="whose model it is")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("-r", "--resume", metavar="ID", help="go on with a conversation: id, title or their beginning")
+    which.add_argument(
+        "-c", "--continue", dest="go_on", nargs="?", const="", metavar="TITLE", help="go on with the latest one"
+    )
+    parser.add_argument("-t", "--toolsets", metavar="A,B", help="only these tools or toolsets (see hermes tools)")
+    parser.add_argument("--max-turns", type=positive, metavar="N", help="at most N model steps for one question")
+    parser.add_argument(
+        "--yolo", action="store_true", help="ask for no permission; what is never done and deny rules still hold"
+    )
+    parser.add_argument("--source", metavar="NAME", help="file a new conversation under this source (default cli)")
+    add_json(parser)
+    parser.set_defaults(run=_chat)
+
+
+def _chat(args: argparse.Namespace) -> int:
+    from hermes_cli import chat_once
+
+    asked = args.query if args.query is not None else args.oneshot
+    talks = asked is None and sys.stdin.isatty()
+    if talks and args.json:
+        raise UsageError("--json answers one question", hint='Add the question: hermes -q "…" --json.')
+    text = "" if talks else chat_once.whole_question(asked)
+    wishes = _wishes(args)
+    loaded = config.load()
+    with store.open_store(create=True) as db:
+        session_id = _meant(db, args)
+        if talks:
+            from hermes_cli import chat_line
+
+            return chat_line.talk(db, loaded, wishes, session_id=session_id)
+        form = chat_once.Form(json=args.json, bare=args.oneshot is not None)
+        return chat_once.answer(db, loaded, wishes, text, form=form, session_id=session_id)
+
+
+def _wishes(args: argparse.Namespace) -> Wishes:
+    from hermes_cli.chat_desk import Wishes  # brings the agent
+
+    toolsets = tuple(name.strip() for name in args.toolsets.split(",") if name.strip()) if args.toolsets else None
+    return Wishes(
+        model=args.model, provider=args.provider, yolo=args.yolo, source=args.source, toolsets=toolsets,
+        max_turns=args.max_turns,
+    )  # fmt: skip
+
+
+def _meant(db: SessionDB, args: argparse.Namespace) -> str | None:
+    """The newest segment of the conversation to go on with; None for a new one."""
+    named = args.resume or args.go_on
+    if named:
+        found = finding.find(db, named)["id"]
+    elif args.resume == "":
+        raise UsageError("--resume needs an id or a title", hint="hermes sessions list shows them.")
+    elif args.go_on is None:
+        return None
+    else:
+        found = _latest(db, args.source)
+    return str(db.ledger.reopen(db.get_compression_tip(found)).session_id)
+
+
+def _latest(db: SessionDB, source: str | None) -> str:
+    """What the person of this terminal was last talking about."""
+    from hermes_state.ids import LOCAL_OWNER
+
+    rows = db.list_sessions_rich(
+        owner=LOCAL_OWNER, source=source, order_by_last_active=True, compact_rows=True, min_message_count=1, limit=1
+    )
+    if not rows:
+        raise UsageError("there is no conversation of yours to go on with", hint="hermes begins one.")
+    return str(rows[0]["id"])

@@ -1,0 +1,221 @@
+"""The conversation a person has on the table: its agent, and what slash commands may ask of this place.
+
+The agent is made anew when the place turns to another conversation or another model; nothing is lost by that, because
+everything that matters is in the store. All coroutines here run on the agents' loop; what they have to show is posted
+to the stage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from hermes_agent import AIAgent
+from hermes_cli import plugins, text
+from hermes_cli.chat_screen import Screen
+from hermes_cli.chat_stage import Stage
+from hermes_config.errors import HermesError
+from hermes_state.ids import LOCAL_OWNER, SessionId
+
+if TYPE_CHECKING:
+    from hermes_agent.approvals.base import Approver
+    from hermes_agent.tools.base import Ask
+    from hermes_config.config import Config
+    from hermes_state import SessionDB
+    from hermes_state.ledger import Handle
+    from hermes_state.people import Person
+
+Result = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the command line says about the chat."""
+
+    model: str | None = None
+    provider: str | None = None
+    yolo: bool = False
+    source: str | None = None
+    toolsets: tuple[str, ...] | None = None
+    max_turns: int | None = None
+    workdir: Path | None = None
+
+
+class Desk:
+    """One place, one conversation at a time. It is the `CommandContext` of the line chat."""
+
+    surface: Literal["cli"] = "cli"
+    platform = "cli"
+    private = True
+    route = None
+    scope = ""
+
+    def __init__(
+        self,
+        *,
+        db: SessionDB,
+        config: Config,
+        wishes: Wishes,
+        stage: Stage,
+        screen: Screen,
+        session_id: str | None = None,
+        approver: Approver | None = None,
+        ask: Ask | None = None,
+        streams: bool = True,
+        prefill: Callable[[str], bool] = lambda text: False,
+    ) -> None:
+        self.db, self.config = db, config
+        self.person: Person = db.people.owner()
+        self._wishes, self._stage, self._screen = wishes, stage, screen
+        self._approver, self._ask, self._streams, self._prefill = approver, ask, streams, prefill
+        self._model = wishes.model
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._doing = ""
+        plugins.discover_plugins()
+        self.agent = self._agent(session_id)
+
+    # -- turns -------------------------------------------------------------------------------------------
+
+    async def turn(self, content: Any) -> Result:
+        """One turn, shown as it happens. What the person added too late for it becomes the next."""
+        while True:
+            result = await self._occupied(self.agent.arun_conversation(content))
+            added = result.get("pending_steer")
+            if not added:
+                return result
+            self._say_next(added)
+            content = added
+
+    async def take_up(self) -> Result | None:
+        """The rest of a turn that was lost with its process, if there is one."""
+        return await self._occupied(self.agent.resume_unfinished())
+
+    async def _occupied(self, work: Coroutine[Any, Any, T]) -> T:
+        self._idle.clear()
+        try:
+            return await work
+        finally:
+            self._idle.set()
+
+    def _say_next(self, added: str) -> None:
+        self._stage.post(lambda: self._screen.note(f"now to what you added: {added}"))
+
+    def interrupt(self) -> None:
+        """From any thread: stop the turn and keep what was done."""
+        self.agent.interrupt()
+
+    async def close(self) -> None:
+        """Tell whoever listens that this place is left."""
+        from hermes_agent import closing
+
+        await self.agent.aclose()
+        if self.session_id is not None:
+            await closing.left(session_id=self.session_id, platform=self.platform)
+
+    # -- what commands ask ---------------------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> SessionId | None:
+        return self.agent.session_id
+
+    @property
+    def busy(self) -> bool:
+        return not self._idle.is_set()
+
+    @property
+    def model(self) -> str:
+        return self.agent.model
+
+    async def reply(self, text: str) -> None:
+        self._stage.post(lambda: self._screen.say(text))
+
+    async def stop(self) -> bool:
+        if not self.busy:
+            return False
+        self.agent.interrupt()
+        await self._idle.wait()
+        return True
+
+    async def show(self, handle: Handle, *, why: str) -> None:
+        self.agent.release()
+        self.agent = self._agent(handle.session_id)
+
+    async def changed(self, reason: str) -> None:
+        self.agent.release()
+
+    async def run_turn(self, content: Any) -> None:
+        await self.turn(content)
+
+    async def prefill(self, text: str) -> bool:
+        return self._prefill(text)
+
+    async def compress(self, focus: str | None) -> str:
+        if await self._occupied(self.agent.compress(focus)):
+            return "Compressed: the older part is a summary now. hermes sessions uncompress takes it back."
+        return "There is nothing to compress yet."
+
+    async def use_model(self, name: str) -> str:
+        before, self._model = self._model, name
+        try:
+            agent = self._agent(self.session_id)
+        except HermesError:
+            self._model = before
+            raise
+        self.agent.release()
+        self.agent = agent
+        return f"From now on here: {agent.model} ({agent.provider}), {agent.context_length:,} tokens of context."
+
+    # -- the agent -----------------------------------------------------------------------------------------
+
+    def _agent(self, session_id: str | None) -> AIAgent:
+        wishes = self._wishes
+        origin = {"source": wishes.source} if wishes.source else {}
+        agent = AIAgent(
+            self._model, wishes.provider if self._model == wishes.model else None, session_db=self.db,
+            session_id=session_id, config=self.config, platform=self.platform, person_id=LOCAL_OWNER,
+            workdir=wishes.workdir or Path.cwd(), approver=self._approver, ask=self._ask, yolo=wishes.yolo,
+            enabled_toolsets=wishes.toolsets, max_iterations=wishes.max_turns, origin=origin,
+            skip_memory=not self._is_mine(session_id),
+        )  # fmt: skip
+        if self._streams:
+            agent.stream_delta_callback = self._heard
+        agent.tool_progress_callback = self._tool
+        agent.status_callback = self._status
+        return agent
+
+    def _is_mine(self, session_id: str | None) -> bool:
+        """Whether nobody else reads what the model knows of me: my memory stays out of others' conversations."""
+        if session_id is None:
+            return True
+        return self.db.ledger.owner(self.db.get_conversation_root(session_id)) == LOCAL_OWNER
+
+    # -- what the agent tells, on its loop -------------------------------------------------------------------
+
+    def _heard(self, piece: str | None) -> None:
+        if piece:
+            self._stage.post(lambda: self._screen.answer(piece))
+
+    def _status(self, kind: str, said: str) -> None:
+        self._stage.post(lambda: self._screen.note(said))
+
+    def _tool(self, event: str, name: str, preview: str, args: Any, **more: Any) -> None:
+        if event == "tool.started":
+            self._doing = preview  # calls run one after the other
+            self._stage.post(lambda: self._screen.tool_started(name, preview))
+        elif event == "tool.completed":
+            summary = self._doing
+            seconds, failed = float(more.get("duration", 0.0)), bool(more.get("is_error"))
+            self._stage.post(
+                lambda: self._screen.tool_ended(name, summary, seconds=seconds, failed=failed, why=preview)
+            )
+
+
+def named(db: SessionDB, session_id: str) -> str:
+    """What a conversation is called for a person."""
+    row = db.get_session(session_id) or {}
+    return text.shorten(text.harmless(row.get("title") or row.get("preview") or "untitled"), 60)

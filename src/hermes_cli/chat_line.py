@@ -1,0 +1,208 @@
+"""The line chat: a prompt, the answer as it comes, and again.
+
+While an answer is on its way a typed line goes along with the next tool result, or becomes the next message; a slash
+command is answered at once. Ctrl-C stops the turn and keeps what was done; pressed again, or twice at the prompt, it
+leaves, as Ctrl-D does. The conversation is stored as it happens, so leaving loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import commands, loop_thread
+from hermes_agent.command_set.base import Command, CommandContext
+from hermes_cli import chat_approval, chat_footer, output, text
+from hermes_cli.chat_desk import Desk, Wishes, named
+from hermes_cli.chat_keyboard import Keyboard
+from hermes_cli.chat_screen import Screen
+from hermes_cli.chat_stage import Left, Stage
+from hermes_config.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes_agent.approvals.base import ApprovalQuestion, Choice
+    from hermes_config.config import Config
+    from hermes_state import SessionDB
+
+PROMPT = "> "
+_RECALLED = 50
+_LAST_WORDS = 300
+
+
+class LineChat:
+    """One sitting at a terminal."""
+
+    def __init__(self, db: SessionDB, config: Config, wishes: Wishes, *, session_id: str | None) -> None:
+        self._db, self._config, self._wishes = db, config, wishes
+        self._stage, self._screen, self._keyboard = Stage(), Screen(), Keyboard()
+        self._leaving = False
+        self._desk = Desk(
+            db=db, config=config, wishes=wishes, stage=self._stage, screen=self._screen, session_id=session_id,
+            approver=self, ask=self._clarify, prefill=self._keyboard.prefill,
+        )  # fmt: skip
+        commands.add(
+            Command(
+                name="quit", aliases=("exit",), category="About", handler=self._quit, surfaces=frozenset({"cli"}),
+                description="leave; the conversation is kept", stops=True,
+            )
+        )  # fmt: skip
+        self._keyboard.complete(lambda: [f"/{name}" for name in commands.table("cli")])
+
+    # -- the sitting ---------------------------------------------------------------------------------------
+
+    def run(self, opening: Sequence[str] | None) -> int:
+        code = 0
+        try:
+            for line in self._opening() if opening is None else opening:
+                self._screen.say(line)
+            self._look_back()
+            while not self._leaving:
+                self._screen.say("")
+                message = self._typed()
+                if message is None:
+                    break
+                if message.strip():
+                    self._heard(message)
+        except Left:
+            self._screen.say("\nStopped. What was done so far is kept.")
+            code = 130
+        finally:
+            self._goodbye()
+            self._stage.close()
+        return code
+
+    def _typed(self) -> str | None:
+        """The next message; None when the person leaves."""
+        warned = False
+        while True:
+            try:
+                return self._keyboard.message(PROMPT)
+            except EOFError:
+                self._screen.say("")
+                return None
+            except KeyboardInterrupt:
+                self._screen.say("" if warned else "\n(Ctrl-C again leaves)")
+                if warned:
+                    return None
+                warned = True
+
+    def _heard(self, message: str) -> None:
+        try:
+            self._drive(self._answer(message))
+        except HermesError as error:
+            self._screen.trouble(error.one_line())
+
+    def _drive(self, work: Any) -> Any:
+        return self._stage.drive(
+            work, interrupt=self._interrupt, idle=self._screen.waiting, typed=self._typed_meanwhile
+        )
+
+    async def _answer(self, message: str) -> None:
+        if await commands.run(self._desk, message):
+            return
+        await self._told(await self._desk.turn(message))
+
+    async def _told(self, result: Mapping[str, Any]) -> None:
+        """The end of a turn: what went wrong, and the footer."""
+        footer = await asyncio.to_thread(
+            chat_footer.line, result, db=self._db, config=self._config, person_id=self._desk.person.id
+        )
+        self._stage.post(lambda: self._show_end(result, footer))
+
+    def _show_end(self, result: Mapping[str, Any], footer: str) -> None:
+        said, error = result.get("final_response"), result.get("error")
+        if said and (result.get("response_transformed") or (result.get("partial") and not result.get("interrupted"))):
+            self._screen.end_answer()
+            self._screen.answer(str(said))  # it is not, or not all, what was streamed
+        self._screen.end_answer()
+        if result.get("interrupted"):
+            self._screen.note("interrupted; what was done so far is kept")
+        elif error and error != said:
+            self._screen.trouble(str(error))
+        self._screen.say("")
+        self._screen.say(footer, style="dim")
+
+    # -- while a turn runs ---------------------------------------------------------------------------------
+
+    def _interrupt(self) -> None:
+        self._screen.note("stopping (Ctrl-C again leaves)")
+        self._desk.interrupt()
+
+    def _typed_meanwhile(self, line: str) -> None:
+        self._screen.typed()
+        if commands.parse(line) is not None:
+            loop_thread.submit(commands.run(self._desk, line))
+        elif self._desk.agent.steer(line):
+            self._screen.note("noted: it goes along with the next step, or is answered next")
+
+    async def ask(self, question: ApprovalQuestion) -> Choice:
+        """Permission, from the person at this terminal. (This is the approver of the conversation.)"""
+        person = self._desk.person
+        whom = f"{person.display_name or 'you'} ({person.role}), who asked for it in this terminal"
+        return await self._stage.ask(
+            lambda over: chat_approval.put(question, screen=self._screen, keyboard=self._keyboard, whom=whom, over=over)
+        )
+
+    async def _clarify(self, question: str, choices: tuple[str, ...]) -> str | None:
+        return await self._stage.ask(
+            lambda over: chat_approval.clarify(
+                question, choices, screen=self._screen, keyboard=self._keyboard, over=over
+            )
+        )
+
+    async def _quit(self, ctx: CommandContext, args: str) -> None:
+        self._leaving = True
+
+    # -- coming and going ------------------------------------------------------------------------------------
+
+    def _opening(self) -> list[str]:
+        agent = self._desk.agent
+        model = text.harmless(f"{agent.model} ({agent.provider})")
+        lines = [f"{output.style('Hermes', 'bold')} · {model} · /help lists commands, Ctrl-D leaves"]
+        if self._wishes.yolo:
+            lines.append(output.style("yolo: you are not asked for permission in this chat", "yellow"))
+        return lines
+
+    def _look_back(self) -> None:
+        """In a conversation that goes on: where it stood, and the rest of a turn that was lost."""
+        session_id = self._desk.session_id
+        if session_id is None:
+            return
+        rows = self._db.get_messages_as_conversation(session_id)
+        self._keyboard.remember(
+            row["content"] for row in rows[-_RECALLED:] if row["role"] == "user" and isinstance(row["content"], str)
+        )
+        self._screen.say(f"{named(self._db, session_id)} · {text.counted(len(rows), 'message')} · {session_id}")
+        for row in [row for row in rows if row["role"] in ("user", "assistant") and _words(row)][-2:]:
+            mark = PROMPT if row["role"] == "user" else ""
+            self._screen.say(f"{mark}{text.shorten(text.harmless(_words(row)), _LAST_WORDS)}", style="dim")
+        result = self._drive(self._desk.take_up())
+        if result is not None:
+            self._drive(self._told(result))
+
+    def _goodbye(self) -> None:
+        loop_thread.run(self._desk.close())
+        session_id = self._desk.session_id
+        if session_id is None or not (self._db.get_session(session_id) or {}).get("message_count"):
+            return
+        title = self._db.get_session_title(session_id)
+        by_title = f'   (or: hermes --resume "{text.harmless(title)}")' if title else ""
+        self._screen.say(f"{output.style('Go on with it:', 'dim')} hermes --resume {session_id}{by_title}")
+
+
+def talk(
+    db: SessionDB,
+    config: Config,
+    wishes: Wishes,
+    *,
+    session_id: str | None = None,
+    opening: Sequence[str] | None = None,
+) -> int:
+    """Sit down at the terminal and talk; the exit code."""
+    return LineChat(db, config, wishes, session_id=session_id).run(opening)
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    content = row.get("content")
+    return content.strip() if isinstance(content, str) else ""
