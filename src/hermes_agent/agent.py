@@ -344,7 +344,8 @@ class AIAgent(Listeners):
             self._session_id = SessionId(db.get_compression_tip(self._session_id))
             return
         handle = db.ledger.open(
-            source=self.platform, owner=self._setup.person_id, session_id=self._session_id,
+            source=str(self._origin.get("source") or self.platform), owner=self._setup.person_id,
+            session_id=self._session_id,
             fields={"model": self.model, "cwd": str(self._setup.workdir), **self._origin},
         )  # fmt: skip
         self._session_id = handle.session_id
