@@ -324,9 +324,9 @@ def talk(agent: AIAgent, *words: str) -> list[str]:
 def chat(db: SessionDB, home: Path, work: Path) -> Chat:
     """A new conversation with the demo model, as a home's configuration selects it."""
     home.mkdir(mode=0o700, exist_ok=True)
-    (home / "config.yaml").write_text("model: demo\nauto_title: false\ndemo:\n  tokens_per_second: 0\n")
 
-    def begin(approver: Answers | None = None) -> AIAgent:
+    def begin(approver: Answers | None = None, *, settings: str = "auto_title: false\n") -> AIAgent:
+        (home / "config.yaml").write_text(f"model: demo\ndemo:\n  tokens_per_second: 0\n{settings}")
         return AIAgent(session_db=db, config=configuration.load(home), workdir=work, approver=approver)
 
     return begin
@@ -362,6 +362,20 @@ def test_remembers_and_searches_what_was_said(chat: Chat, home: Path) -> None:
     found, none = talk(chat(), "search our chats for 京都", "search our chats for zeppelin")
     assert "the ryokan is in **京都**" in found
     assert "found nothing" in none
+
+
+def test_names_the_conversation_after_what_was_asked(chat: Chat, db: SessionDB) -> None:
+    agent = chat(settings="")
+
+    async def titled() -> str | None:
+        await agent.arun_conversation("please list the files here, will you?")
+        for _ in range(500):
+            if title := db.get_session_title(agent.session_id):
+                return title
+            await asyncio.sleep(0.01)
+        return None
+
+    assert run(titled()) == "List the files here, will you"
 
 
 def test_takes_as_many_steps_as_told(chat: Chat, db: SessionDB) -> None:
