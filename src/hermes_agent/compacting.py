@@ -69,7 +69,7 @@ class Compactor:
         )  # fmt: skip
         self._calls_left -= outcome.summary_calls
         if outcome.kind != "rotated":
-            if outcome.reason and (force or must):
+            if outcome.reason:
                 self._listeners.tell("status_callback", "warn", outcome.reason)
             return False
         self.count += 1

@@ -71,6 +71,10 @@ def test_hygiene_looks_at_tokens_and_rows() -> None:
     assert not when.due_for_hygiene(SMALL, rows=4_999, stored=100_000, estimated=200_000)
     assert when.due_for_hygiene(SMALL, rows=4_999, stored=0, estimated=200_000)
     assert when.due_for_hygiene(SMALL, rows=5_000, stored=1, estimated=1)
+    large = Window(context_length=200_000, hygiene_rows=400)
+    assert not when.due_for_hygiene(large, rows=399, stored=169_999, estimated=0)
+    assert when.due_for_hygiene(large, rows=399, stored=170_000, estimated=0)
+    assert when.due_for_hygiene(large, rows=400, stored=10, estimated=0)
 
 
 def test_an_overflow_is_answered_three_times_and_then_not() -> None:
