@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_COMPACTION = "[CONTEXT COMPACTION"
+"""How a summary begins that stands for what was left out: in the person's place, but not their words."""
 _ADDED = re.compile(r"\n\n\[The person adds: (.*)\]\s*\Z", re.DOTALL)
 
 
@@ -57,7 +59,9 @@ def read(body: bytes) -> DemoRequest:
     limit = value.get("max_tokens", value.get("max_completion_tokens"))
     return DemoRequest(
         system="\n".join(_text(one) for one in messages if one.get("role") in ("system", "developer")),
-        said=tuple(_text(one) for one in messages if one.get("role") == "user"),
+        said=tuple(
+            text for one in messages if one.get("role") == "user" and not (text := _text(one)).startswith(_COMPACTION)
+        ),
         count=len(messages),
         tools=dict(_tool(one) for one in value.get("tools") or ()),
         results=_results(messages),

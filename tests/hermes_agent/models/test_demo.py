@@ -142,6 +142,8 @@ def test_knows_what_was_just_said_and_nothing_else() -> None:
     earlier = ("my cat is called Byte", {"role": "assistant", "content": "Nice."}, "what did I just say?")
     assert ask(*earlier).content == "You just said: “my cat is called Byte”"
     assert "first message" in (ask("what did I just say?").content or "")
+    compacted = (summary.message("a long story", "user"), "what did I say first?")
+    assert "first message" in (ask(*compacted).content or ""), "a machine's summary is nobody's words"
 
 
 def test_the_same_request_gets_the_same_bytes_and_another_call_another_id() -> None:
