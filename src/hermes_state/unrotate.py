@@ -81,6 +81,7 @@ def _undo(conn: Connection, child: dict[str, Any], now: float) -> Uncompressed:
         Q.go_on,
         (*(child[name] for name in _TAKEN_BACK), len(said), calls, newest, now + _QUIET_SECONDS, _QUIET, parent["id"]),
     )
+    messages.settle_minute(conn, parent["id"])
     conn.run(Q.move_routes, (parent["id"], child["id"]))
     conn.run(Q.unrotated, (parent["id"], child["root_id"]))
     conn.run(Q.forget_carried, (_key(child["id"]),))
