@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hermes_agent import AIAgent
 from hermes_agent.tools import registry
 from hermes_cli import plugins
 from hermes_cli.main import main
 from hermes_config import config
+from hermes_state.session_db import SessionDB
 from hermes_testing.plugins import PluginHome, plugin_home
+from hermes_testing.scripted_model import ScriptedModel, call, say
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -69,3 +73,28 @@ def test_the_page_lists_every_hook_and_every_call() -> None:
         assert f"| `{hook}` | {when.replace('|', chr(92) + '|')} |" in page
     calls = [name for name in dir(plugins.PluginContext) if name.startswith("register_")]
     assert calls and all(f"`ctx.{name}(" in page for name in calls)
+
+
+def test_in_a_real_turn(tally: PluginHome, db: SessionDB, tmp_path: Path) -> None:
+    """The model uses its tool, is kept out of the folder, hears what it adds; /tally has counted all of it."""
+    config.set_value("plugins.entries.tally.keep_out", "/srv/photos")
+    config.set_value("auto_title", False)
+    tally.load("tally")
+    plugins.get_plugin_commands()["tally"].handler("reset")
+    steps = (
+        say(calls=[call("count_words", {"text": "three little words"}), call("read_file", {"path": "/srv/photos/a"})]),
+        say("Three words."),
+    )
+    with ScriptedModel(*steps) as model:
+        agent = AIAgent(
+            session_db=db, config=config.load(), endpoint=model.endpoint(), workdir=tmp_path, yolo=True
+        )  # fmt: skip
+        result = asyncio.run(agent.arun_conversation("A short count, please."))
+        asked, told = (json.loads(request.body)["messages"] for request in model.requests)
+    assert result["final_response"] == "Three words."
+    assert "The person has asked for brevity." in asked[-1]["content"]
+    assert told[-2]["content"] == '{"words": 3}' and "/srv/photos is off limits" in told[-1]["content"]
+    stored = [row["content"] for row in db.get_messages(agent.session_id) if row["role"] == "user"]
+    assert stored == ["A short count, please."], "what was added for the model is not what the person said"
+    counted = plugins.get_plugin_commands()["tally"].handler("")
+    assert counted == "tool count_words ok: 1\ntool read_file blocked: 1\nturns: 1"

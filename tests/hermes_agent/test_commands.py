@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hermes_agent.conftest import MakeAgent
 
 from hermes_agent import commands
 from hermes_agent.command_set.base import Surface, Why
@@ -22,6 +24,7 @@ from hermes_state.people import Person
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.plugins import PluginHome, plugin_home
+from hermes_testing.scripted_model import ScriptedModel, say
 
 
 @dataclass
@@ -484,3 +487,30 @@ def test_a_person_id_is_what_scopes(db: SessionDB) -> None:
     one.session_id = db.ledger.open(source="telegram", owner=PersonId(one.person.id)).session_id
     one.talk("hello")
     assert "hello" in one.type("/sessions") and "no conversations" in two.type("/sessions")
+
+
+def test_undo_is_no_break_of_the_prefix(db: SessionDB, make_agent: MakeAgent) -> None:
+    """After /undo and /redo the model is asked with what is left, and nothing counts as a broken prefix."""
+
+    def told(body: bytes) -> list[str]:
+        return [row["content"] for row in json.loads(body)["messages"] if row["role"] != "system"]
+
+    with ScriptedModel(say("A"), say("B"), say("C"), say("D")) as model:
+        agent = make_agent(model)
+
+        async def turns() -> None:
+            place = Place(db, db.people.owner())
+            await agent.arun_conversation("one")
+            await agent.arun_conversation("two")
+            place.session_id = SessionId(agent.session_id)
+            await commands.run(place, "/undo")
+            await agent.arun_conversation("three")
+            await commands.run(place, "/undo 2")
+            await commands.run(place, "/redo")
+            await agent.arun_conversation("four")
+
+        asyncio.run(turns())
+        third, fourth = (told(request.body) for request in model.requests[2:])
+    assert third == ["one", "A", "three"]
+    assert fourth == ["one", "A", "three", "C", "four"]
+    assert db.prefixes.break_count() == 0
