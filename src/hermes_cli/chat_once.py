@@ -76,30 +76,58 @@ def _piped() -> str:
 
 def answer(db: SessionDB, config: Config, wishes: Wishes, question: str, *, form: Form, session_id: str | None) -> int:
     """Ask, print, and return the exit code."""
-    from hermes_cli.chat_desk import Desk  # brings the agent
-
     silent = form.bare or form.json
     streams = sys.stdout.isatty() and not silent
     # Asides of a silent turn go nowhere; errors are told by whoever catches them.
     screen = Screen(answer=sys.stdout, aside=io.StringIO() if silent else sys.stderr)
+    ended = _turn(db, config, wishes, question, screen=screen, session_id=session_id, streams=streams)
+    if ended is None:
+        return INTERRUPTED
+    return _print(*ended, form=form, screen=screen, streamed=streams)
+
+
+def play(db: SessionDB, config: Config, wishes: Wishes, question: str) -> int:
+    """One turn as the line chat would show it, where nobody is there to type."""
+    screen = Screen()
+    screen.say(f"> {question}")
+    ended = _turn(db, config, wishes, question, screen=screen, session_id=None, streams=True)
+    if ended is None:
+        return INTERRUPTED
+    result, footer = ended
+    screen.end_answer()
+    if result.get("error"):
+        screen.trouble(str(result["error"]))
+    screen.say(f"\n{footer}")
+    return 0 if result.get("completed") else FAILED
+
+
+def _turn(
+    db: SessionDB,
+    config: Config,
+    wishes: Wishes,
+    question: str,
+    *,
+    screen: Screen,
+    session_id: str | None,
+    streams: bool,
+) -> tuple[dict[str, Any], str] | None:
+    """The result and the footer; None when the person left in the middle."""
+    from hermes_cli.chat_desk import Desk  # brings the agent
+
     stage = Stage()
+    desk = Desk(db=db, config=config, wishes=wishes, stage=stage, screen=screen, session_id=session_id, streams=streams)
+
+    async def work() -> tuple[dict[str, Any], str]:
+        result = await desk.turn(question)
+        footer = await asyncio.to_thread(chat_footer.line, result, db=db, config=config, person_id=desk.person.id)
+        await desk.close()
+        return result, footer
+
     try:
-        desk = Desk(
-            db=db, config=config, wishes=wishes, stage=stage, screen=screen, session_id=session_id, streams=streams
-        )
-
-        async def work() -> tuple[dict[str, Any], str]:
-            result = await desk.turn(question)
-            footer = await asyncio.to_thread(chat_footer.line, result, db=db, config=config, person_id=desk.person.id)
-            await desk.close()
-            return result, footer
-
-        try:
-            result, footer = stage.drive(work(), interrupt=desk.interrupt, idle=screen.waiting)
-        except Left:
-            screen.end_answer()
-            return INTERRUPTED
-        return _print(result, footer, form=form, screen=screen, streamed=streams)
+        return stage.drive(work(), interrupt=desk.interrupt, idle=screen.waiting)
+    except Left:
+        screen.end_answer()
+        return None
     finally:
         stage.close()
 

@@ -47,10 +47,11 @@ def _path(_: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     loaded = config.load()
-    facts = {
+    facts: dict[str, Any] = {
         "home": str(loaded.home),
         "config.yaml": (loaded.home / "config.yaml").exists(),
         ".env": len(loaded.dotenv),
+        "notes": _notes(loaded.tree),
         "ok": True,
     }
     if args.json:
@@ -58,6 +59,16 @@ def _check(args: argparse.Namespace) -> None:
         return
     config_file = "read, no mistake found" if facts["config.yaml"] else "not there; the defaults hold"
     print(f"home         {loaded.home}\nconfig.yaml  {config_file}\n.env         {len(loaded.dotenv)} variables")
+    for note in facts["notes"]:
+        print(f"note         {note}")
+
+
+def _notes(tree: Mapping[str, Any]) -> list[str]:
+    """Keys of older homes that are read and mean something else here, or nothing."""
+    compression = tree.get("compression")
+    if isinstance(compression, Mapping) and "in_place" in compression:
+        return ["compression.in_place has no effect: a compression always goes on in a new segment and can be undone"]
+    return []
 
 
 def _show(args: argparse.Namespace) -> None:

@@ -1,8 +1,9 @@
-"""`hermes demo` (and `make run`): Hermes on a throw-away home, with made-up conversations.
+"""`hermes demo` (and `make run`): Hermes on a throw-away home, with made-up conversations and the built-in model.
 
-Builds the home anew each time, in `./.demo`, and shows what the memory can do, each screen under the command that
-prints it. A folder is only ever cleared when it carries the marker file that a demo left there, so no home of
-somebody can be mistaken for one. Needs no key, no network and no terminal.
+Builds the home anew each time, in `./.demo`, and opens the line chat on it; without a terminal it plays one turn and
+ends. Tools work in the home's own workspace, where there is something to list and something to delete. A folder is only
+ever cleared when it carries the marker file that a demo left there, so no home of somebody can be mistaken for one.
+Needs no key and no network.
 """
 
 from __future__ import annotations
@@ -14,28 +15,51 @@ import sys
 import time
 from pathlib import Path
 
-from hermes_cli import cmd_sessions_list, cmd_sessions_search, demo_home, finding, lineage_view, output
+from hermes_cli import demo_home, output, text
 from hermes_cli.parser import Parser
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
 from hermes_state import SessionDB
+from hermes_state.ids import LOCAL_OWNER
 
 _MARKER = "THIS_IS_A_DEMO"
 _MARKER_TEXT = "Made by hermes demo, which clears this folder each time it runs. Nothing here is real.\n"
-_COLUMNS = 80
+_LISTED = 3
+_PLAYED = "list the files here"
+
+_CONFIG = """\
+# The demo's configuration; hermes config show prints it.
+model: demo
+demo:
+  tokens_per_second: {pace}
+budget:
+  day:
+    usd: 1
+"""
+_FILES = {
+    "notes.md": "# Notes\n\nKyoto: Yanagi is booked. Ask Omen about nuts.\n",
+    "packing.txt": "passport\nadapter\nrain jacket\n",
+    "old/draft-2019.txt": "Nothing in here is needed any more.\n",
+}
 
 _OPENING = """\
 {name} · demo home {home}   (throw-away; ~/.hermes is not touched)
-model  none yet: this is the memory, where what was said is kept and found
-data   {count} made-up conversations in one SQLite file; nothing leaves this machine"""
+model  demo — built in, offline, scripted; it does not pretend to be clever
+data   {count} made-up conversations in one SQLite file; nothing leaves this machine
+
+{talks}  {chats}
+{wishes}            list the files here · remember that Ada is allergic to nuts
+               search our chats for 京都 · delete the folder old
+               tell me the long story · /resume kyoto · /help · Ctrl-D leaves"""
 
 _CLOSING = """\
 {go_on}
   {shell}
-  hermes sessions show "Trip to Kyoto"    what was said; --lineage for all of it
-  hermes sessions search nuts -C 1        with the messages around each hit
+  hermes --continue                       go on talking
+  hermes -q "what is 17 * 4?"             one question, and back to the shell
+  hermes sessions list                    what there is; search, show, lineage
   hermes sessions export trip.zip trip    one file, to take elsewhere
-  hermes sessions stats                   where the data is, and how much
+  hermes usage                            what it cost, and what is left
   hermes --help                           everything else"""
 
 
@@ -45,16 +69,57 @@ def register(parser: Parser) -> None:
     parser.set_defaults(run=_demo)
 
 
-def _demo(args: argparse.Namespace) -> None:
+def _demo(args: argparse.Namespace) -> int:
     home = Path(args.home)
     shown = str(home) if home.is_absolute() else f"./{home}"
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     _clear(home)
     demo_home.build(home / "state.db", time.time())
-    db = SessionDB(home / "state.db")
-    try:
-        print("\n".join(_screens(db, home, shown)))
-    finally:
-        db.close()
+    workspace = _furnish(home, pace=30 if at_terminal else 0)
+    closing = _CLOSING.format(go_on=output.style("Go on in this shell:", "bold"), shell=_shell_line(home, shown))
+    # From here on this process lives in the demo home, and nowhere else.
+    os.environ["HERMES_HOME"] = str(home.resolve())
+    os.environ.pop("HERMES_DATABASE_URL", None)
+    code = _talk(workspace, shown, at_terminal=at_terminal)
+    print(f"\n{closing}")
+    return code
+
+
+def _talk(workspace: Path, shown: str, *, at_terminal: bool) -> int:
+    from hermes_cli import chat_desk, chat_line, chat_once, store
+    from hermes_config import config
+
+    wishes = chat_desk.Wishes(workdir=workspace)
+    with store.open_store() as db:
+        opening = _opening(db, shown)
+        if at_terminal:
+            return chat_line.talk(db, config.load(), wishes, opening=opening.split("\n"))
+        print(f"{opening}\n")
+        return chat_once.play(db, config.load(), wishes, _PLAYED)
+
+
+def _furnish(home: Path, *, pace: int) -> Path:
+    """A configuration, and a workspace with a few files; where the tools work."""
+    with private_open(home / "config.yaml") as file:
+        file.write(_CONFIG.format(pace=pace))
+    workspace = home.resolve() / "workspace"
+    for name, content in _FILES.items():
+        path = workspace / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    return workspace
+
+
+def _opening(db: SessionDB, shown: str) -> str:
+    rows = db.list_sessions_rich(owner=LOCAL_OWNER, order_by_last_active=True, compact_rows=True, limit=_LISTED)
+    count = db.session_count(exclude_children=True, include_archived=True)
+    chats = "\n               ".join(
+        f"{row['title']} · {row['source']} · {text.ago(row['last_active'])}" for row in rows
+    )
+    return _OPENING.format(
+        name=output.style("Hermes", "bold"), home=shown, count=count, chats=chats,
+        talks=output.style("Conversations", "dim"), wishes=output.style("Try", "dim"),
+    )  # fmt: skip
 
 
 def _clear(home: Path) -> None:
@@ -82,35 +147,6 @@ def _clear(home: Path) -> None:
 
 def _is_empty(folder: Path) -> bool:
     return folder.is_dir() and not any(folder.iterdir())
-
-
-def _screens(db: SessionDB, home: Path, shown: str) -> list[str]:
-    rows = db.list_sessions_rich(order_by_last_active=True, compact_rows=True)
-    total = db.session_count(exclude_children=True, include_archived=True)
-    opening = _OPENING.format(name=output.style("Hermes", "bold"), home=shown, count=total)
-    screens = [opening, "", _command("hermes sessions list"), cmd_sessions_list.listing(rows, window=_COLUMNS)]
-    for query in ("京都", "ryokan"):
-        screens += ["", _command(f"hermes sessions search {query}"), _found(db, query)]
-    trip = finding.find(db, "Trip to Kyoto")
-    screens += ["", _command('hermes sessions lineage "Trip to Kyoto"'), _tree(db, trip["id"])]
-    go_on = output.style("Go on in this shell:", "bold")
-    return [*screens, "", _CLOSING.format(go_on=go_on, shell=_shell_line(home, shown))]
-
-
-def _command(line: str) -> str:
-    return output.style("$ ", "dim") + output.style(line, "bold")
-
-
-def _found(db: SessionDB, query: str) -> str:
-    return cmd_sessions_search.results(cmd_sessions_search.grouped(db, db.search_messages(query)), columns=_COLUMNS)
-
-
-def _tree(db: SessionDB, session_id: str) -> str:
-    from hermes_state import family
-
-    found = family.of(db, session_id)
-    assert found is not None  # it was built a moment ago, and nobody else has this folder
-    return lineage_view.tree(found, asked=session_id, columns=_COLUMNS)
 
 
 def _shell_line(home: Path, shown: str) -> str:

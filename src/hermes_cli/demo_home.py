@@ -11,6 +11,10 @@ from pathlib import Path
 
 from hermes_cli.demo_chats import CHATS, DAY, HOUR, MINUTE, Turn, assistant, summary, tool, user
 from hermes_state import SessionDB
+from hermes_state.ids import LOCAL_OWNER
+
+OWNER = "Ada"
+"""Whoever sits at the demo; what others wrote to it from their phones is not hers to read through the model."""
 
 
 def build(database: Path, now: float) -> None:
@@ -42,7 +46,8 @@ class _Builder:
         self.at(age)
         route = f"agent:main:{source}:dm:{person.lower()}" if person else None
         fields = {"display_name": person, "user_id": person.lower(), "chat_type": "dm"} if person else {}
-        session_id = self.db.ledger.open(source=source, route=route, fields=fields).session_id
+        owner = LOCAL_OWNER if person == OWNER else None
+        session_id = self.db.ledger.open(source=source, route=route, owner=owner, fields=fields).session_id
         self.db.set_session_title(session_id, title)
         return session_id
 

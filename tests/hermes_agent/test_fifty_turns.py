@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hermes_agent.conftest import MakeAgent
 
 from hermes_agent import AIAgent
 from hermes_state import SessionDB
 from hermes_testing.scripted_model import ScriptedModel, call, fail, say
-from tests.hermes_agent.conftest import MakeAgent
 
 CLOSING = b"]}"
 

@@ -66,6 +66,14 @@ def test_what_cannot_be_done_is_said_in_one_line(db: SessionDB, chat: str, run: 
     assert tip(db) == chat
 
 
+def test_a_home_that_wants_it_in_place_is_told(home: Path, run: Any) -> None:
+    home.mkdir(mode=0o700, exist_ok=True)
+    assert "note" not in run("config", "check").out
+    (home / "config.yaml").write_text("compression:\n  in_place: true\n")
+    assert "compression.in_place has no effect" in run("config", "check").out
+    assert len(run("config", "check", "--json").data["notes"]) == 1
+
+
 def test_both_are_in_the_help(run: Any) -> None:
     for verb in ("compress", "uncompress"):
         shown = run("sessions", verb, "--help")
