@@ -1,6 +1,7 @@
 """Plug-ins: found, loaded, called. The door that every room uses; it imports nothing but the ground.
 
-`plugins_api` is what a plug-in can do, `plugins_found` which ones there are, `plugins_calls` how their code is called.
+`plugins_api` is what a plug-in can do, `plugins_found` which ones there are, `plugins_loading` how one is imported,
+`plugins_calls` how its code is called.
 Here is the one manager of a process: a surface calls `discover_plugins()` when it starts, the rooms call the hooks and
 read the registries.
 
@@ -11,16 +12,12 @@ process with our rights, so enabling one is trusting it. `HERMES_SAFE_MODE=1` st
 
 from __future__ import annotations
 
-import importlib
 import logging
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
-from hermes_cli import plugins_calls, plugins_found
+from hermes_cli import plugins_calls, plugins_found, plugins_loading
 from hermes_cli.plugins_api import (
     HOOKS,
     Hook,
@@ -47,7 +44,6 @@ __all__ = [
 ]  # fmt: skip
 
 TELEMETRY_SCHEMA = "hermes.observer.v1"
-_PACKAGE = "hermes_plugins"
 
 log = plugins_calls.log
 complain = plugins_calls.complain
@@ -122,7 +118,7 @@ class PluginManager:
         """Import and register on a thread, within a time: a plug-in that hangs must not hang the start."""
         context = PluginContext(row.found, self.registries, settings=settings, note=row.notes.append)
         seconds = self.limits.plugin_start_ms / 1000
-        started = plugins_calls.start(self.workers, _import_and_register, row.found, context)
+        started = plugins_calls.start(self.workers, plugins_loading.import_and_register, row.found, context)
         try:
             started.result(seconds)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: a plug-in's start
@@ -130,7 +126,7 @@ class PluginManager:
             self.registries.withdraw(row.found.key)
             late = isinstance(error, TimeoutError) and not started.done()
             row.state = "failed"
-            row.reason = f"it was not ready after {seconds:g} s" if late else _said(error)
+            row.reason = f"it was not ready after {seconds:g} s" if late else plugins_loading.said(error)
             plugins_calls.complain(error, plugin=row.found.key, action="plugin_failed")
             return
         row.state, row.reason, row.context = "loaded", "", context
@@ -147,8 +143,7 @@ class PluginManager:
         for row in self.plugins.values():
             if row.context is not None:
                 row.context.close()
-        for module in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
-            del sys.modules[module]
+        plugins_loading.forget_modules()
         self.plugins, self.missing, self.registries = {}, [], Registries()
 
     # -- calling --------------------------------------------------------------------------------------------
@@ -282,51 +277,6 @@ def get_plugin_cli_commands() -> Mapping[str, PluginCliCommand]:
 
 def get_plugin_skills() -> tuple[PluginSkill, ...]:
     return tuple(_manager.registries.skills.values())
-
-
-def _import_and_register(found: Found, context: PluginContext) -> None:
-    module = _import(found)
-    register = vars(module).get("register") if isinstance(module, ModuleType) else None
-    if not callable(register):
-        raise PluginError("it has no function register(ctx)")
-    register(context)
-
-
-def _import(found: Found) -> Any:
-    if found.entry_point is not None:
-        return found.entry_point.load()
-    assert found.folder is not None  # a plug-in comes from a package or from a folder
-    name = found.module_name
-    if name in sys.modules:
-        raise PluginError(f"another plug-in is loaded as {name}", hint="Rename one of them.")
-    parent = sys.modules.get(_PACKAGE)
-    if parent is None:
-        parent = sys.modules[_PACKAGE] = ModuleType(_PACKAGE)
-        parent.__path__ = []
-    return _import_folder(name, found.folder)
-
-
-def _import_folder(name: str, folder: Path) -> ModuleType:
-    from importlib import util
-
-    spec = util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
-    assert spec is not None and spec.loader is not None  # a path that ends in .py always has one
-    importlib.invalidate_caches()
-    module = util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        for loaded in [other for other in sys.modules if other == name or other.startswith(f"{name}.")]:
-            del sys.modules[loaded]
-        raise
-    return module
-
-
-def _said(error: BaseException) -> str:
-    """An error of a plug-in as one line for `hermes plugins list`."""
-    text = " ".join(str(error).split())[:300]
-    return text if isinstance(error, PluginError) else f"{plugins_calls.where(error)}{f': {text}' if text else ''}"
 
 
 def _unset(found: Found) -> list[str]:

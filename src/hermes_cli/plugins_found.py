@@ -33,6 +33,7 @@ Source = Literal["bundled", "user", "project", "package"]
 State = Literal["loaded", "off", "failed", "later", "recorded"]
 
 KINDS = ("standalone", "backend", "exclusive", "platform", "model-provider")
+PACKAGE = "hermes_plugins"
 ENTRY_POINTS = "hermes_agent.plugins"
 _MANIFESTS = ("plugin.yaml", "plugin.yml")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -68,7 +69,7 @@ class Found(NamedTuple):
     @property
     def module_name(self) -> str:
         slug = re.sub(r"\W", "_", self.key.replace("/", "__"))
-        return f"hermes_plugins.{slug}"
+        return f"{PACKAGE}.{slug}"
 
     @property
     def names(self) -> frozenset[str]:
