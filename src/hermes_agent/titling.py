@@ -29,7 +29,6 @@ _PROMPT = (
 )
 _SAID_CHARS = 800
 _MOST_TOKENS = 256  # some models think first
-_SECONDS = 30.0
 _TITLE_CHARS = 80
 _TITLE_WORDS = 14
 _LAST_CHANCE = 2
@@ -70,7 +69,7 @@ async def _title(setup: Setup, conversation_id: ConversationId, session_id: Sess
         prompt = f"{_PROMPT}\n\nPERSON: {exchange.said}\n\nASSISTANT: {exchange.answered}"
         answer = await side_calls.ask(
             setup, setup.endpoint, prompt, task="title", system=_SYSTEM, max_tokens=_MOST_TOKENS,
-            conversation_id=conversation_id, session_id=session_id, seconds=_SECONDS,
+            conversation_id=conversation_id, session_id=session_id, seconds=db.limits.title_seconds,
         )  # fmt: skip
         title = cleaned(answer)
         if title is None:

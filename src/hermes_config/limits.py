@@ -147,6 +147,11 @@ class Limits:
     memory_lock_ms: int = _limit(
         10_000, "ms", "a write to a memory that somebody else writes is refused", minimum=0, fixed=True
     )
+    summary_calls: int = _limit(2, "calls", "a turn that needs more summaries does without a model", fixed=True)
+    summary_seconds: int = _limit(120, "seconds", "a summary that takes longer is made without a model")
+    fallback_summary_chars: int = _limit(8_000, "characters", "a summary made without a model ends", fixed=True)
+    compressions_per_turn: int = _limit(3, "times", "a request that still does not fit is given up", fixed=True)
+    title_seconds: int = _limit(30, "seconds", "the conversation gets no title, or gets it after the next exchange")
     prefix_tracks: int = _limit(4, "models", "the prefix sent to the model used longest ago is watched anew")
     prefix_heads: int = _limit(8, "endpoints", "the bytes made for the endpoint first used are made again", fixed=True)
     token_rates: int = _limit(256, "models", "what was learnt of the model first seen is forgotten", fixed=True)

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from hermes_agent.compression import reading
 from hermes_agent.models.base import Message
+from hermes_config.limits import DEFAULTS
 
-MOST_CHARS = 8_000
+MOST_CHARS = DEFAULTS.fallback_summary_chars
 _PATHS = ("path", "file", "file_path", "filename", "workdir", "cwd")
 _COMMANDS = ("command", "cmd", "query", "pattern", "url")
 _LISTED = 30

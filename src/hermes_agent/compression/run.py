@@ -105,7 +105,7 @@ async def compress(
     must: bool = False,
     calls_left: int = SUMMARY_CALLS,
     keep_exchanges: int | None = None,
-    seconds: float = 120.0,
+    seconds: float | None = None,
 ) -> Outcome:
     """Make the segment smaller, or leave it as it is. The rows are read here, under the lock.
 
@@ -118,7 +118,8 @@ async def compress(
             return Outcome(kind="busy", reason=_ELSEWHERE)
         job = _Job(
             db=db, writer=holding, session_id=session_id, summarise=summarise, window=window, focus=focus, force=force,
-            must=must, calls_left=min(calls_left, SUMMARY_CALLS), keep_exchanges=keep_exchanges, seconds=seconds,
+            must=must, calls_left=min(calls_left, SUMMARY_CALLS), keep_exchanges=keep_exchanges,
+            seconds=db.limits.summary_seconds if seconds is None else seconds,
         )  # fmt: skip
         for _ in range(2):
             try:

@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from hermes_config.limits import DEFAULTS
+
 if TYPE_CHECKING:
     from hermes_agent.models.base import Endpoint
 
-SUMMARY_CALLS = 2
+SUMMARY_CALLS = DEFAULTS.summary_calls
 """Summary calls a turn, at most."""
-PASSES = 3
+PASSES = DEFAULTS.compressions_per_turn
 """Compressions a turn, at most."""
 MIN_ROWS = 4
 
