@@ -8,7 +8,9 @@ to the stage.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -67,15 +69,19 @@ class Desk:
         ask: Ask | None = None,
         streams: bool = True,
         prefill: Callable[[str], bool] = lambda text: False,
+        ended: Callable[[Result], Awaitable[None]] | None = None,
     ) -> None:
+        """`ended` shows the end of a turn that a command began, as /retry does."""
         self.db, self.config = db, config
         self.person: Person = db.people.owner()
         self._wishes, self._stage, self._screen = wishes, stage, screen
-        self._approver, self._ask, self._streams, self._prefill = approver, ask, streams, prefill
+        self._approver, self._ask, self._streams = approver, ask, streams
+        self._prefill, self._ended = prefill, ended
         self._model = wishes.model
         self._idle = asyncio.Event()
         self._idle.set()
         self._doing = ""
+        self._waited = 0.0
         plugins.discover_plugins()
         self.agent = self._agent(session_id)
 
@@ -149,7 +155,9 @@ class Desk:
         self.agent.release()
 
     async def run_turn(self, content: Any) -> None:
-        await self.turn(content)
+        result = await self.turn(content)
+        if self._ended is not None:
+            await self._ended(result)
 
     async def prefill(self, text: str) -> bool:
         return self._prefill(text)
@@ -180,7 +188,7 @@ class Desk:
             session_id=session_id, config=self.config, platform=self.platform, person_id=LOCAL_OWNER,
             workdir=wishes.workdir or Path.cwd(), approver=self._approver, ask=self._ask, yolo=wishes.yolo,
             enabled_toolsets=wishes.toolsets, max_iterations=wishes.max_turns, origin=origin,
-            skip_memory=not self._is_mine(session_id),
+            skip_memory=not self.is_mine(session_id),
         )  # fmt: skip
         if self._streams:
             agent.stream_delta_callback = self._heard
@@ -188,11 +196,20 @@ class Desk:
         agent.status_callback = self._status
         return agent
 
-    def _is_mine(self, session_id: str | None) -> bool:
+    def is_mine(self, session_id: str | None) -> bool:
         """Whether nobody else reads what the model knows of me: my memory stays out of others' conversations."""
         if session_id is None:
             return True
         return self.db.ledger.owner(self.db.get_conversation_root(session_id)) == LOCAL_OWNER
+
+    @contextmanager
+    def not_counted(self) -> Iterator[None]:
+        """The time a person takes to answer is not the tool's."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waited += time.monotonic() - began
 
     # -- what the agent tells, on its loop -------------------------------------------------------------------
 
@@ -205,11 +222,12 @@ class Desk:
 
     def _tool(self, event: str, name: str, preview: str, args: Any, **more: Any) -> None:
         if event == "tool.started":
-            self._doing = preview  # calls run one after the other
+            self._doing, self._waited = preview, 0.0  # calls run one after the other
             self._stage.post(lambda: self._screen.tool_started(name, preview))
         elif event == "tool.completed":
             summary = self._doing
-            seconds, failed = float(more.get("duration", 0.0)), bool(more.get("is_error"))
+            seconds = max(0.0, float(more.get("duration", 0.0)) - self._waited)
+            failed = bool(more.get("is_error"))
             self._stage.post(
                 lambda: self._screen.tool_ended(name, summary, seconds=seconds, failed=failed, why=preview)
             )

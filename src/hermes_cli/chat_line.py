@@ -8,7 +8,8 @@ leaves, as Ctrl-D does. The conversation is stored as it happens, so leaving los
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import commands, loop_thread
@@ -37,9 +38,10 @@ class LineChat:
         self._db, self._config, self._wishes = db, config, wishes
         self._stage, self._screen, self._keyboard = Stage(), Screen(), Keyboard()
         self._leaving = False
+        self._beside: list[Future[bool]] = []
         self._desk = Desk(
             db=db, config=config, wishes=wishes, stage=self._stage, screen=self._screen, session_id=session_id,
-            approver=self, ask=self._clarify, prefill=self._keyboard.prefill,
+            approver=self, ask=self._clarify, prefill=self._keyboard.prefill, ended=self._told,
         )  # fmt: skip
         commands.add(
             Command(
@@ -54,8 +56,7 @@ class LineChat:
     def run(self, opening: Sequence[str] | None) -> int:
         code = 0
         try:
-            for line in self._opening() if opening is None else opening:
-                self._screen.say(line)
+            self._screen.banner(self._opening() if opening is None else opening)
             self._look_back()
             while not self._leaving:
                 self._screen.say("")
@@ -93,10 +94,16 @@ class LineChat:
         except HermesError as error:
             self._screen.trouble(error.one_line())
 
-    def _drive(self, work: Any) -> Any:
-        return self._stage.drive(
-            work, interrupt=self._interrupt, idle=self._screen.waiting, typed=self._typed_meanwhile
-        )
+    def _drive(self, work: Coroutine[Any, Any, Any]) -> Any:
+        def drive(work: Coroutine[Any, Any, Any]) -> Any:
+            return self._stage.drive(
+                work, interrupt=self._interrupt, idle=self._screen.waiting, typed=self._typed_meanwhile
+            )
+
+        result = drive(work)
+        while self._beside:  # commands that were typed meanwhile: their end, and their errors, belong here
+            drive(_end_of(self._beside.pop(0)))
+        return result
 
     async def _answer(self, message: str) -> None:
         if await commands.run(self._desk, message):
@@ -120,8 +127,8 @@ class LineChat:
             self._screen.note("interrupted; what was done so far is kept")
         elif error and error != said:
             self._screen.trouble(str(error))
-        self._screen.say("")
-        self._screen.say(footer, style="dim")
+        if result.get("total_tokens"):
+            self._screen.say(f"\n{footer}", style="dim")
 
     # -- while a turn runs ---------------------------------------------------------------------------------
 
@@ -132,7 +139,7 @@ class LineChat:
     def _typed_meanwhile(self, line: str) -> None:
         self._screen.typed()
         if commands.parse(line) is not None:
-            loop_thread.submit(commands.run(self._desk, line))
+            self._beside.append(loop_thread.submit(commands.run(self._desk, line)))
         elif self._desk.agent.steer(line):
             self._screen.note("noted: it goes along with the next step, or is answered next")
 
@@ -140,16 +147,19 @@ class LineChat:
         """Permission, from the person at this terminal. (This is the approver of the conversation.)"""
         person = self._desk.person
         whom = f"{person.display_name or 'you'} ({person.role}), who asked for it in this terminal"
-        return await self._stage.ask(
-            lambda over: chat_approval.put(question, screen=self._screen, keyboard=self._keyboard, whom=whom, over=over)
-        )
+        screen, keyboard = self._screen, self._keyboard
+        with self._desk.not_counted():
+            return await self._stage.ask(
+                lambda over: chat_approval.put(question, screen=screen, keyboard=keyboard, whom=whom, over=over)
+            )
 
     async def _clarify(self, question: str, choices: tuple[str, ...]) -> str | None:
-        return await self._stage.ask(
-            lambda over: chat_approval.clarify(
-                question, choices, screen=self._screen, keyboard=self._keyboard, over=over
+        with self._desk.not_counted():
+            return await self._stage.ask(
+                lambda over: chat_approval.clarify(
+                    question, choices, screen=self._screen, keyboard=self._keyboard, over=over
+                )
             )
-        )
 
     async def _quit(self, ctx: CommandContext, args: str) -> None:
         self._leaving = True
@@ -168,6 +178,7 @@ class LineChat:
         """In a conversation that goes on: where it stood, and the rest of a turn that was lost."""
         session_id = self._desk.session_id
         if session_id is None:
+            self._tell_of_lost_turns()
             return
         rows = self._db.get_messages_as_conversation(session_id)
         self._keyboard.remember(
@@ -177,9 +188,17 @@ class LineChat:
         for row in [row for row in rows if row["role"] in ("user", "assistant") and _words(row)][-2:]:
             mark = PROMPT if row["role"] == "user" else ""
             self._screen.say(f"{mark}{text.shorten(text.harmless(_words(row)), _LAST_WORDS)}", style="dim")
+        if not self._desk.is_mine(session_id):
+            self._screen.note("this conversation is not yours alone; what is remembered of you stays out of it")
         result = self._drive(self._desk.take_up())
         if result is not None:
             self._drive(self._told(result))
+
+    def _tell_of_lost_turns(self) -> None:
+        lost = [turn for turn in self._db.turns.unfinished() if self._desk.is_mine(turn.conversation_id)]
+        if lost:
+            where = self._db.get_compression_tip(lost[-1].conversation_id)
+            self._screen.note(f"a turn was lost with its process; to take it up: hermes --resume {where}")
 
     def _goodbye(self) -> None:
         loop_thread.run(self._desk.close())
@@ -187,8 +206,12 @@ class LineChat:
         if session_id is None or not (self._db.get_session(session_id) or {}).get("message_count"):
             return
         title = self._db.get_session_title(session_id)
-        by_title = f'   (or: hermes --resume "{text.harmless(title)}")' if title else ""
-        self._screen.say(f"{output.style('Go on with it:', 'dim')} hermes --resume {session_id}{by_title}")
+        by_title = [f'           or: hermes --resume "{text.harmless(title)}"'] if title else []
+        self._screen.banner([f"{output.style('Go on with it:', 'dim')} hermes --resume {session_id}", *by_title])
+
+
+async def _end_of(future: Future[bool]) -> None:
+    await asyncio.wrap_future(future)
 
 
 def talk(

@@ -11,7 +11,7 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,9 @@ _KEPT = (
     "session_id", "model", "provider", "completed", "failed", "interrupted", "partial", "turn_exit_reason", "api_calls",
     "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "total_tokens",
 )  # fmt: skip
+
+
+Result = Mapping[str, Any]
 
 
 class TurnFailed(HermesError):
@@ -80,25 +83,26 @@ def answer(db: SessionDB, config: Config, wishes: Wishes, question: str, *, form
     streams = sys.stdout.isatty() and not silent
     # Asides of a silent turn go nowhere; errors are told by whoever catches them.
     screen = Screen(answer=sys.stdout, aside=io.StringIO() if silent else sys.stderr)
-    ended = _turn(db, config, wishes, question, screen=screen, session_id=session_id, streams=streams)
-    if ended is None:
-        return INTERRUPTED
-    return _print(*ended, form=form, screen=screen, streamed=streams)
+
+    def show(result: Result, footer: str) -> int:
+        return _print(result, footer, form=form, screen=screen, streamed=streams)
+
+    return _turn(db, config, wishes, question, screen=screen, session_id=session_id, streams=streams, show=show)
 
 
 def play(db: SessionDB, config: Config, wishes: Wishes, question: str) -> int:
     """One turn as the line chat would show it, where nobody is there to type."""
     screen = Screen()
+
+    def show(result: Result, footer: str) -> int:
+        screen.end_answer()
+        if result.get("error"):
+            screen.trouble(str(result["error"]))
+        screen.say(f"\n{footer}")
+        return 0 if result.get("completed") else FAILED
+
     screen.say(f"> {question}")
-    ended = _turn(db, config, wishes, question, screen=screen, session_id=None, streams=True)
-    if ended is None:
-        return INTERRUPTED
-    result, footer = ended
-    screen.end_answer()
-    if result.get("error"):
-        screen.trouble(str(result["error"]))
-    screen.say(f"\n{footer}")
-    return 0 if result.get("completed") else FAILED
+    return _turn(db, config, wishes, question, screen=screen, session_id=None, streams=True, show=show)
 
 
 def _turn(
@@ -110,29 +114,32 @@ def _turn(
     screen: Screen,
     session_id: str | None,
     streams: bool,
-) -> tuple[dict[str, Any], str] | None:
-    """The result and the footer; None when the person left in the middle."""
+    show: Callable[[Result, str], int],
+) -> int:
+    """Run the turn, `show` its end, and only then wait for what goes on beside it (a title)."""
+    from hermes_agent import loop_thread
     from hermes_cli.chat_desk import Desk  # brings the agent
 
     stage = Stage()
     desk = Desk(db=db, config=config, wishes=wishes, stage=stage, screen=screen, session_id=session_id, streams=streams)
 
-    async def work() -> tuple[dict[str, Any], str]:
+    async def work() -> tuple[Result, str]:
         result = await desk.turn(question)
-        footer = await asyncio.to_thread(chat_footer.line, result, db=db, config=config, person_id=desk.person.id)
-        await desk.close()
-        return result, footer
+        return result, await asyncio.to_thread(chat_footer.line, result, db=db, config=config, person_id=desk.person.id)
 
     try:
-        return stage.drive(work(), interrupt=desk.interrupt, idle=screen.waiting)
+        code = show(*stage.drive(work(), interrupt=desk.interrupt, idle=screen.waiting))
+        sys.stdout.flush()
+        return code
     except Left:
         screen.end_answer()
-        return None
+        return INTERRUPTED
     finally:
+        loop_thread.run(desk.close())
         stage.close()
 
 
-def _print(result: Mapping[str, Any], footer: str, *, form: Form, screen: Screen, streamed: bool) -> int:
+def _print(result: Result, footer: str, *, form: Form, screen: Screen, streamed: bool) -> int:
     said = str(result.get("final_response") or "")
     code = 0 if result.get("completed") else INTERRUPTED if result.get("interrupted") else FAILED
     if form.json:

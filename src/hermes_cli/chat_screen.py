@@ -10,9 +10,11 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from typing import TextIO
 
 from hermes_cli import output, text
+from hermes_cli.chat_wrap import Wrap
 
 _WAITING = "…"
 _SHOWN = 200
@@ -24,11 +26,11 @@ class Screen:
     def __init__(self, *, answer: TextIO | None = None, aside: TextIO | None = None) -> None:
         self._answer = sys.stdout if answer is None else answer
         self._aside = sys.stdout if aside is None else aside
-        self._live = self._aside.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._live = self._aside.isatty() and _draws()
+        self._wrap = Wrap(_window) if self._answer.isatty() and _draws() else None
         self._mid_line = False
-        self._running: str | None = None
-        """The line of the tool call that runs, while nothing was written after it."""
-        self._waiting = False
+        self._passing = False
+        """The last line stands there only for now: a call that runs, a sign of life."""
 
     # -- the answer --------------------------------------------------------------------------------------
 
@@ -40,18 +42,26 @@ class Screen:
         if not shown:
             return
         self._make_room()
-        self._answer.write(shown)
+        self._answer.write(self._wrap.add(shown) if self._wrap else shown)
         self._answer.flush()
         self._mid_line = not shown.endswith("\n")
 
     def end_answer(self) -> None:
         self._make_room()
         if self._mid_line:
-            self._answer.write("\n")
+            self._answer.write(f"{self._wrap.rest()}\n" if self._wrap else "\n")
             self._answer.flush()
             self._mid_line = False
+        if self._wrap:
+            self._wrap = Wrap(_window)
 
     # -- beside it ---------------------------------------------------------------------------------------
+
+    def banner(self, lines: Iterable[str]) -> None:
+        """Lines of our own making, with their colours."""
+        self.end_answer()
+        self._aside.write("".join(f"{line}\n" for line in lines))
+        self._aside.flush()
 
     def say(self, block: str, *, style: str = "") -> None:
         """Some lines of ours."""
@@ -68,52 +78,56 @@ class Screen:
         self.say(f"✗ {text.harmless(line)}", style="red")
 
     def tool_started(self, name: str, summary: str) -> None:
-        """Shown where it can be replaced by its outcome; elsewhere the outcome alone is shown."""
+        """Shown until its outcome takes its place; where nothing can be replaced, the outcome alone is shown."""
         self.end_answer()
-        self._running = _call(name, summary)
-        if self._live:
-            self._aside.write(output.style(self._fit(f"{_WAITING} {self._running}"), "dim"))
-            self._aside.flush()
+        self._pass(self._fit(f"{_WAITING} {_call(name, summary)}"))
 
     def tool_ended(self, name: str, summary: str, *, seconds: float, failed: bool, why: str) -> None:
-        call = _call(name, summary)
-        replaced = self._live and self._running == call
-        self._running = None if replaced else self._running
         self.end_answer()
+        call = _call(name, summary)
         told = f" · {text.harmless(why.strip().partition(chr(10))[0])}" if failed and why.strip() else ""
         line = self._fit(f"{'✗' if failed else '✓'} {call}", room=f" · {duration(seconds)}", more=told)
-        if replaced:
-            self._aside.write("\r\x1b[K")
         styled = output.style(line, "yellow" if failed else "dim") if self._live else line
         self._aside.write(f"{styled}\n")
         self._aside.flush()
 
     def waiting(self) -> None:
-        """Nothing has come for a moment. Said once, and wiped by whatever comes next."""
-        if self._live and not self._mid_line and self._running is None and not self._waiting:
-            self._waiting = True
-            self._aside.write(output.style(_WAITING, "dim"))
-            self._aside.flush()
+        """Nothing has come for a moment."""
+        if not self._mid_line and not self._passing:
+            self._pass(_WAITING)
 
     def typed(self) -> None:
         """The person pressed Enter: the terminal has begun a new line by itself."""
-        self._mid_line = self._waiting = False
-        self._running = None
+        if self._wrap:
+            self._answer.write(self._wrap.rest())
+        self._mid_line = self._passing = False
+
+    def _pass(self, line: str) -> None:
+        if self._live:
+            self._passing = True
+            self._aside.write(output.style(line, "dim"))
+            self._aside.flush()
 
     def _make_room(self) -> None:
-        """What stands in the line only for now makes place for what stays."""
-        if self._waiting:
-            self._waiting = False
+        """What stands in the line only for now is wiped."""
+        if self._passing:
+            self._passing = False
             self._aside.write("\r\x1b[K")
-        if self._running is not None and self._live:
-            self._aside.write("\n")
-        self._running = None
+            self._aside.flush()
 
     def _fit(self, line: str, *, room: str = "", more: str = "") -> str:
         """One line of the window, its end kept; a pipe gets it whole up to a bound."""
-        columns = shutil.get_terminal_size().columns - 1 if self._live else _SHOWN
+        columns = _window() if self._live else _SHOWN
         call = text.shorten(line, max(columns - text.width(room) - min(text.width(more), columns // 3), 16))
         return text.shorten(f"{call}{room}{more}", columns)
+
+
+def _draws() -> bool:
+    return os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _window() -> int:
+    return shutil.get_terminal_size().columns - 1
 
 
 def _call(name: str, summary: str) -> str:

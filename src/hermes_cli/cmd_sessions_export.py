@@ -2,7 +2,8 @@
 
 Whole conversations are exported, all segments of each. Three formats: `archive` (our zip, with checksums; nothing is
 lost), `jsonl` (one object a session with its messages, as other tools write and read it), `md` (for reading). A file is
-written beside its name and put in place when it is complete, private to its owner.
+written beside its name and put in place when it is complete, private to its owner. Secrets in what was said are
+covered, and the person is told in how many places, unless `--keep-secrets` asks for everything as it is.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from typing import IO, TYPE_CHECKING, Any
 from hermes_cli import finding, markdown_view, output, store, text
 from hermes_cli.parser import Verbs, add_yes
 from hermes_cli.progress import Progress
+from hermes_config import secrets
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
 
 if TYPE_CHECKING:
+    from hermes_config.secrets import Redactor
     from hermes_state import SessionDB
 
 _FORMATS = {".zip": "archive", ".jsonl": "jsonl", ".json": "jsonl", ".md": "md"}
@@ -51,6 +54,9 @@ def add(verbs: Verbs) -> None:
     export.add_argument(
         "--format", choices=("archive", "jsonl", "md"), help="default: by the name's ending, else an archive"
     )
+    export.add_argument(
+        "--keep-secrets", action="store_true", help="leave keys and passwords in the text (default: they are covered)"
+    )
     export.add_argument("--dry-run", action="store_true", help="only say how many conversations would be written")
     add_yes(export)
 
@@ -68,12 +74,17 @@ def _export(args: argparse.Namespace) -> int:
         if args.output != "-" and not _may_write(Path(args.output), yes=args.yes):
             print("Nothing was written.")
             return 1
+        redact = None if args.keep_secrets else secrets.redactor()
         if kind == "archive":
-            _write_archive(db, args.output, roots if args.ids or args.session_id or args.source else None)
+            _write_archive(db, args.output, roots if args.ids or args.session_id or args.source else None, redact)
         else:
-            _write_text(db, args.output, roots, kind)
+            _write_text(db, args.output, roots, kind, redact)
     if args.output != "-":
         print(text.harmless(f"Wrote {named} to {args.output} ({text.size(Path(args.output).stat().st_size)})."))
+    if redact is not None and redact.places:
+        places = text.counted(redact.places, "place")
+        said = f"Secrets were covered in {places}. --keep-secrets leaves them in."
+        print(said, file=sys.stderr if args.output == "-" else sys.stdout)
     return 0
 
 
@@ -103,12 +114,12 @@ def _may_write(path: Path, *, yes: bool) -> bool:
     return not path.exists() or output.confirm(f"{path} exists. Replace it?", yes=yes)
 
 
-def _write_archive(db: SessionDB, target: str, roots: list[str] | None) -> None:
+def _write_archive(db: SessionDB, target: str, roots: list[str] | None, redact: Redactor | None) -> None:
     from hermes_state import archive
 
     with Progress("exporting", unit="messages") as progress:
         if target != "-":
-            archive.export(db, Path(target), conversations=roots, replace=True, progress=progress.update)
+            archive.export(db, Path(target), conversations=roots, replace=True, progress=progress.update, redact=redact)
             return
         if output.is_terminal():
             raise UsageError("an archive is no text for a terminal", hint="Give a file name, or --format jsonl.")
@@ -117,21 +128,47 @@ def _write_archive(db: SessionDB, target: str, roots: list[str] | None) -> None:
 
         with tempfile.TemporaryDirectory(prefix="hermes-export-") as folder:
             made = Path(folder) / "archive.zip"
-            archive.export(db, made, conversations=roots, progress=progress.update)
+            archive.export(db, made, conversations=roots, progress=progress.update, redact=redact)
             sys.stdout.flush()
             with made.open("rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
 
 
-def _write_text(db: SessionDB, target: str, roots: list[str], kind: str) -> None:
+def _write_text(db: SessionDB, target: str, roots: list[str], kind: str, redact: Redactor | None) -> None:
     with Progress("exporting", unit="conversations") as progress, _writing(target) as file:
         for number, root in enumerate(roots):
             segments = [made for made in map(db.export_session, _segments(db, root)) if made is not None]
+            if redact is not None:
+                segments = [_covered(segment, redact) for segment in segments]
             if kind == "md" and segments:
                 file.write(("\n\n" if number else "") + markdown_view.conversation(segments))
             elif kind == "jsonl":
                 file.writelines(map(_json_line, segments))
             progress.update(number + 1, len(roots))
+
+
+def _covered(session: dict[str, Any], redact: Redactor) -> dict[str, Any]:
+    """A session with its messages, the secrets in their texts covered. Ids stay, so that it can be imported."""
+    from hermes_state import archive
+    from hermes_state import secrets as credentials
+
+    def row(found: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: _covered_text(item, redact) if archive.is_free_text(name) else item for name, item in found.items()
+        }
+
+    session = {**session, **{name: credentials.without(session.get(name)) for name in ("model_config", "origin_json")}}
+    messages = [row(message) for message in session.pop("messages")]
+    return {**row(session), "messages": messages}
+
+
+def _covered_text(value: Any, redact: Redactor) -> Any:
+    """Text, or what holds some: the parts of a message, a tool call."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {redact(str(name)): _covered_text(item, redact) for name, item in value.items()}
+    return [_covered_text(item, redact) for item in value] if isinstance(value, list) else value
 
 
 def _json_line(session: dict[str, Any]) -> str:

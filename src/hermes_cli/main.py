@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except HermesError as error:
         if os.environ.get("HERMES_DEBUG"):
+            _cover_secrets()
             raise
         _complain(error.one_line())
         return error.exit_code
@@ -46,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _READER_GONE
     except Exception as error:  # the boundary of the command line: recorded, and told in one line
         if os.environ.get("HERMES_DEBUG"):
+            _cover_secrets()
             raise
         from hermes_cli import crash
 
@@ -109,6 +111,13 @@ def _suggestion(name: str) -> str:
 
     near = get_close_matches(name, COMMANDS, n=1)
     return f"Did you mean hermes {near[0]}?" if near else "hermes --help lists them."
+
+
+def _cover_secrets() -> None:
+    """The traceback that Python is about to print must not show one either."""
+    from hermes_cli import crash
+
+    sys.excepthook = crash.show
 
 
 def _complain(line: str) -> None:

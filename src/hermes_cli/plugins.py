@@ -288,6 +288,7 @@ def _unset(found: Found) -> list[str]:
 
 def _show_log_if_asked() -> None:
     """`HERMES_PLUGINS_DEBUG=1`: what is found and why it is not loaded, on stderr."""
+    log_guard.install()
     if truthy("HERMES_PLUGINS_DEBUG") and not log.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("plugins: %(message)s"))
