@@ -32,6 +32,7 @@ from hermes_cli.plugins_api import (
     ToolOverrideDenied,
 )
 from hermes_cli.plugins_found import Found, State, Wishes, truthy
+from hermes_config import log_guard
 from hermes_config.errors import ConfigError
 from hermes_config.limits import DEFAULTS, Limits
 

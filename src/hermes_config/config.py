@@ -94,7 +94,7 @@ class _Remembered(NamedTuple):
 
 
 _remembered: dict[Path, _Remembered] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()  # a log record made while it is held asks for the secrets, and they are here
 
 
 def load(home: Path | None = None) -> Config:

@@ -41,7 +41,11 @@ CONVERSATIONS = ("conversations", "sessions", "messages", "session_model_usage",
 
 Line = Mapping[str, Any]
 Progress = Callable[[int, int], None]
+Redact = Callable[[str], str]
 _PAGE = 200
+_KINDS = frozenset(
+    {"role", "source", "scope", "platform", "account", "content_kind", "escaped", "origin_kind", "end_reason"}
+)
 _encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 
 
@@ -52,18 +56,33 @@ def export(
     conversations: Iterable[str] | None = None,
     replace: bool = False,
     progress: Progress | None = None,
+    redact: Redact | None = None,
 ) -> dict[str, Any]:
     """Write an archive of the conversations that these sessions are part of (of all by default); its manifest.
 
-    A file that is there already stays, unless `replace` says otherwise.
+    A file that is there already stays, unless `replace` says otherwise. Every text goes through `redact`, except ids
+    and keys, which hold the rows together.
     """
     chosen = None if conversations is None else list(conversations)
 
     def files(conn: Connection) -> Iterator[tuple[str, Iterator[Line]]]:
         content = _Content(conn, chosen, progress)
-        yield from content.files()
+        for table, lines in content.files():
+            yield table, lines if redact is None else _covered(table, lines, redact)
 
     return write(store, path, "conversations", files, replace=replace)
+
+
+def is_free_text(column: str) -> bool:
+    """Whether a column is text somebody wrote. The others say which row, or which kind of row, it is."""
+    return not (column == "id" or column in _KINDS or column.endswith(("_id", "_key")))
+
+
+def _covered(table: str, lines: Iterator[Line], redact: Redact) -> Iterator[Line]:
+    texts = [column.name for column in tables.named(table).columns if column.kind == "TEXT"]
+    free = [name for name in texts if is_free_text(name)]
+    for row in lines:
+        yield {**row, **{name: redact(row[name]) for name in free if row.get(name)}}
 
 
 def encode_line(table: str, row: Line) -> bytes:

@@ -1,0 +1,242 @@
+"""What must not leave: the secrets of a home, and covering them in a text that is about to.
+
+Two things are covered. The values this home keeps secret: variables of the environment, of `.env` and keys of
+config.yaml that are named like a secret, and passwords inside URLs. And whatever has the shape of a well-known key,
+whoever it belongs to. Everything else in a text stays as it is, character for character.
+
+This is for doors that lead out (logs, crash reports, exports), never for what a tool, a model or the store receives.
+A short value is not covered, since it would blank ordinary words; nor is a part of a value, or one that was encoded in
+a way of its own. A text without secrets costs a few substring searches.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hermes_config.errors import HermesError
+
+COVER = "[secret]"
+SHORTEST = 8
+"""A value of fewer characters is not looked for."""
+
+# -- names ---------------------------------------------------------------------------------------------------------
+
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:(?:API|ACCESS|PRIVATE|SECRET|SIGNING|ENCRYPTION)_?KEYS?|TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE"
+    r"|AUTHORIZATION|DSN)(?:_|$)|APIKEY",
+    re.IGNORECASE,
+)
+# These name other things as well (a shortcut, an amount, a column), so the value has to look like a secret too.
+_DOUBTFUL_NAME = re.compile(
+    r"(?:^|_)(?:KEYS?|TOKENS|PASS|PAT|CREDENTIALS?|COOKIES?|AUTH|WEBHOOK(?:_URL)?)(?:_|$)|_PWD$", re.IGNORECASE
+)
+# Where a secret is, or what it is called, is no secret.
+_ABOUT_ONE = re.compile(
+    r"_(?:FILE|PATH|DIR|SOCK|HOME|ENV|VAR|NAME|ID|TYPE|(?<!WEBHOOK_)UR[LI]|LIMIT|TTL|SECONDS|HEADER)$", re.IGNORECASE
+)
+# `.env` is where secrets are kept: there everything is one that is not plainly something else.
+_PLAIN_NAME = re.compile(
+    r"(?:^|_)(?:UR[LI]|HOST|PORT|MODELS?|PATH|DIR|FILE|HOME|USERS?|USERNAME|NAME|IDS?|CHANNELS?|ROOMS?|ENABLED|MODE|LEVEL"
+    r"|TZ|TIMEZONE|LANG|LANGUAGE|LOCALE|PROVIDER|TIMEOUT|REGION|EMAIL|ADDRESS|FORMAT|THEME|SHELL|EDITOR|VERSION|DEBUG)$",
+    re.IGNORECASE,
+)
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+_PLAIN_VALUE = re.compile(r"[\d\s.,:+-]*|(?:/|~/|\./|[A-Za-z]:\\|https?://).*", re.DOTALL)
+_MIXED = re.compile(r"(?=.*[A-Za-z]).*[0-9]", re.DOTALL)
+_REFERENCE = re.compile(r"\$\{?\w+\}?")
+_SCHEME = re.compile(r"(?:Bearer|Basic|Token)\s+", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:([^/\s@]+)@", re.IGNORECASE)
+# What people write where a key is asked for and none is needed.
+_NO_SECRETS = frozenset({COVER, "not-needed", "no-key-required", "no-key-needed", "lm-studio", "changeme", "password"})
+_BARE = re.compile(r"[A-Za-z0-9_.~-]+")
+
+
+class _Shape(NamedTuple):
+    """`marker` is in every text the pattern matches; looking for it first is many times faster."""
+
+    marker: str
+    pattern: re.Pattern[str]
+    cover: str = COVER
+
+
+def _word(prefix: str, rest: str) -> _Shape:
+    """A key that begins with `prefix`, where a word begins; also after an escape in JSON text or a terminal's colour.
+
+    What stands before it is asked last: an expression that begins with plain characters is searched for quickly.
+    """
+    start = "|".join(
+        (rf"(?<![A-Za-z0-9]{prefix})", rf"(?<=\\[nrtbf]{prefix})", rf"(?<=[0-9\[]m{prefix})", rf"(?<=\[K{prefix})")
+    )
+    return _Shape(prefix, re.compile(rf"{prefix}(?:{start}){rest}"))
+
+
+_DIGIT_SOON = r"(?=[A-Za-z_+/.~-]{0,60}[0-9])"
+_PEM_END = r"(?:[^-\"]|-(?!----))*+-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_PEM_CUT = r"(?:(?:\\[rn]|\s)++[A-Za-z0-9+/=]{16,76})*+"
+_SHAPES = (
+    _word("sk-", rf"{_DIGIT_SOON}[A-Za-z0-9_-]{{12,}}"),
+    _Shape("k_live_", re.compile(r"[sr]k_live_[A-Za-z0-9]{10,}")),
+    *(_Shape(f"gh{kind}_", re.compile(rf"gh{kind}_[A-Za-z0-9]{{16,}}")) for kind in "pousr"),
+    _Shape("github_pat_", re.compile(r"github_pat_[A-Za-z0-9_]{20,}")),
+    _Shape("glpat-", re.compile(r"glpat-[A-Za-z0-9_-]{12,}")),
+    _Shape("xox", re.compile(r"xox[a-z]-[A-Za-z0-9-]{10,}")),
+    _Shape("xapp-", re.compile(r"xapp-[0-9]-[A-Za-z0-9-]{10,}")),
+    _word("AKIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    _word("ASIA", r"(?=[A-Z]{0,15}[0-9])[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    _Shape("AIza", re.compile(r"AIza[A-Za-z0-9_-]{30,}")),
+    _word("gsk_", r"[A-Za-z0-9]{20,}"),
+    _word("xai-", r"[A-Za-z0-9]{20,}"),
+    _word("hf_", r"[A-Za-z0-9]{30,}"),
+    _word("npm_", r"[A-Za-z0-9]{30,}"),
+    _Shape("pypi-", re.compile(r"pypi-[A-Za-z0-9_-]{50,}")),
+    _Shape(":AA", re.compile(r"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])")),
+    _Shape("eyJ", re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{8,}+\.[\w-]*")),
+    _Shape("PRIVATE KEY", re.compile(
+        rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----(?:{_PEM_END}|{_PEM_CUT})"
+    )),
+    _Shape("://", re.compile(r"(://[^/\s:@\"\\]{0,100}:)(?!\[secret\]@)[^/\s@\"\\]{1,200}@"), rf"\1{COVER}@"),
+    *(
+        _Shape(word, re.compile(rf"({word}\s{{1,4}}){_DIGIT_SOON}[A-Za-z0-9._~+/-]{{16,}}+={{0,2}}"), rf"\1{COVER}")
+        for word in ("Bearer", "bearer", "Basic")
+    ),
+    # NAME=value, as `env` and an .env of some other project show it.
+    *(
+        _Shape(word, re.compile(
+            rf"({word}(?:\\?[\"'])?\s?[=:]\s?(?:\\?[\"'])?){_DIGIT_SOON}[A-Za-z0-9_+/.~-]{{12,}}+={{0,2}}(?![(\[])"
+        ), rf"\1{COVER}")
+        for word in ("_KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD")
+    ),
+)  # fmt: skip
+
+
+class Redactor:
+    """Covers secrets in one text after another, and counts the places."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._forms = _forms(frozenset(values))
+        self.places = 0
+
+    def __call__(self, text: str) -> str:
+        for form in self._forms:
+            if form in text:
+                self.places += text.count(form)
+                text = text.replace(form, COVER)
+        for marker, pattern, cover in _SHAPES:
+            if marker in text:
+                text, places = pattern.subn(cover, text)
+                self.places += places
+        return text
+
+    def __repr__(self) -> str:
+        return f"Redactor({len(self._forms)} forms, {self.places} places)"
+
+
+def redactor(home: Path | None = None) -> Redactor:
+    """One that knows the secrets of a home (the current one by default) and of this process."""
+    return Redactor(known(home))
+
+
+def redacted(text: str, home: Path | None = None) -> str:
+    """The text with its secrets covered, and nothing else changed."""
+    return redactor(home)(text)
+
+
+def known(home: Path | None = None) -> frozenset[str]:
+    """The values that are secret here. A home that cannot be read adds none: nothing of it was loaded either."""
+    from hermes_config import config  # reading it is for those who have something to cover
+
+    found = _of_entries(os.environ.items())
+    try:
+        loaded, _ = config.load_or_last_good(home)
+    except HermesError:
+        return frozenset(found)
+    return frozenset((*found, *_of_entries(loaded.dotenv.items(), kept_for_secrets=True), *_of_tree(loaded.tree)))
+
+
+@lru_cache(maxsize=1024)
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or a key of this name holds a secret, whatever its value."""
+    plain = _words(name)
+    return bool(_SECRET_NAME.search(plain)) and not _ABOUT_ONE.search(plain)
+
+
+@lru_cache(maxsize=1024)
+def _is_doubtful_name(name: str) -> bool:
+    plain = _words(name)
+    return bool(_DOUBTFUL_NAME.search(plain)) and not _ABOUT_ONE.search(plain)
+
+
+def _words(name: str) -> str:
+    return _HUMP.sub("_", name).replace("-", "_").replace(".", "_")
+
+
+def _is_probably_secret(name: str, value: str) -> bool:
+    return _is_doubtful_name(name) and bool(_MIXED.match(value)) and value[0] not in "/~"
+
+
+def _is_plain(name: str, value: str) -> bool:
+    return bool(_PLAIN_NAME.search(name) or _PLAIN_VALUE.fullmatch(value))
+
+
+def _of_entries(entries: Iterable[tuple[str, str]], *, kept_for_secrets: bool = False) -> list[str]:
+    found: list[str] = []
+    for name, value in entries:
+        if len(value) < SHORTEST:
+            continue
+        password = _URL_PASSWORD.match(value) if "://" in value else None
+        if password:
+            found += _pieces(password[1])
+        elif (
+            is_secret_name(name)
+            or _is_probably_secret(name, value)
+            or (kept_for_secrets and not _is_plain(name, value))
+        ):
+            found += _pieces(value)
+    return found
+
+
+def _of_tree(value: Any, name: str = "") -> Iterator[str]:
+    """The secrets in config.yaml. What stands in a list is named like the list."""
+    if isinstance(value, str):
+        yield from _of_entries([(name, value)])
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _of_tree(item, str(key))
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _of_tree(item, name)
+
+
+def _pieces(value: str) -> Iterator[str]:
+    """The value itself: without the word in front of a token, each of several keys, and nothing too short."""
+    value = value.strip()
+    if scheme := _SCHEME.match(value):
+        value = value[scheme.end() :]
+    for piece in {value, *value.split(",")}:
+        piece = piece.strip()
+        if len(piece) >= SHORTEST and piece.lower() not in _NO_SECRETS and not _REFERENCE.fullmatch(piece):
+            yield piece
+
+
+@lru_cache(maxsize=16)
+def _forms(values: frozenset[str]) -> tuple[str, ...]:
+    """How the values may stand in a text, longest first, so that one that holds another goes whole."""
+    found = {value for value in values if len(value) >= SHORTEST}
+    for value in tuple(found):
+        if not _BARE.fullmatch(value):
+            import json
+            from urllib.parse import quote
+
+            for ascii_only in (True, False):
+                once = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+                found |= {once, json.dumps(once, ensure_ascii=ascii_only)[1:-1]}
+            found |= {repr(value)[1:-1], quote(value, safe="", errors="replace")}
+    return tuple(sorted(found, key=lambda form: (-len(form), form)))
