@@ -22,6 +22,7 @@ from hermes_agent.setup import Setup
 from hermes_agent.signals import Signals
 from hermes_agent.tools.base import Ask
 from hermes_agent.track import Track
+from hermes_config import log_guard
 from hermes_config.errors import HermesError
 from hermes_state.errors import StaleFence
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, SessionId
@@ -76,6 +77,7 @@ class AIAgent(Listeners):
     ) -> None:
         """The configuration says which model, unless `endpoint` does. `origin`: columns of a new session, user_id …"""
         super().__init__()
+        log_guard.install()
         self._yolo = Yolo(on=yolo)
         self._setup: Setup = assembling.setup(
             session_db=session_db, config=config, endpoint=endpoint, fallbacks=fallbacks, model=model,
