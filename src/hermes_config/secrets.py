@@ -98,7 +98,7 @@ _SHAPES = (
     _word("npm_", r"[A-Za-z0-9]{30,}"),
     _Shape("pypi-", re.compile(r"pypi-[A-Za-z0-9_-]{50,}")),
     _Shape(":AA", re.compile(r"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])")),
-    _Shape("eyJ", re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{8,}+\.[\w-]*")),
+    _word("eyJ", r"[\w-]{8,1000}+\.eyJ[\w-]{8,}+\.[\w-]*"),
     _Shape("PRIVATE KEY", re.compile(
         rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----(?:{_PEM_END}|{_PEM_CUT})"
     )),
