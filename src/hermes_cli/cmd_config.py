@@ -65,10 +65,15 @@ def _check(args: argparse.Namespace) -> None:
 
 def _notes(tree: Mapping[str, Any]) -> list[str]:
     """Keys of older homes that are read and mean something else here, or nothing."""
+    from hermes_agent.approvals.policy import read_policy  # only this verb needs it
+
+    notes = list(read_policy(tree).notes)
     compression = tree.get("compression")
     if isinstance(compression, Mapping) and "in_place" in compression:
-        return ["compression.in_place has no effect: a compression always goes on in a new segment and can be undone"]
-    return []
+        notes.append(
+            "compression.in_place has no effect: a compression always goes on in a new segment and can be undone"
+        )
+    return notes
 
 
 def _show(args: argparse.Namespace) -> None:

@@ -44,6 +44,7 @@ class _Turn:
 
     db: SessionDB
     home: Path
+    workspace: Path | None
     policy: Policy
     conversation_id: ConversationId
     turn_id: TurnId
@@ -74,11 +75,13 @@ class CommandGate:
         fence: int | None = None,
         yolo: Yolo | None = None,
         platform: str = "",
+        workspace: Path | None = None,
     ) -> None:
+        """`workspace`: where commands and writes need no question; without it, wherever a call runs."""
         self._turn = _Turn(
-            db=db, home=home, policy=read_policy(config), conversation_id=conversation_id, turn_id=turn_id,
-            person_id=person_id, approver=approver, approver_id=approver_id, fence=fence, yolo=yolo or Yolo(),
-            platform=platform,
+            db=db, home=home, workspace=workspace, policy=read_policy(config), conversation_id=conversation_id,
+            turn_id=turn_id, person_id=person_id, approver=approver, approver_id=approver_id, fence=fence,
+            yolo=yolo or Yolo(), platform=platform,
         )  # fmt: skip
         self._call_id = ""
         self._extra: tuple[str, ...] = ()
@@ -90,7 +93,7 @@ class CommandGate:
         return gate
 
     async def permit(self, action: Action) -> Verdict:
-        judged = _judged(action, self._turn.home)
+        judged = _judged(action, self._turn)
         if judged.level == "never":
             return Verdict(False, f"Hermes never does this: {judged.why}. No approval can change that; do not retry")
         policy = self._turn.policy
@@ -208,12 +211,15 @@ async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
     return choice if choice in get_args(Choice) else "deny"
 
 
-def _judged(action: Action, home: Path) -> Judgement:
+def _judged(action: Action, turn: _Turn) -> Judgement:
     """What would happen. A judge that fails has not shown that the floor is kept, so nothing may pass."""
     from hermes_agent.approvals import judge  # brings the parser
 
+    workspace = str(turn.workspace) if turn.workspace is not None else None
     try:
-        return judge.judge_action(action.kind, action.text, workdir=action.workdir, home=str(home))
+        return judge.judge_action(
+            action.kind, action.text, workdir=action.workdir, home=str(turn.home), workspace=workspace
+        )
     except Exception as error:
         log.exception("a call could not be judged", extra={"action": "approval", "kind": action.kind})
         return Judgement("never", f"it could not be judged ({type(error).__name__})")

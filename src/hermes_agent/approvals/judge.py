@@ -45,9 +45,15 @@ _MEANINGFUL = re.compile(
 )
 
 
-def judge(command: str, *, workdir: str, home: str, user_home: str | None = None) -> Judgement:
-    """`home` is the Hermes home; `user_home` the person's (the process's own by default). No command is run."""
-    case = _Case(_places(workdir, home, user_home))
+def judge(
+    command: str, *, workdir: str, home: str, user_home: str | None = None, workspace: str | None = None
+) -> Judgement:
+    """What a command would do if it were run in `workdir`. No command is run.
+
+    `home` is the Hermes home, `user_home` the person's (the process's own by default). `workspace` is where it may work
+    unasked: `workdir` itself by default, but a command that is sent elsewhere does not take its workspace along.
+    """
+    case = _Case(_places(workspace or workdir, home, user_home))
     shown = _not_shown(command)
     if shown:
         case.ask(shown)
@@ -55,30 +61,32 @@ def judge(command: str, *, workdir: str, home: str, user_home: str | None = None
         case.refusals.append(f"it is longer than {_CHARS:,} characters")
         return case.judgement()
     try:
-        case.line(command, case.start(), stdin=None)
+        case.line(command, case.start(os.path.normpath(workdir)), stdin=None)
     except RecursionError:
         case.refusals.append(TOO_MUCH)
     return case.judgement()
 
 
-def judge_action(kind: str, text: str, *, workdir: str, home: str, user_home: str | None = None) -> Judgement:
+def judge_action(
+    kind: str, text: str, *, workdir: str, home: str, user_home: str | None = None, workspace: str | None = None
+) -> Judgement:
     """A command by its syntax, a file by where it lies; what is neither always asks."""
     if kind == "command":
-        return judge(text, workdir=workdir, home=home, user_home=user_home)
-    places = _places(workdir, home, user_home)
+        return judge(text, workdir=workdir, home=home, user_home=user_home, workspace=workspace)
+    places = _places(workspace or workdir, home, user_home)
     if kind == "write":
-        found = places.writing(Word(text), (places.workdir,))
+        found = places.writing(Word(text), (workdir,))
         return Judgement(found.level, found.why, (text,)) if found else Judgement("harmless", "", (text,))
     if kind == "read":
-        found = places.reading(Word(text), (places.workdir,))
+        found = places.reading(Word(text), (workdir,))
         return Judgement("ask", found.why if found else "it asks to read what others may not see", (text,))
     return Judgement("ask", f"a call of the kind {kind[:40]} always asks", (text,))
 
 
-def _places(workdir: str, home: str, user_home: str | None) -> Places:
+def _places(workspace: str, home: str, user_home: str | None) -> Places:
     # Only written forms: links are followed by `Places`, so that both the name and what it leads to are judged.
     norm = os.path.normpath
-    return Places(norm(workdir), norm(home), norm(user_home or str(Path.home())))
+    return Places(norm(workspace), norm(home), norm(user_home or str(Path.home())))
 
 
 class _Case:
@@ -92,9 +100,9 @@ class _Case:
         self.reasons: list[str] = []
         self.unfamiliar: list[str] = []
 
-    def start(self) -> Scope:
+    def start(self, workdir: str) -> Scope:
         known = {"HOME": self.places.user_home, "HERMES_HOME": self.places.home}
-        return Scope(self.places.workdir, variables={name: Value(text) for name, text in known.items()})
+        return Scope(workdir, variables={name: Value(text) for name, text in known.items()})
 
     def ask(self, why: str) -> None:
         if why not in self.reasons:

@@ -50,7 +50,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    workdir: str
+    workspace: str
     home: str
     user_home: str
     resolve: Callable[[str], str] = os.path.realpath
@@ -99,15 +99,15 @@ class Places:
             return Finding("ask", f"{path} belongs to the Hermes home")
         if self.in_workspace(path):
             return None
-        return Finding("ask", f"{path} is outside the working directory")
+        return Finding("ask", f"{path} is outside the workspace")
 
     def in_workspace(self, path: str) -> bool:
-        """Inside the working directory — unless that is / or a whole home, which is nobody's workspace."""
+        """Inside the workspace — unless that is / or a whole home, which is nobody's workspace."""
         roots = [posixpath.join(self.home, "workspace")]
-        if (self.workdir not in ("/", *SYSTEM) and self.workdir != self.user_home) or (
-            self.workdir == self.user_home and not path.startswith(f"{self.user_home}/.")
+        if (self.workspace not in ("/", *SYSTEM) and self.workspace != self.user_home) or (
+            self.workspace == self.user_home and not path.startswith(f"{self.user_home}/.")
         ):
-            roots.append(self.workdir)
+            roots.append(self.workspace)
         return any(_within(path, root) or _within(path, self.resolve(root)) for root in roots)
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Places:
         if not glob:
             return False
         examples = [*own, *(f"{self.user_home}/{folder}/id_rsa" for folder in _SECRET_FOLDERS)]
-        examples += [f"{self.user_home}/.aws/credentials", f"{self.user_home}/.netrc", f"{self.workdir}/.env"]
+        examples += [f"{self.user_home}/.aws/credentials", f"{self.user_home}/.netrc", f"{self.workspace}/.env"]
         return any(_matches(example, path) for example in examples)
 
     def is_memory(self, path: str, *, glob: bool = False) -> bool:

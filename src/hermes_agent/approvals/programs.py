@@ -151,14 +151,14 @@ def _inside(words: Sequence[Word], call: Call, places: Places) -> str:
         if text.startswith(("/", "~")) or ".." in text.split("/"):
             for path in places.paths(Word(text, word.sure, word.glob), call.scope.places()) or [text]:
                 if not places.in_workspace(path):
-                    return f"{path} is outside the working directory"
+                    return f"{path} is outside the workspace"
     return _here(call, places)
 
 
 def _here(call: Call, places: Places) -> str:
     for folder in call.scope.places():
         if folder is None or not places.in_workspace(folder):
-            return "it runs outside the working directory"
+            return "it runs outside the workspace"
     return ""
 
 
@@ -241,7 +241,7 @@ def _program(words: Sequence[Word], call: Call, places: Places) -> str:
         return f"{name} runs code that is not judged"
     for path in places.paths(words[0], call.scope.places()) or [""]:
         if not places.in_workspace(path):
-            return f"{name} runs a program from outside the working directory"
+            return f"{name} runs a program from outside the workspace"
     return _here(call, places)
 
 

@@ -13,6 +13,7 @@ from hermes_agent.approvals.base import ApprovalQuestion, Choice, Yolo
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.approvals.policy import read_policy
 from hermes_agent.tools.base import Action, Verdict
+from hermes_cli.main import main
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.session_db import SessionDB
@@ -125,6 +126,12 @@ class TestRules:
         ).notes
         assert [note.split()[0] for note in notes] == ["approvals.mode", "approvals.timeout", "approvals.deny"]
         assert read_policy({"approvals": ["mode"]}).notes and not read_policy({}).notes
+
+    def test_config_check_says_so(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        home.mkdir()
+        (home / "config.yaml").write_text("approvals:\n  mode: smart\n")
+        assert main(["config", "check"]) == 0
+        assert "approvals.mode smart is read as manual" in capsys.readouterr().out
 
 
 class TestAnswers:
@@ -302,6 +309,18 @@ async def _left_open(db: SessionDB) -> str:
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     return asked
+
+
+def test_a_call_that_runs_elsewhere_does_not_take_its_workspace_along(db: SessionDB) -> None:
+    made = CommandGate(
+        db=db, home=Path("/home/ada/.hermes"), config={}, conversation_id=CHAT, turn_id=TurnId("t1"), person_id=ANA,
+        approver=None, workspace=Path(WORKDIR),
+    )  # fmt: skip
+    assert permit(made, "touch x").allowed and permit(made, "touch x", workdir=f"{WORKDIR}/sub").allowed
+    assert permit(made, "ls", workdir="/home/bob").allowed
+    assert not permit(made, "touch x", workdir="/home/bob").allowed
+    assert not permit(made, "python x.py", workdir="/home/bob").allowed
+    assert not permit(made, "/home/bob/x", kind="write", workdir="/home/bob").allowed
 
 
 class TestFiles:

@@ -1,0 +1,66 @@
+"""What the judge calls harmless, a real bash does not turn into something else.
+
+A random line is judged; if it comes out harmless, bash runs it where `canary` is a command nobody knows. If canary
+was run, the judge has read the line differently than bash does, and a person would not have been asked.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hermes_agent.approvals.judge import judge
+
+from .shell_lines import Lines
+
+TOOLS = ("cat", "ls", "sh", "env", "xargs", "timeout", "grep", "head")
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    canary = folder / "canary"
+    canary.write_text('#!/bin/bash\n: > "$SUNG"\n')
+    canary.chmod(0o755)
+    for name in TOOLS:
+        found = shutil.which(name)
+        assert found, f"this test needs {name}"
+        (folder / name).symlink_to(found)
+    return folder
+
+
+def sings(line: str, tools: Path, workdir: Path, number: int) -> bool:
+    sung = tools.parent / f"sung-{number}"
+    workdir.mkdir()
+    (workdir / "a").write_text("canary\n")
+    bash = shutil.which("bash")
+    assert bash, "this test needs bash"
+    with suppress(subprocess.TimeoutExpired):  # it waits for something; what it did until then counts
+        subprocess.run(
+            [bash, "-c", line], cwd=workdir, stdin=subprocess.DEVNULL, timeout=5, check=False,
+            env={"PATH": str(tools), "HOME": str(workdir), "SUNG": str(sung)}, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    return sung.exists()
+
+
+def test_harmless_lines_are_harmless_in_bash(tools: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    lines = Lines(seed=20)
+    harmless = 0
+    for number in range(20_000 if request.config.getoption("--long") else 1_500):
+        line, workdir = lines.line(), tmp_path / f"work-{number}"
+        found = judge(line, workdir=str(workdir), home=str(tmp_path / "home"), user_home=str(workdir))
+        if found.level == "harmless":
+            harmless += 1
+            assert not sings(line, tools, workdir, number), line
+    assert harmless > 60, "a judge that asks about everything proves nothing"
+
+
+def test_the_canary_can_be_heard(tools: Path, tmp_path: Path) -> None:
+    assert sings('x=can; sh -c "${x}ary"', tools, tmp_path / "work", 0)
+    assert not sings("echo canary '$(canary)'", tools, tmp_path / "quiet", 1)
