@@ -67,13 +67,13 @@ class _Shape(NamedTuple):
     cover: str = COVER
 
 
-def _word(prefix: str, rest: str) -> _Shape:
+def _word(prefix: str, rest: str, *, within: str = "A-Za-z0-9") -> _Shape:
     """A key that begins with `prefix`, where a word begins; also after an escape in JSON text or a terminal's colour.
 
     What stands before it is asked last: an expression that begins with plain characters is searched for quickly.
     """
     start = "|".join(
-        (rf"(?<![A-Za-z0-9]{prefix})", rf"(?<=\\[nrtbf]{prefix})", rf"(?<=[0-9\[]m{prefix})", rf"(?<=\[K{prefix})")
+        (rf"(?<![{within}]{prefix})", rf"(?<=\\[nrtbf]{prefix})", rf"(?<=[0-9\[]m{prefix})", rf"(?<=\[K{prefix})")
     )
     return _Shape(prefix, re.compile(rf"{prefix}(?:{start}){rest}"))
 
@@ -98,7 +98,7 @@ _SHAPES = (
     _word("npm_", r"[A-Za-z0-9]{30,}"),
     _Shape("pypi-", re.compile(r"pypi-[A-Za-z0-9_-]{50,}")),
     _Shape(":AA", re.compile(r"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])")),
-    _word("eyJ", r"[\w-]{8,1000}+\.eyJ[\w-]{8,}+\.[\w-]*"),
+    _word("eyJ", r"[\w-]{8,}+\.eyJ[\w-]{8,}+\.[\w-]*", within=r"\w-"),
     _Shape("PRIVATE KEY", re.compile(
         rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----(?:{_PEM_END}|{_PEM_CUT})"
     )),
