@@ -8,14 +8,15 @@ is `arun_conversation`; `run_conversation` is the same for callers without an ev
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import assembling, context, holders, hooks, loop_thread, reporting, turn
+from hermes_agent import assembling, context, holders, hooks, loop_thread, recovery, reporting, turn
 from hermes_agent.approvals.base import Approver, Yolo
-from hermes_agent.asking import Spent
+from hermes_agent.asking import Asker, Interrupted, Spent
 from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import Endpoint
 from hermes_agent.setup import Setup
@@ -24,6 +25,7 @@ from hermes_agent.tools.base import Ask
 from hermes_agent.track import Track
 from hermes_config import log_guard
 from hermes_config.errors import HermesError
+from hermes_state import values
 from hermes_state.errors import StaleFence
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, SessionId
 from hermes_state.journal import Journal
@@ -31,10 +33,9 @@ from hermes_state.journal import Journal
 if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.turns import Turn
+    from hermes_state.usage import Used
 
 _log = logging.getLogger("hermes.agent")
-_ATTEMPTS = 3
 Content = str | list[Any]
 
 
@@ -92,7 +93,6 @@ class AIAgent(Listeners):
         self._track: Track | None = None
         self._signals = Signals()
         self._notes: dict[str, Any] = {}
-        self._looked_back = False
         self._spent = Spent()
         self._titles: set[asyncio.Task[None]] = set()
 
@@ -155,12 +155,8 @@ class AIAgent(Listeners):
     # -- turns -------------------------------------------------------------------------------------------
 
     def run_conversation(self, user_message: Content, *args: Any, **options: Any) -> dict[str, Any]:
-        """`arun_conversation` for callers without an event loop."""
-        try:
-            return loop_thread.run(self.arun_conversation(user_message, *args, **options))
-        except KeyboardInterrupt:
-            self.interrupt()
-            raise
+        """`arun_conversation` for callers without an event loop. Ctrl-C stops the turn and keeps what was done."""
+        return loop_thread.run(self.arun_conversation(user_message, *args, **options), interrupt=self.interrupt)
 
     def chat(self, text: str) -> str:
         result = self.run_conversation(text)
@@ -182,21 +178,13 @@ class AIAgent(Listeners):
             self.stream_delta_callback = stream_callback
         stop = self._signals.bind()
         try:
-            await asyncio.to_thread(self._ensure_session, conversation_history or ())
-            if not self._looked_back:
-                self._looked_back = True
-                await self._resume(stop)
-            user = self._user_row(user_message, persist_user_message, persist_user_timestamp, platform_message_id)
-            journal = await Journal.open(
-                self._setup.db,
-                self._known_session(),
-                holder=self._setup.holder,
-                ttl=self._setup.lease_seconds,
-                user=user,
-            )
-            if journal is None:
-                raise ConversationBusy(where=str(self._session_id))
-            return await self._run(journal, stop, task_id=task_id)
+            await self._session_ready(conversation_history or ())
+            user = await self._user_row(user_message, persist_user_message, persist_user_timestamp, platform_message_id)
+            journal = await self._open(user, stop)
+            result = await self._run(journal, stop, task_id=task_id, said=user_message)
+            if (late := self._signals.end()) is not None:
+                result["pending_steer"] = late
+            return result
         finally:
             self._signals.clear()
 
@@ -204,32 +192,28 @@ class AIAgent(Listeners):
         """Take up a turn of this conversation whose process was lost; its result, or None when there is none."""
         stop = self._signals.bind()
         try:
-            await asyncio.to_thread(self._ensure_session, ())
-            self._looked_back = True
+            await self._session_ready(())
             return await self._resume(stop)
         finally:
             self._signals.clear()
 
     async def compress(self, focus: str | None = None) -> bool:
         """`/compress`: now, whatever the thresholds say. True when the conversation is smaller."""
-        await asyncio.to_thread(self._ensure_session, ())
-        journal = await Journal.open(
-            self._setup.db, self._known_session(), holder=self._setup.holder, ttl=self._setup.lease_seconds
-        )
-        if journal is None:
-            raise ConversationBusy(where=str(self._session_id))
-        running = assembling.assemble(
-            self._setup, self._tracked(journal), journal, self, self._signals, asyncio.Event(), {}, self._notes
-        )
+        stop = self._signals.bind()
         try:
-            await running.track.ready(journal.session_id, fence=journal.fence)
-            done = await running.compactor.compress(running.asker, force=True, focus=focus)
-            await journal.commit(reason="compress" if done else "nothing to compress")
-        except BaseException as error:
-            await journal.give_up("failed", reason=type(error).__name__)
-            raise
-        self._session_id = journal.session_id
-        return done
+            await self._session_ready(())
+            journal = await self._open(None, stop)
+            try:
+                done = await self._compress(journal, stop, focus)
+            except BaseException as error:
+                await recovery.close(self._setup.db, journal, "failed", reason=type(error).__name__)
+                raise
+            self._session_id = journal.session_id
+            return done
+        except Interrupted:
+            return False
+        finally:
+            self._signals.clear()
 
     async def aclose(self) -> None:
         """Wait a moment for what goes on beside the turns, and give the memory back."""
@@ -246,114 +230,177 @@ class AIAgent(Listeners):
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    async def _run(
-        self, journal: Journal, stop: asyncio.Event, *, task_id: str | None, pending: turn.Pending | None = None
-    ) -> dict[str, Any]:
-        self._session_id = journal.session_id
+    async def _open(self, user: Mapping[str, Any] | None, stop: asyncio.Event) -> Journal:
+        """A new turn. One that a lost process left in this conversation is brought to its end first."""
+        setup = self._setup
+        freed = False
+        while True:
+            journal = await Journal.open(
+                setup.db, self._known_session(), holder=setup.holder, ttl=setup.lease_seconds, user=user
+            )
+            if journal is None:
+                if freed or not await asyncio.to_thread(self._free):
+                    raise ConversationBusy(where=str(self._session_id))
+                freed = True
+            elif journal.resumed:
+                await self._take_up(journal, stop)
+            else:
+                return journal
+
+    async def _resume(self, stop: asyncio.Event) -> dict[str, Any] | None:
+        setup = self._setup
+        await asyncio.to_thread(self._free)
+        journal = await Journal.resume(
+            setup.db, self._known_session(), holder=setup.holder, ttl=setup.lease_seconds
+        )
+        return None if journal is None else await self._take_up(journal, stop)
+
+    def _free(self) -> bool:
+        """Take the lease from a process that is gone for certain."""
+        conversation = ConversationId(self._setup.db.get_conversation_root(self._known_session()))
+        return holders.release_gone(self._setup.db, conversation)
+
+    async def _take_up(self, journal: Journal, stop: asyncio.Event) -> dict[str, Any] | None:
+        """Bring a turn to its end whose process was lost; None when there is nothing more to answer."""
+        db, most = self._setup.db, self._setup.db.limits.turn_attempts
+        if journal.work.turn.attempt > most:
+            said = f"This turn was given up: the process was lost {most} times while it ran."
+            row = {"role": "assistant", "content": said, "timestamp": db.clock(), "finish_reason": "stopped"}
+            await recovery.close(db, journal, "parked", row, reason=said)
+            self.tell("status_callback", "warn", said)
+            return None
+        left = await recovery.pending(db, journal)
+        if left is None:
+            await recovery.close(db, journal, "cancelled", reason="nothing of it is in the conversation")
+            return None
+        self.tell("status_callback", "lifecycle", "taking up the turn that was interrupted when the process was lost")
+        return await self._run(journal, stop, task_id=None, pending=left)
+
+    async def _compress(self, journal: Journal, stop: asyncio.Event, focus: str | None) -> bool:
+        running = self._assembled(journal, stop, None)
+        async with turn.lease_kept(journal, self._setup.lease_seconds):
+            await running.track.ready(journal.session_id, fence=journal.fence)
+            done = await running.compactor.compress(running.asker, force=True, focus=focus)
+            await journal.commit(reason="compress" if done else "nothing to compress")
+        return done
+
+    def _assembled(self, journal: Journal, stop: asyncio.Event, task_id: str | None) -> turn.Running:
         facts = {"session_id": journal.session_id, "turn_id": journal.turn_id, "task_id": task_id}
-        running = assembling.assemble(
+        return assembling.assemble(
             self._setup, self._tracked(journal), journal, self, self._signals, stop, facts, self._notes
         )
-        running.track.pace.turn_began()
+
+    async def _run(
+        self,
+        journal: Journal,
+        stop: asyncio.Event,
+        *,
+        task_id: str | None,
+        said: Content | None = None,
+        pending: recovery.Pending | None = None,
+    ) -> dict[str, Any]:
+        self._session_id = journal.session_id
         identity = assembling.identity(self._setup, self._origin)
         with context.bind(identity, context.CurrentSession(journal.session_id)):
-            outcome = await self._outcome(running, journal, pending)
+            outcome = await self._outcome(journal, stop, task_id, pending)
         self._session_id = journal.session_id
         self._spent = outcome.spent
-        hooks.fire(
-            "on_session_end", session_id=journal.session_id, task_id=task_id, turn_id=journal.turn_id,
-            completed=not (outcome.failed or outcome.interrupted), interrupted=outcome.interrupted,
-            model=outcome.endpoint.model, platform=self.platform,
-        )  # fmt: skip
-        result = reporting.result_of(outcome, session_id=journal.session_id, history=self._history(journal))
+        history = self._history(journal)
+        facts = {
+            "session_id": journal.session_id, "task_id": task_id, "turn_id": journal.turn_id,
+            "model": outcome.endpoint.model, "platform": self.platform,
+        }  # fmt: skip
+        if outcome.text and not (outcome.failed or outcome.interrupted):
+            await hooks.fire(
+                "post_llm_call", user_message=said, assistant_response=outcome.text, conversation_history=history,
+                **facts,
+            )  # fmt: skip
+        completed = not (outcome.failed or outcome.interrupted)
+        await hooks.fire("on_session_end", completed=completed, interrupted=outcome.interrupted, **facts)
+        result = reporting.result_of(outcome, session_id=journal.session_id, history=history)
         if self._signals.message is not None:
             result["interrupt_message"] = self._signals.message
         if result["completed"]:
             self._maybe_title(journal)
         return result
 
-    async def _outcome(self, running: turn.Running, journal: Journal, pending: turn.Pending | None) -> turn.Outcome:
+    async def _outcome(
+        self, journal: Journal, stop: asyncio.Event, task_id: str | None, pending: recovery.Pending | None
+    ) -> turn.Outcome:
         """The turn's end, also when it went wrong in a way nobody foresaw: its row never stays open because of us."""
+        db, asker = self._setup.db, None
         try:
+            running = self._assembled(journal, stop, task_id)
+            asker = running.asker
+            running.track.pace.turn_began()
             await running.track.ready(journal.session_id, fence=journal.fence)
             return await turn.run(running, pending=pending)
         except StaleFence:
             raise  # another process has the conversation now; it is not ours to write the end
         except asyncio.CancelledError:
-            await asyncio.shield(journal.give_up("cancelled", reason="cancelled"))
+            await asyncio.shield(recovery.close(db, journal, "cancelled", reason="cancelled", used=self._used(asker)))
             raise
         except HermesError as error:
-            await journal.give_up("failed", reason=error.one_line())
-            return _broken(running, error.one_line(), type(error).__name__)
+            said, kind = error.one_line(), type(error).__name__
         except Exception as error:  # noqa: BLE001 - boundary: a turn's row never stays open because of a bug of ours
+            kind = type(error).__name__
+            said = f"something went wrong inside Hermes ({kind})"
             _log.exception("a turn failed", extra={"action": "turn_failed", "turn_id": journal.turn_id})
-            await journal.give_up("failed", reason=type(error).__name__)
-            return _broken(
-                running, f"something went wrong inside Hermes ({type(error).__name__})", type(error).__name__
-            )
+        await recovery.close(db, journal, "failed", reason=said, used=self._used(asker))
+        return turn.Outcome(
+            text=None, exit_reason=f"local_processing_error({kind})", failed=True, error=said,
+            spent=Spent() if asker is None else asker.spent,
+            endpoint=self._setup.endpoint if asker is None else asker.endpoint,
+        )  # fmt: skip
 
-    async def _resume(self, stop: asyncio.Event) -> dict[str, Any] | None:
-        db = self._setup.db
-        waiting = await asyncio.to_thread(self._unfinished)
-        if not waiting:
-            return None
-        left = waiting[-1]
-        journal = await Journal.resume(
-            db, left.id, self._known_session(), holder=self._setup.holder, ttl=self._setup.lease_seconds
-        )
-        if journal is None:
-            return None
-        if journal.work.turn.attempt > _ATTEMPTS:
-            said = f"This turn was given up: the process was lost {_ATTEMPTS} times while it ran."
-            await journal.give_up("parked", {"role": "assistant", "content": said}, reason=said)
-            self.tell("status_callback", "warn", said)
-            return None
-        self.tell("status_callback", "lifecycle", "taking up the turn that was interrupted when the process was lost")
-        messages = await asyncio.to_thread(db.get_messages, journal.session_id)
-        return await self._run(journal, stop, task_id=None, pending=turn.pending(messages))
+    def _used(self, asker: Asker | None) -> Used | None:
+        return None if asker is None else asker.spent.used(asker.endpoint)
 
-    def _unfinished(self) -> tuple[Turn, ...]:
-        conversation = ConversationId(self._setup.db.get_conversation_root(self._known_session()))
-        holders.release_gone(self._setup.db, conversation)
-        return self._setup.db.turns.unfinished(conversation_id=conversation)
-
-    def _user_row(
+    async def _user_row(
         self, message: Content, persist: Content | None, timestamp: float | None, platform_id: str | None
     ) -> dict[str, Any]:
         """What is stored for the person's words; what the model gets beside them is stored with it, as it is sent."""
-        stored = message if persist is None else persist
         added = hooks.added_context(
-            hooks.fire(
-                "pre_llm_call", session_id=self._session_id, user_message=message, model=self.model,
+            await hooks.fire(
+                "pre_llm_call", session_id=self._session_id, user_message=copy.deepcopy(message), model=self.model,
                 platform=self.platform, sender_id=self._setup.person_id,
             )
         )  # fmt: skip
-        sent = message
-        if added:
-            sent = f"{message}\n\n{added}" if isinstance(message, str) else [*message, {"type": "text", "text": added}]
+        words, stored = _words(message), message if persist is None else persist
+        if persist is not None and (pictures := _pictures(message)):
+            # They are sent from the row's content, so they have to be there.
+            stored = [{"type": "text", "text": _words(persist)}, *pictures]
         row: dict[str, Any] = {
             "role": "user", "content": stored, "timestamp": timestamp, "person_id": self._setup.person_id,
             "platform_message_id": platform_id,
         }  # fmt: skip
-        if sent != stored and isinstance(sent, str):
-            row["api_content"] = sent
+        if added or words != _words(stored):
+            row["api_content"] = f"{words}\n\n{added}" if added else words
         return row
 
-    def _ensure_session(self, history: Sequence[Mapping[str, Any]]) -> None:
+    async def _session_ready(self, history: Sequence[Mapping[str, Any]]) -> None:
         """The conversation exists, and `session_id` names its newest segment."""
+        if await asyncio.to_thread(self._ensure_session, history):
+            await hooks.fire(
+                "on_session_start", session_id=self._session_id, model=self.model, platform=self.platform
+            )
+
+    def _ensure_session(self, history: Sequence[Mapping[str, Any]]) -> bool:
+        """Make the session when there is none, and fill it when it is empty. True when it is new."""
         db = self._setup.db
         if self._session_id is not None and db.get_session(self._session_id) is not None:
             self._session_id = SessionId(db.get_compression_tip(self._session_id))
-            return
-        handle = db.ledger.open(
-            source=str(self._origin.get("source") or self.platform), owner=self._setup.person_id,
-            session_id=self._session_id,
-            fields={"model": self.model, "cwd": str(self._setup.workdir), **self._origin},
-        )  # fmt: skip
-        self._session_id = handle.session_id
-        if history:
-            db.append_messages(handle.session_id, history)
-        hooks.fire("on_session_start", session_id=handle.session_id, model=self.model, platform=self.platform)
+            new = False
+        else:
+            handle = db.ledger.open(
+                source=str(self._origin.get("source") or self.platform), owner=self._setup.person_id,
+                session_id=self._session_id,
+                fields={"model": self.model, "cwd": str(self._setup.workdir), **self._origin},
+            )  # fmt: skip
+            self._session_id, new = handle.session_id, True
+        if history and db.message_count(self._session_id) == 0:
+            db.append_messages(self._session_id, history)
+        return new
 
     def _known_session(self) -> SessionId:
         assert self._session_id is not None, "_ensure_session comes first"
@@ -377,8 +424,10 @@ class AIAgent(Listeners):
             task.add_done_callback(self._titles.discard)
 
 
-def _broken(running: turn.Running, said: str, kind: str) -> turn.Outcome:
-    return turn.Outcome(
-        text=None, exit_reason=f"local_processing_error({kind})", spent=running.asker.spent,
-        endpoint=running.asker.endpoint, failed=True, error=said,
-    )  # fmt: skip
+def _words(content: Content) -> str:
+    return content if isinstance(content, str) else "\n".join(filter(None, map(values.text_of, content)))
+
+
+def _pictures(content: Content) -> list[Any]:
+    parts = () if isinstance(content, str) else content
+    return [part for part in parts if isinstance(part, Mapping) and "text" not in part]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from hermes_agent import hooks, tokens
 from hermes_agent.conversation import Body
@@ -22,6 +23,8 @@ from hermes_agent.track import Track
 from hermes_state.journal import Journal
 from hermes_state.usage import Used
 
+T = TypeVar("T")
+
 # What another endpoint may well manage. A request that is wrong in itself is wrong everywhere.
 _ELSEWHERE = ModelError.RETRYABLE | {"auth", "billing", "model_not_found", "policy"}
 
@@ -32,6 +35,21 @@ class Interrupted(Exception):
     def __init__(self, text: str) -> None:
         super().__init__("interrupted")
         self.text = text
+
+
+async def until_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T:
+    """What the work gives. It is cancelled, and `Interrupted` raised, as soon as the person stops the turn."""
+    call, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({call, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if call.done():
+            return call.result()
+        raise Interrupted("")
+    finally:
+        stopping.cancel()
+        if not call.done():
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
 
 
 @dataclass(slots=True)
@@ -89,7 +107,7 @@ class Asker:
                 return await self._try(stop, shown)
             except ModelError as error:
                 said = {"type": error.kind, "message": error.one_line()}
-                hooks.fire(
+                await hooks.fire(
                     "api_request_error", **self._facts(), reason=error.kind, status_code=error.status,
                     retryable=error.retryable, error=said,
                 )  # fmt: skip
@@ -115,8 +133,8 @@ class Asker:
             conversation_id=self._journal.conversation_id, person_id=self._setup.person_id,
         )  # fmt: skip
         began = time.time()
-        hooks.fire("pre_api_request", **self._facts(), started_at=began, message_count=body.rows)
         try:
+            await hooks.fire("pre_api_request", **self._facts(), started_at=began, message_count=body.rows)
             reply = await self._send(endpoint, body, stop, shown)
         except BaseException:
             await self._setup.budget.release(reservation, received="".join(shown))
@@ -128,29 +146,22 @@ class Asker:
             self._listeners.tell("status_callback", "warn", notice)
         if reply.usage is not None and reply.usage.input_tokens:
             conversation.measured(body, endpoint, reply.usage.input_tokens)
-        hooks.fire("post_api_request", **self._facts(), ended_at=time.time(), api_duration=time.time() - began,
-                   finish_reason=reply.finish_reason, usage=reply.usage)  # fmt: skip
+        await hooks.fire(
+            "post_api_request", **self._facts(), ended_at=time.time(), api_duration=time.time() - began,
+            finish_reason=reply.finish_reason, usage=reply.usage,
+        )  # fmt: skip
         return reply
 
     async def _send(self, endpoint: Endpoint, body: Body, stop: asyncio.Event, shown: list[str]) -> Reply:
         """The call, given up at once when the person stops the turn: cancelling closes the connection."""
-        call = asyncio.ensure_future(
-            calling.call_with_retry(
-                endpoint, body.content, lambda delta: self._heard(delta, shown),
-                max_retries=self._setup.max_retries, on_retry=self._say_retry,
-            )
+        call = calling.call_with_retry(
+            endpoint, body.content, lambda delta: self._heard(delta, shown),
+            max_retries=self._setup.max_retries, on_retry=self._say_retry,
         )  # fmt: skip
-        stopping = asyncio.ensure_future(stop.wait())
         try:
-            await asyncio.wait({call, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if call.done():
-                return call.result()
-            raise Interrupted("".join(shown))
-        finally:
-            stopping.cancel()
-            if not call.done():
-                call.cancel()
-                await asyncio.gather(call, return_exceptions=True)
+            return await until_stopped(call, stop)
+        except Interrupted:
+            raise Interrupted("".join(shown)) from None
 
     def _heard(self, delta: Delta, shown: list[str]) -> None:
         if delta.kind == "text":

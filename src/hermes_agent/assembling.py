@@ -94,7 +94,7 @@ def assemble(
     gate = CommandGate(
         db=setup.db, home=setup.home, config=setup.tree, conversation_id=journal.conversation_id,
         turn_id=journal.turn_id, person_id=setup.person_id, approver=setup.approver, approver_id=setup.approver_id,
-        fence=journal.fence, yolo=setup.yolo, platform=setup.platform,
+        fence=journal.fence, yolo=setup.yolo, platform=setup.platform, workspace=setup.workdir,
     )  # fmt: skip
 
     def for_call(call_id: str) -> ToolContext:
@@ -113,6 +113,7 @@ def assemble(
         journal=journal,
         tools=setup.tools,
         context=for_call,
+        asking=lambda call_id, reason: gate.for_call(call_id, extra_reasons=(reason,)),
         listeners=listeners,
         signals=signals,
         clock=setup.db.clock,
@@ -120,7 +121,7 @@ def assemble(
     )
     return Running(
         setup=setup, track=track, journal=journal, asker=Asker(setup, track, journal, listeners, signals), bench=bench,
-        listeners=listeners, signals=signals, stop=stop, compactor=Compactor(setup, track, journal, listeners),
+        listeners=listeners, signals=signals, stop=stop, compactor=Compactor(setup, track, journal, listeners, stop),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import ToolCall
 from hermes_agent.signals import Signals
 from hermes_agent.tools import registry
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Action, Gate, Tool, ToolContext, ToolResult
 from hermes_state.journal import Journal
 
 LOST = (
@@ -27,6 +27,7 @@ LOST = (
     "Check what it did before you decide to do it again."
 )
 INTERRUPTED = "The person interrupted before this call ran."
+NOT_RUN = "The turn ended before this call ran."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class Workbench:
     tools: Mapping[str, Tool]
     context: Callable[[str], ToolContext]
     """call id → what the call may use."""
+    asking: Callable[[str, str], Gate]
+    """call id, reason → the gate that asks a person whatever the judge says."""
     listeners: Listeners
     signals: Signals
     clock: Callable[[], float]
@@ -45,9 +48,9 @@ class Workbench:
 
 
 async def run_all(
-    step_row: int, calls: Sequence[ToolCall], bench: Workbench, *, first: int = 0
+    step: int | str, calls: Sequence[ToolCall], bench: Workbench, *, first: int = 0
 ) -> list[dict[str, Any]]:
-    """Run the calls from place `first` on; the stored result rows, with their ids, in order."""
+    """Run the calls from place `first` on; the stored result rows, with their ids, in order. `step`: their row."""
     rows = []
     for place in range(first, len(calls)):
         call = calls[place]
@@ -56,7 +59,7 @@ async def run_all(
             result = ToolResult(INTERRUPTED, is_error=True)
             rows.append(await _store(bench, call, result, mark=None))
             continue
-        rows.append(await _run(f"{step_row}:{place}", call, bench, last=last))
+        rows.append(await _run(f"{step}:{place}", call, bench, last=last))
     return rows
 
 
@@ -67,9 +70,7 @@ async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> di
     bench.listeners.tell("tool_progress_callback", "tool.started", call.name, _summary(tool, arguments), arguments)
     began = time.monotonic()
     marked = False
-    veto = hooks.blocked(
-        hooks.fire("pre_tool_call", tool_name=call.name, args=arguments, tool_call_id=call.id, **bench.facts)
-    )
+    veto = await _veto(call, bench)
     if veto is not None:
         result, status = ToolResult(veto, is_error=True), "blocked"
     elif (
@@ -91,10 +92,10 @@ async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> di
     took = time.monotonic() - began
     facts = {**bench.facts, "tool_name": call.name, "args": arguments, "tool_call_id": call.id}
     outcome = {"result": result.content, "duration_ms": round(took * 1000), "status": status}
-    hooks.fire(
+    await hooks.fire(
         "post_tool_call", **facts, **outcome, error_type=None, error_message=result.content if result.is_error else None
     )
-    replaced = hooks.first_text(hooks.fire("transform_tool_result", **facts, **outcome))
+    replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts, **outcome))
     if replaced is not None:
         result = ToolResult(replaced, is_error=result.is_error, shown=result.shown)
     if last and (steer := bench.signals.take_steer()):
@@ -110,16 +111,34 @@ async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> di
     return row
 
 
+async def _veto(call: ToolCall, bench: Workbench) -> str | None:
+    """Why a plug-in keeps this call from being made: by itself, or because it wants a person asked who says no."""
+    decision = await hooks.decided(
+        tool_name=call.name, args=_arguments(call), tool_call_id=call.id, **bench.facts
+    )
+    if decision is None:
+        return None
+    if decision.action == "block":
+        return decision.message
+    ctx = bench.context(call.id)
+    asked = Action(kind="plugin", text=f"{call.name} {call.arguments}", workdir=str(ctx.workdir))
+    verdict = await bench.asking(call.id, decision.message or "a plug-in wants you to be asked").permit(asked)
+    return None if verdict.allowed else f"{call.name} was not run: {verdict.reason}"
+
+
 async def _store(bench: Workbench, call: ToolCall, result: ToolResult, *, mark: str | None) -> dict[str, Any]:
-    row = {
-        "role": "tool", "content": result.content, "timestamp": bench.clock(), "tool_call_id": call.id,
-        "tool_name": call.name,
-    }  # fmt: skip
+    row = result_row(call, result.content, bench.clock())
     if mark is not None:
         row_id = await bench.journal.call_finished(mark, row)
     else:
         (row_id,) = await bench.journal.append(row)
     return {**row, "id": row_id}
+
+
+def result_row(call: ToolCall, content: str, now: float) -> dict[str, Any]:
+    return {
+        "role": "tool", "content": content, "timestamp": now, "tool_call_id": call.id, "tool_name": call.name,
+    }  # fmt: skip
 
 
 def _arguments(call: ToolCall) -> Any:

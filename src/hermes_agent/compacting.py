@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from hermes_agent import context, side_calls
-from hermes_agent.asking import Asker
+from hermes_agent.asking import Asker, until_stopped
 from hermes_agent.compression import run as compression
 from hermes_agent.compression import when
 from hermes_agent.listeners import Listeners
@@ -26,8 +26,11 @@ _SYSTEM = "You write summaries of conversations between a person and an assistan
 class Compactor:
     """Compression for one turn."""
 
-    def __init__(self, setup: Setup, track: Track, journal: Journal, listeners: Listeners) -> None:
+    def __init__(
+        self, setup: Setup, track: Track, journal: Journal, listeners: Listeners, stop: asyncio.Event
+    ) -> None:
         self._setup, self._track, self._journal, self._listeners = setup, track, journal, listeners
+        self._stop = stop
         self._calls_left = when.SUMMARY_CALLS
         self._estimate = 0
         self.count = 0
@@ -99,7 +102,8 @@ class Compactor:
         self._listeners.tell("event_callback", "session:compress", facts)
 
     async def _summarise(self, asker: Asker, prompt: str, max_tokens: int) -> str:
-        return await side_calls.ask(
+        call = side_calls.ask(
             self._setup, asker.endpoint, prompt, task="compression", system=_SYSTEM, max_tokens=max_tokens,
             conversation_id=self._journal.conversation_id, session_id=self._journal.session_id,
         )  # fmt: skip
+        return await until_stopped(call, self._stop)

@@ -30,11 +30,13 @@ def is_gone(holder: str) -> bool:
     return started is None if parts[2] == "0" else started != int(parts[2])
 
 
-def release_gone(db: SessionDB, conversation_id: ConversationId) -> None:
-    """Free the conversation when whoever held it is gone for certain."""
+def release_gone(db: SessionDB, conversation_id: ConversationId) -> bool:
+    """Free the conversation when whoever held it is gone for certain; True when it was."""
     lease = db.leases.get(conversation_id)
-    if lease is not None and is_gone(lease.holder):
-        db.leases.release_holder(lease.holder)
+    if lease is None or not is_gone(lease.holder):
+        return False
+    db.leases.release_holder(lease.holder)
+    return True
 
 
 def _started(pid: int) -> int | None:

@@ -1,7 +1,8 @@
 """The plug-in hooks a turn calls, in one place (contract §2.3).
 
 They are looked up on the module at call time, so that plug-ins loaded later and tests that replace `invoke_hook` are
-seen. Nothing a hook does or raises can break a turn.
+seen. They run beside the event loop and have `limits.hook_ms`: nothing a hook does, raises or waits for can break a
+turn or hold up another.
 """
 
 from __future__ import annotations
@@ -14,15 +15,22 @@ from hermes_cli import plugins
 _log = logging.getLogger("hermes.agent")
 
 
-def fire(name: str, **facts: Any) -> list[Any]:
-    """What the callbacks of a hook returned; nothing when there are none or the call itself fails."""
+async def fire(name: str, **facts: Any) -> list[Any]:
+    """What the callbacks of a hook returned; nothing when there are none, or the call itself fails or hangs."""
+    answers = await _fired(name, facts)
+    return [] if answers is None else answers
+
+
+async def _fired(name: str, facts: dict[str, Any]) -> list[Any] | None:
     if not plugins.has_hook(name):
         return []
+    seconds = plugins.get_plugin_manager().limits.hook_ms / 1000
     try:
-        return list(plugins.invoke_hook(name, **facts))
-    except Exception:  # noqa: BLE001 - boundary: plug-ins
-        _log.exception("a hook failed", extra={"action": "hook_failed", "hook": name})
-        return []
+        return list(await plugins.call_plugin(plugins.invoke_hook, name, seconds=seconds, **facts))
+    except Exception as error:  # noqa: BLE001 - boundary: plug-ins
+        kind = type(error).__name__  # its text may quote what the hook was told
+        _log.error("hook %s failed (%s)", name, kind, extra={"action": "hook_failed", "hook": name, "error": kind})
+        return None
 
 
 def first_text(answers: list[Any]) -> str | None:
@@ -40,9 +48,9 @@ def added_context(answers: list[Any]) -> str:
     return "\n\n".join(texts)
 
 
-def blocked(answers: list[Any]) -> str | None:
-    """The message of the first `pre_tool_call` answer that vetoes the call."""
-    for answer in answers:
-        if isinstance(answer, dict) and answer.get("action") == "block":
-            return str(answer.get("message") or "a plug-in blocked this call")
-    return None
+async def decided(**facts: Any) -> plugins.PreToolDecision | None:
+    """What `pre_tool_call` hooks want done with a call. One that may guard it and fails has not let it through."""
+    answers = await _fired("pre_tool_call", facts)
+    if answers is None:
+        return plugins.PreToolDecision("block", "a plug-in that checks calls failed, so this one was not made")
+    return plugins.resolve_pre_tool_block(answers)

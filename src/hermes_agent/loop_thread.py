@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 # Bound at import: a test of the specification replaces threading.Thread for the whole process.
 _Thread = threading.Thread
+_GRACE = 5.0
 
 
 class _AgentLoop:
@@ -40,7 +42,17 @@ class _AgentLoop:
             self._loop = self._thread = None
         if loop is not None and thread is not None and thread.is_alive():
             loop.call_soon_threadsafe(loop.stop)
-            thread.join(5)
+            thread.join(_GRACE)
+            if not thread.is_alive():
+                _wind_up(loop)
+
+
+def _wind_up(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the connections to models. Turns that still run are left as they are: the next process takes them up."""
+    client = sys.modules.get("hermes_agent.models.client")
+    if client is not None and not asyncio.all_tasks(loop):
+        loop.run_until_complete(client.close_clients())
+        loop.close()
 
 
 _agents = _AgentLoop()
@@ -52,13 +64,30 @@ def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
     return asyncio.run_coroutine_threadsafe(coroutine, _agents.get())
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run on the agents' loop and wait. Ctrl-C cancels the coroutine, lets it put things right, and comes through."""
-    future = submit(coroutine)
+def run(coroutine: Coroutine[Any, Any, T], *, interrupt: Callable[[], None] | None = None) -> T:
+    """Run on the agents' loop and wait.
+
+    Ctrl-C asks the work to stop (`interrupt`), cancels it when that does not help, and comes through once the work has
+    written down its end, so that a process that leaves now leaves nothing half done.
+    """
+    ended = threading.Event()
+
+    async def watched() -> T:
+        try:
+            return await coroutine
+        finally:
+            ended.set()
+
+    future = submit(watched())
     try:
         return future.result()
     except KeyboardInterrupt:
-        future.cancel()
+        if interrupt is not None:
+            interrupt()
+            ended.wait(_GRACE)
+        if not ended.is_set():
+            future.cancel()
+            ended.wait(_GRACE)
         raise
 
 

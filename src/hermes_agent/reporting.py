@@ -62,8 +62,6 @@ def result_of(outcome: Outcome, *, session_id: SessionId, history: History) -> d
     }  # fmt: skip
     if outcome.error is not None:
         result["error"] = outcome.error
-    if outcome.pending_steer is not None:
-        result["pending_steer"] = outcome.pending_steer
     if outcome.compression_exhausted:
         result["compression_exhausted"] = True
     return result

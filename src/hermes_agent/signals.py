@@ -51,8 +51,16 @@ class Signals:
             return True
 
     def take_steer(self) -> str | None:
+        """For the model's next request."""
         with self._lock:
             texts, self._steer = self._steer, []
+        return "\n".join(texts) or None
+
+    def end(self) -> str | None:
+        """No more words from now on; those that came too late for the model are returned, none is lost."""
+        with self._lock:
+            texts, self._steer = self._steer, []
+            self._loop = None
         return "\n".join(texts) or None
 
     def clear(self) -> None:

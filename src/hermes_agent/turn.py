@@ -3,7 +3,7 @@
     user's row → [ compress? → ask → step's row → calls → results' rows ] … → commit
 
 Everything that happened is stored before the next thing happens outside, so the loop has no state of its own that
-matters: a turn that was killed is taken up by looking at the last rows (`pending`). It ends in exactly one `Outcome`,
+matters: a turn that was killed is taken up by looking at its last rows (`recovery`). It ends in exactly one `Outcome`,
 written down by the journal together with the last row.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,12 +21,15 @@ from hermes_agent.asking import Asker, Interrupted, Spent
 from hermes_agent.calls import Workbench
 from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import Endpoint, ModelError, Reply, ToolCall
+from hermes_agent.recovery import Pending
 from hermes_agent.setup import Setup
 from hermes_agent.signals import Signals
 from hermes_agent.track import Track
+from hermes_config.errors import HermesError
 from hermes_state.errors import StaleFence
 from hermes_state.journal import Journal
 
+_log = logging.getLogger("hermes.agent")
 _EMPTY_TRIES = 2
 _BAD_CALLS = 3
 NO_ANSWER = "The model gave no answer. This may pass: try again, or say it in other words."
@@ -44,7 +48,6 @@ class Outcome:
     interrupted: bool = False
     error: str | None = None
     compression_exhausted: bool = False
-    pending_steer: str | None = None
     reasoning: str | None = None
     transformed: bool = False
     steps: int = 0
@@ -68,7 +71,7 @@ class Running:
 
 async def run(turn: Running, *, pending: Pending | None = None) -> Outcome:
     """To the end, whatever comes. Only losing the lease is the caller's business: then nothing may be written."""
-    async with _lease_kept(turn):
+    async with lease_kept(turn.journal, turn.setup.lease_seconds):
         try:
             return await _loop(turn, pending)
         except Interrupted as stopped:
@@ -80,7 +83,7 @@ async def run(turn: Running, *, pending: Pending | None = None) -> Outcome:
 async def _loop(turn: Running, pending: Pending | None) -> Outcome:
     empty, bad = 0, 0
     if pending is not None and pending.calls:
-        rows = await calls.run_all(pending.step_row, pending.calls, turn.bench, first=pending.first)
+        rows = await calls.run_all(pending.mark, pending.calls, turn.bench, first=pending.first)
         turn.track.append(rows, [row["id"] for row in rows])
     for step in range(turn.setup.max_steps):
         if turn.signals.stopped:
@@ -116,7 +119,7 @@ async def _store_step(turn: Running, reply: Reply) -> int:
         "tool_calls": [_call_json(call) for call in reply.tool_calls], "reasoning": reply.reasoning,
         "reasoning_details": reply.reasoning_details,
     }  # fmt: skip
-    saved = turn.track.watch.save(turn.journal.turn_id, fence=turn.journal.fence)
+    saved = _noted(turn)
     (row_id,) = await turn.journal.append(row)
     await saved
     turn.track.append([row], [row_id])
@@ -127,11 +130,11 @@ async def _store_step(turn: Running, reply: Reply) -> int:
 
 async def _answered(turn: Running, reply: Reply, text: str, steps: int) -> Outcome:
     facts = {"session_id": turn.journal.session_id, "model": turn.asker.endpoint.model, "platform": turn.setup.platform}
-    replaced = hooks.first_text(hooks.fire("transform_llm_output", response_text=text, **facts))
+    replaced = hooks.first_text(await hooks.fire("transform_llm_output", response_text=text, **facts))
     outcome = Outcome(
         text=replaced or text, exit_reason=f"text_response(finish_reason={reply.finish_reason})",
         spent=turn.asker.spent, endpoint=turn.asker.endpoint, reasoning=reply.reasoning, steps=steps,
-        transformed=replaced is not None, pending_steer=turn.signals.take_steer(),
+        transformed=replaced is not None,
     )  # fmt: skip
     row = {
         "role": "assistant", "content": replaced or reply.content, "timestamp": turn.setup.db.clock(),
@@ -159,15 +162,22 @@ async def _end(
     await _commit(turn, row)
     return Outcome(
         text=said, exit_reason=exit_reason, spent=turn.asker.spent, endpoint=turn.asker.endpoint, partial=partial,
-        error=error, steps=steps, pending_steer=turn.signals.take_steer(),
+        error=error, steps=steps,
     )  # fmt: skip
 
 
 async def _commit(turn: Running, row: Mapping[str, Any]) -> None:
-    saved = turn.track.watch.save(turn.journal.turn_id, fence=turn.journal.fence)
+    saved = _noted(turn)
     ended = await turn.journal.commit(row, used=turn.asker.spent.used(turn.asker.endpoint))
     await saved
     turn.track.append([row], ended.message_ids)
+
+
+def _noted(turn: Running) -> asyncio.Future[None]:
+    """What the watch has seen, on its way to the store. When the rows behind it fail, that is the error people see."""
+    saved = turn.track.watch.save(turn.journal.turn_id, fence=turn.journal.fence)
+    saved.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return saved
 
 
 async def _interrupted(turn: Running, shown: str) -> Outcome:
@@ -181,22 +191,27 @@ async def _interrupted(turn: Running, shown: str) -> Outcome:
     reason = "interrupted_during_api_call" if shown else "interrupted_by_user"
     return Outcome(
         text=shown or None, exit_reason=reason, spent=turn.asker.spent, endpoint=turn.asker.endpoint, interrupted=True,
-        pending_steer=turn.signals.take_steer(),
     )  # fmt: skip
 
 
 async def _failed(turn: Running, error: ModelError) -> Outcome:
-    """The user's message stays; what went wrong is said once and is no part of the transcript."""
-    await turn.journal.give_up("failed", reason=error.one_line(), used=turn.asker.spent.used(turn.asker.endpoint))
+    """What was said and shown stays; what went wrong is said once and is no part of the transcript."""
+    shown = (error.partial.content or "").strip() if error.partial is not None else ""
+    row = {"role": "assistant", "content": shown, "timestamp": turn.setup.db.clock(), "finish_reason": "error"}
+    last = [row] if shown else []
+    ended = await turn.journal.give_up(
+        "failed", *last, reason=error.one_line(), used=turn.asker.spent.used(turn.asker.endpoint)
+    )
+    turn.track.append(last, ended.message_ids)
     return Outcome(
         text=None, exit_reason="all_retries_exhausted_no_response", spent=turn.asker.spent,
         endpoint=turn.asker.endpoint, failed=True, error=error.one_line(),
-        compression_exhausted=error.kind == "context_overflow", pending_steer=turn.signals.take_steer(),
+        compression_exhausted=error.kind == "context_overflow",
     )  # fmt: skip
 
 
 @contextlib.asynccontextmanager
-async def _lease_kept(turn: Running) -> AsyncIterator[None]:
+async def lease_kept(journal: Journal, seconds: float) -> AsyncIterator[None]:
     """Renew the lease while the turn runs; when it is lost, stop the work, which may write nothing any more."""
     worker = asyncio.current_task()
     lost = False
@@ -204,8 +219,13 @@ async def _lease_kept(turn: Running) -> AsyncIterator[None]:
     async def keep() -> None:
         nonlocal lost
         while True:
-            await asyncio.sleep(turn.setup.lease_seconds / 3)
-            if not await turn.journal.renew(ttl=turn.setup.lease_seconds):
+            await asyncio.sleep(seconds / 3)
+            try:
+                kept = await journal.renew(ttl=seconds)
+            except HermesError as error:  # the store is busy, say; there is time for another try
+                _log.warning("a lease was not renewed", extra={"action": "lease", "error": type(error).__name__})
+                continue
+            if not kept:
                 lost = True
                 if worker is not None:
                     worker.cancel()
@@ -216,35 +236,13 @@ async def _lease_kept(turn: Running) -> AsyncIterator[None]:
         yield
     except asyncio.CancelledError:
         if lost:
+            if worker is not None:
+                worker.uncancel()  # it was us, and this is the answer to it
             raise StaleFence("another process took this conversation over") from None
         raise
     finally:
         keeper.cancel()
         await asyncio.gather(keeper, return_exceptions=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """Where a turn that was killed has to go on."""
-
-    step_row: int = 0
-    calls: tuple[ToolCall, ...] = ()
-    first: int = 0
-    """The calls before this one have their results."""
-
-
-def pending(messages: Sequence[Mapping[str, Any]]) -> Pending:
-    """From the last rows of a transcript: the calls of the newest step that have no result yet."""
-    answered = 0
-    for message in reversed(messages):
-        if message["role"] == "tool":
-            answered += 1
-            continue
-        if message["role"] == "assistant" and message.get("tool_calls"):
-            made = tuple(_call_from(call) for call in message["tool_calls"])
-            return Pending(int(message["id"]), made, answered) if answered < len(made) else Pending()
-        break
-    return Pending()
 
 
 def _all_unknown(made: Sequence[ToolCall], bench: Workbench) -> bool:
@@ -253,8 +251,3 @@ def _all_unknown(made: Sequence[ToolCall], bench: Workbench) -> bool:
 
 def _call_json(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-
-
-def _call_from(stored: Mapping[str, Any]) -> ToolCall:
-    function = stored.get("function") or {}
-    return ToolCall(str(stored.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))

@@ -1,6 +1,7 @@
 """The store's side of one turn, in as few commits as its promises allow.
 
     open            lease, turn row and the user's text               one commit
+                    (or the turn that a lost process left here, which has to be ended first)
     append          a model's step, before any of its tools runs       one commit
     call_started    the mark before an effect                          one commit
     call_finished   the result and the mark after it                   one commit
@@ -31,6 +32,7 @@ from hermes_state.turns import Ended, EndState, Turns, Work
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
+_Opened = tuple[Lease, Work, SessionId]
 
 
 class Journal:
@@ -73,13 +75,20 @@ class Journal:
         route: SessionKey | None = None,
         claim: int = 0,
     ) -> Journal | None:
-        """A new turn on the newest segment of the conversation, with the user's row; None while somebody else works."""
+        """A new turn on the newest segment of the conversation, with the user's row; None while somebody else works.
 
-        def run(conn: Connection) -> tuple[Lease, Work, SessionId] | None:
+        A turn that a lost process left behind comes first: then that one is opened (`resumed`), nothing of `user` is
+        written, and the caller asks again when it has ended.
+        """
+
+        def run(conn: Connection) -> _Opened | None:
             conversation, segment = _place(conn, session_id)
             lease = Leases(store).acquire_in(conn, conversation, holder=holder, ttl=ttl)
             if lease is None:
                 return None
+            left = Turns(store).left_behind_in(conn, conversation, fence=lease.fence)
+            if left is not None:
+                return lease, Turns(store).resume_in(conn, left.id, fence=lease.fence, session_id=segment), segment
             work = Turns(store).begin_in(
                 conn, conversation_id=conversation, session_id=segment, fence=lease.fence, route=route, claim=claim
             )
@@ -91,23 +100,44 @@ class Journal:
                 messages.append(conn, segment, row)
             return lease, work, segment
 
-        opened = await aio.queued(store.engine, run)
-        return None if opened is None else cls(store, *opened)
+        return await cls._opened(store, run)
 
     @classmethod
-    async def resume(cls, store: Store, turn_id: TurnId, session_id: str, *, holder: str, ttl: float) -> Journal | None:
-        """Take over a turn whose process is gone; None while somebody works on the conversation."""
+    async def resume(cls, store: Store, session_id: str, *, holder: str, ttl: float) -> Journal | None:
+        """Take over the turn whose process is gone; None when there is none, or somebody works on the conversation."""
 
-        def run(conn: Connection) -> tuple[Lease, Work, SessionId] | None:
+        def run(conn: Connection) -> _Opened | None:
             conversation, segment = _place(conn, session_id)
             lease = Leases(store).acquire_in(conn, conversation, holder=holder, ttl=ttl)
             if lease is None:
                 return None
-            work = Turns(store).resume_in(conn, turn_id, fence=lease.fence, session_id=segment)
-            return lease, work, segment
+            left = Turns(store).left_behind_in(conn, conversation, fence=lease.fence)
+            if left is None:
+                Leases(store).release_in(conn, lease)
+                return None
+            return lease, Turns(store).resume_in(conn, left.id, fence=lease.fence, session_id=segment), segment
 
-        opened = await aio.queued(store.engine, run)
+        return await cls._opened(store, run)
+
+    @classmethod
+    async def _opened(cls, store: Store, run: Callable[[Connection], _Opened | None]) -> Journal | None:
+        """Whoever is cancelled here gets no journal to end, so the turn that was opened meanwhile is ended at once."""
+        import asyncio
+
+        opening = aio.queued(store.engine, run)
+        try:
+            opened = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait({opening})
+            if opening.exception() is None and opening.result() is not None:
+                await cls(store, *opening.result()).give_up("cancelled", reason="cancelled")
+            raise
         return None if opened is None else cls(store, *opened)
+
+    @property
+    def resumed(self) -> bool:
+        """It was begun by a process that is gone."""
+        return self.work.turn.attempt > 1
 
     async def renew(self, *, ttl: float) -> bool:
         """Keep the lease; False when it is lost and the work must stop."""

@@ -135,6 +135,16 @@ class Turns:
         self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", {"attempt": turn.attempt})
         return Work(turn, self._inbox.of_turn_in(conn, turn_id))
 
+    def left_behind_in(self, conn: Connection, conversation_id: ConversationId, *, fence: int) -> Turn | None:
+        """The turn that a lost process left running, for the holder of a lease that was just taken.
+
+        Should there be several, the newest is the one to go on with; nobody can answer the others any more.
+        """
+        running = [_turn(row) for row in conn.rows(Q.running, (conversation_id,))]
+        for older in running[1:]:
+            self.give_up_in(conn, older.id, fence, "failed", "error", "its process was lost, and a newer turn came")
+        return running[0] if running else None
+
     def note(self, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
         """What the turn is doing, for people who look on."""
         self._store.engine.write(lambda conn: self.note_in(conn, turn_id, progress, fence=fence))

@@ -40,6 +40,11 @@ WHERE t.state = 'running' AND (CAST(? AS TEXT) IS NULL OR t.conversation_id = ?)
     )
 ORDER BY t.started_at, t.id
 
+-- name: running
+-- Of one conversation, newest first. Few turns run at any time, while a conversation may have thousands: the expression
+-- keeps the planner on the index of running ones.
+SELECT {columns} FROM turns WHERE state = 'running' AND conversation_id || '' = ? ORDER BY started_at DESC, id DESC
+
 -- name: list
 SELECT {columns} FROM turns
 WHERE (CAST(? AS TEXT) IS NULL OR state = ?) AND (CAST(? AS TEXT) IS NULL OR conversation_id = ?)
