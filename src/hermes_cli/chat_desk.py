@@ -80,6 +80,7 @@ class Desk:
         self._model = wishes.model
         self._idle = asyncio.Event()
         self._idle.set()
+        self._hears = False
         self._doing = ""
         self._waited = 0.0
         plugins.discover_plugins()
@@ -90,7 +91,11 @@ class Desk:
     async def turn(self, content: Any) -> Result:
         """One turn, shown as it happens. What the person added too late for it becomes the next."""
         while True:
-            result = await self._occupied(self.agent.arun_conversation(content))
+            self._hears = True
+            try:
+                result = await self._occupied(self.agent.arun_conversation(content))
+            finally:
+                self._hears = False
             added = result.get("pending_steer")
             if not added:
                 return result
@@ -110,6 +115,10 @@ class Desk:
 
     def _say_next(self, added: str) -> None:
         self._stage.post(lambda: self._screen.note(f"now to what you added: {added}"))
+
+    def steer(self, line: str) -> bool:
+        """From any thread: a word for the model in the middle of a turn; False when no turn can take it."""
+        return self._hears and self.agent.steer(line)
 
     def interrupt(self) -> None:
         """From any thread: stop the turn and keep what was done."""

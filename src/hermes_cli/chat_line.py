@@ -39,6 +39,9 @@ class LineChat:
         self._stage, self._screen, self._keyboard = Stage(), Screen(), Keyboard()
         self._leaving = False
         self._beside: list[Future[bool]] = []
+        """Commands that were typed while a turn ran."""
+        self._next: list[str] = []
+        """Messages that were typed while no turn could take them."""
         self._desk = Desk(
             db=db, config=config, wishes=wishes, stage=self._stage, screen=self._screen, session_id=session_id,
             approver=self, ask=self._clarify, prefill=self._keyboard.prefill, ended=self._told,
@@ -58,7 +61,7 @@ class LineChat:
         try:
             self._screen.banner(self._opening() if opening is None else opening)
             self._look_back()
-            while not self._leaving:
+            while not self._leaving and (self._next or not self._stage.typing_ended):
                 self._screen.say("")
                 message = self._typed()
                 if message is None:
@@ -75,6 +78,10 @@ class LineChat:
 
     def _typed(self) -> str | None:
         """The next message; None when the person leaves."""
+        if self._next:
+            message = self._next.pop(0)
+            self._screen.say(f"{PROMPT}{message}")
+            return message
         warned = False
         while True:
             try:
@@ -140,8 +147,11 @@ class LineChat:
         self._screen.typed()
         if commands.parse(line) is not None:
             self._beside.append(loop_thread.submit(commands.run(self._desk, line)))
-        elif self._desk.agent.steer(line):
+        elif self._desk.steer(line):
             self._screen.note("noted: it goes along with the next step, or is answered next")
+        else:
+            self._next.append(line)
+            self._screen.note("noted: it is answered next")
 
     async def ask(self, question: ApprovalQuestion) -> Choice:
         """Permission, from the person at this terminal. (This is the approver of the conversation.)"""

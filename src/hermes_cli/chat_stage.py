@@ -44,7 +44,8 @@ class Stage:
         self._bell.setblocking(False)
         self._ear.setblocking(False)
         self._interrupts = 0
-        self._typing_ended = False
+        self.typing_ended = False
+        """Ctrl-D was pressed while something ran."""
 
     def close(self) -> None:
         self._bell.close()
@@ -68,7 +69,7 @@ class Stage:
         gone = threading.Event()
 
         def show() -> None:
-            if gone.is_set():
+            if not answer.set_running_or_notify_cancel():
                 return
             try:
                 answer.set_result(put(lambda: gone.is_set() or self.interrupted))
@@ -133,7 +134,7 @@ class Stage:
     def _wait(self, typed: Callable[[str], None] | None) -> bool:
         """Until something happens; True when nothing did for a while. A line that was typed is handed on."""
         watched: list[Any] = [self._ear]
-        if typed is not None and not self._typing_ended and os.name == "posix":
+        if typed is not None and not self.typing_ended and os.name == "posix":
             watched.append(sys.stdin)
         ready, _, _ = select.select(watched, [], [], _IDLE)
         if self._ear in ready:
@@ -142,7 +143,7 @@ class Stage:
                     pass
         if sys.stdin in ready and typed is not None:
             line = os.read(sys.stdin.fileno(), _LINE_BYTES)  # a terminal gives one line at a time
-            self._typing_ended = not line  # Ctrl-D: the prompt will see it again
+            self.typing_ended = not line
             if line.strip():
                 typed(line.decode("utf-8", "replace").strip())
         return not ready
@@ -159,7 +160,6 @@ class Stage:
     @contextmanager
     def _counting_interrupts(self) -> Iterator[None]:
         self._interrupts = 0
-        self._typing_ended = False
 
         def count(*_: object) -> None:
             self._interrupts += 1

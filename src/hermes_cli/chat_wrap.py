@@ -62,7 +62,8 @@ class Wrap:
         room = self._columns()
         breaks = self._at and self._at + len(gap) + wide > room and wide <= room and not self._is_code()
         indent = self._indent() if breaks else ""
-        self._at = len(indent) + wide if breaks else (self._at + len(gap) + wide) % max(room, 1)
+        reached = len(indent) + wide if breaks else self._at + len(gap) + wide
+        self._at = reached if reached <= room else reached % max(room, 1)  # what is too wide the terminal has broken
         self._line += gap + word
         return f"\n{indent}{word}" if breaks else gap + word
 

@@ -1,7 +1,7 @@
 """A person at a terminal: starts a program on a pseudo-terminal, waits for words, types, presses keys.
 
     with Terminal([sys.executable, "-m", "hermes_cli"], env=…) as terminal:
-        terminal.see("> ")
+        terminal.ready("> ")
         terminal.type("hello")
         terminal.press("ctrl-d")
         assert terminal.end() == 0
@@ -86,6 +86,14 @@ class Terminal:
                 raise AssertionError(f"{words!r} was not shown {times} times, but:\n{shown}")
         return shown
 
+    def ready(self, prompt: str = "> ") -> str:
+        """Wait until the program waits for a line: the prompt stands last, and nothing behind it."""
+        deadline = time.monotonic() + self._seconds
+        while not (shown := self.shown).endswith(f"\n{prompt}"):
+            if not self._read(deadline):
+                raise AssertionError(f"there is no prompt {prompt!r}, but:\n{shown}")
+        return shown
+
     def end(self) -> int:
         """Wait until the program ends; its exit code."""
         deadline = time.monotonic() + self._seconds
@@ -148,4 +156,5 @@ def rendered(raw: str) -> str:
         elif character >= " ":
             lines[-1][at : at + 1] = [character]
             at += 1
-    return "\n".join("".join(line).rstrip() for line in lines)
+    *above, last = ("".join(line) for line in lines)
+    return "\n".join([*(line.rstrip() for line in above), last])

@@ -1,0 +1,76 @@
+"""`hermes model`, `tools`, `memory`, `skills`: what is there, without a secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+CANARY = "sk-canary-0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def configured(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    home.mkdir()
+    (home / ".env").write_text(f"ANTHROPIC_API_KEY={CANARY}\nOPENAI_API_KEY={CANARY}2\n")
+    (home / "config.yaml").write_text(
+        "model:\n  default: claude-sonnet-4.6\n  provider: anthropic\n"
+        "fallback_providers:\n  - {provider: openai, model: gpt-5}\n"
+        "agent: {disabled_toolsets: [terminal]}\n"
+    )
+
+
+def test_model_tells_where_the_key_comes_from_and_never_the_key(run) -> None:
+    ran = run("model")
+    assert ran.code == 0
+    assert "claude-sonnet-4.6" in ran.out
+    assert "ANTHROPIC_API_KEY in .env" in ran.out
+    assert "$3 in, $15 out for a million tokens" in ran.out
+    assert "openai/gpt-5" in ran.out
+    for shown in (ran.out, run("model", "--json").out):
+        assert CANARY not in shown
+
+
+def test_model_tells_what_another_one_would_mean(run) -> None:
+    found = run("model", "--model", "demo", "--json").data
+    assert (found["provider"], found["model"], found["key_from"]) == ("demo", "demo", "")
+    missing = run("model", "--model", "mistral/codestral-latest")
+    assert missing.code == 1
+    assert "MISTRAL_API_KEY" in missing.err
+
+
+def test_tools_tell_what_is_on_and_off(run) -> None:
+    states = {row["name"]: row["state"] for row in run("tools", "--json").data}
+    assert states["terminal"] == "off"
+    assert states["read_file"] == "on"
+    assert "terminal" in run("tools").out
+
+
+def test_memory_shows_entries_and_files(run, home: Path) -> None:
+    assert "Nothing is remembered yet" in run("memory").out
+    (home / "memories").mkdir()
+    (home / "memories" / "MEMORY.md").write_text("Ada is allergic to nuts.\n§\nThe printer is \x1b[31mred")
+    shown = run("memory", "show").out
+    assert "· Ada is allergic to nuts." in shown
+    assert "\x1b" not in shown
+    assert run("memory", "show", "--json").data["memory"]["entries"][0] == "Ada is allergic to nuts."
+    assert run("memory", "path").out.splitlines()[0] == str(home / "memories" / "MEMORY.md")
+
+
+def test_skills_are_listed_shown_and_broken_ones_told(run, home: Path) -> None:
+    assert "There are no skills" in run("skills").out
+    (home / "skills" / "deploy").mkdir(parents=True)
+    (home / "skills" / "deploy" / "SKILL.md").write_text(
+        "---\nname: deploy\ndescription: How to ship.\n---\nPush it.\n"
+    )
+    (home / "skills" / "broken").mkdir()
+    (home / "skills" / "broken" / "SKILL.md").write_text("---\nname: [\n---\n")
+    shown = run("skills", "list").out
+    assert "How to ship." in shown
+    assert "broken" in shown
+    assert "Push it." in run("skills", "show", "deploy").out
+    lost = run("skills", "show", "deplyo")
+    assert lost.code == 1
+    assert "Did you mean deploy?" in lost.err
