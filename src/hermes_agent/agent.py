@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import assembling, context, holders, hooks, loop_thread, recovery, reporting, turn
+from hermes_agent import assembling, context, holders, hooks, loop_thread, recovery, reporting, turn, user_row
 from hermes_agent.approvals.base import Approver, Yolo
 from hermes_agent.asking import Asker, Interrupted, Spent
 from hermes_agent.listeners import Listeners
@@ -23,9 +23,9 @@ from hermes_agent.setup import Setup
 from hermes_agent.signals import Signals
 from hermes_agent.tools.base import Ask
 from hermes_agent.track import Track
+from hermes_agent.user_row import Content
 from hermes_config import log_guard
 from hermes_config.errors import HermesError
-from hermes_state import values
 from hermes_state.errors import StaleFence
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, SessionId
 from hermes_state.journal import Journal
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from hermes_state.usage import Used
 
 _log = logging.getLogger("hermes.agent")
-Content = str | list[Any]
 
 
 class ConversationBusy(HermesError):
@@ -366,17 +365,10 @@ class AIAgent(Listeners):
                 platform=self.platform, sender_id=self._setup.person_id,
             )
         )  # fmt: skip
-        words, stored = _words(message), message if persist is None else persist
-        if persist is not None and (pictures := _pictures(message)):
-            # They are sent from the row's content, so they have to be there.
-            stored = [{"type": "text", "text": _words(persist)}, *pictures]
-        row: dict[str, Any] = {
-            "role": "user", "content": stored, "timestamp": timestamp, "person_id": self._setup.person_id,
-            "platform_message_id": platform_id,
-        }  # fmt: skip
-        if added or words != _words(stored):
-            row["api_content"] = f"{words}\n\n{added}" if added else words
-        return row
+        return user_row.made(
+            message, persist=persist, added=added, timestamp=timestamp, person_id=self._setup.person_id,
+            platform_message_id=platform_id,
+        )  # fmt: skip
 
     async def _session_ready(self, history: Sequence[Mapping[str, Any]]) -> None:
         """The conversation exists, and `session_id` names its newest segment."""
@@ -422,12 +414,3 @@ class AIAgent(Listeners):
         if task is not None:
             self._titles.add(task)
             task.add_done_callback(self._titles.discard)
-
-
-def _words(content: Content) -> str:
-    return content if isinstance(content, str) else "\n".join(filter(None, map(values.text_of, content)))
-
-
-def _pictures(content: Content) -> list[Any]:
-    parts = () if isinstance(content, str) else content
-    return [part for part in parts if isinstance(part, Mapping) and "text" not in part]
