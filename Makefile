@@ -25,7 +25,7 @@ $(READY): requirements-dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-run: $(READY) ## Show Hermes on a throw-away home in ./.demo
+run: $(READY) ## Talk to Hermes on a throw-away home in ./.demo
 	@$(BIN)/hermes demo
 
 test: lint types ## Everything CI asks: lint, import direction, types, tests on SQLite and PostgreSQL

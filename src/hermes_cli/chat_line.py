@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import commands, loop_thread
+from hermes_agent import commands, holders, loop_thread
 from hermes_agent.command_set.base import Command, CommandContext
 from hermes_cli import chat_approval, chat_footer, output, text
 from hermes_cli.chat_desk import Desk, Wishes, named
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hermes_agent.approvals.base import ApprovalQuestion, Choice
     from hermes_config.config import Config
     from hermes_state import SessionDB
+    from hermes_state.turns import Turn
 
 PROMPT = "> "
 _RECALLED = 50
@@ -205,10 +206,17 @@ class LineChat:
             self._drive(self._told(result))
 
     def _tell_of_lost_turns(self) -> None:
-        lost = [turn for turn in self._db.turns.unfinished() if self._desk.is_mine(turn.conversation_id)]
-        if lost:
-            where = self._db.get_compression_tip(lost[-1].conversation_id)
+        running = self._db.turns.list(state="running")
+        lost = next((turn.conversation_id for turn in running if self._is_lost(turn)), None)
+        if lost is not None:
+            where = self._db.get_compression_tip(lost)
             self._screen.note(f"a turn was lost with its process; to take it up: hermes --resume {where}")
+
+    def _is_lost(self, turn: Turn) -> bool:
+        """One of the person's own, and nobody works on it."""
+        lease = self._db.leases.get(turn.conversation_id)
+        held = lease is not None and lease.expires_at > self._db.clock() and not holders.is_gone(lease.holder)
+        return not held and self._desk.is_mine(turn.conversation_id)
 
     def _goodbye(self) -> None:
         loop_thread.run(self._desk.close())

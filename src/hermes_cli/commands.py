@@ -34,7 +34,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("chat", "talk to Hermes, or have one question answered", "hermes_cli.chat"),
         Command("sessions", "list, read, search, move and remove conversations", "hermes_cli.cmd_sessions"),
         Command("usage", "show what models were used and what it cost, and what is left", "hermes_cli.cmd_usage"),
-        Command("demo", "show Hermes on a throw-away home in ./.demo", "hermes_cli.cmd_demo"),
+        Command("demo", "talk to Hermes on a throw-away home in ./.demo", "hermes_cli.cmd_demo"),
     ),
     "Data": (
         Command("backup", "make, check, list and restore backups", "hermes_cli.cmd_backup"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -177,6 +178,20 @@ def test_ctrl_d_while_it_answers_leaves_when_it_is_done(sit: Sit, home: Path) ->
     chat.press("ctrl-d")
     assert chat.end() == 0
     assert "That took 1 seconds" in stored(home)[1][1]
+
+
+def test_a_killed_turn_is_told_of_and_taken_up_where_it_stood(sit: Sit, home: Path) -> None:
+    chat = sit(config="model: demo\ndemo: {tokens_per_second: 200}\nauto_title: false\n")
+    chat.type("tell me the long story")
+    chat.see("harbour town")
+    os.kill(chat.pid, signal.SIGKILL)
+    chat.end()
+    told = sit().ready()
+    assert "a turn was lost with its process; to take it up: hermes --resume " in told
+    again = sit("--continue", config="model: demo\ndemo: {tokens_per_second: 0}\nauto_title: false\n")
+    again.see("harbour town")
+    again.see("no limit set")
+    assert [role for role, _ in stored(home)] == ["user", "assistant"]
 
 
 def test_ctrl_c_at_the_prompt_asks_for_another_one(sit: Sit) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hermes_cli import text
+from hermes_testing.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
 _ID = re.compile(r"\d{8}_\d{6}_[0-9a-f]{8}")
@@ -37,45 +38,71 @@ def hermes(*arguments: str, **environment: str) -> str:
     return ran.stdout
 
 
-def screens(shown: str) -> dict[str, str]:
-    """What stands under each command."""
-    parts = shown.split("\n\n$ ")[1:]
-    last, _, _ = parts[-1].partition("\n\nGo on")
-    return dict(part.split("\n", 1) for part in [*parts[:-1], last])
+def settled(shown: str) -> str:
+    """A screen without what differs from run to run."""
+    shown = re.sub(r"(?<=│ where   ).*?(?=\n│ for)", "PATH", shown, flags=re.DOTALL)
+    shown = re.sub(r"[\d.,]+ (ms|s|tokens)\b", r"N \1", _ID.sub("ID", shown))
+    return "\n".join(line.rstrip() for line in shown.strip().splitlines())
 
 
-def test_the_readme_shows_exactly_what_the_demo_prints(folder: Path) -> None:
+def test_the_readme_shows_exactly_the_first_two_minutes(folder: Path) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     printed = readme.partition("```text\n")[2].partition("```")[0]
-    assert _ID.sub("ID", hermes("demo")) == _ID.sub("ID", printed)
+    with Terminal([sys.executable, "-m", "hermes_cli", "demo"], env={"NO_COLOR": "1"}) as chat:
+        chat.ready()
+        chat.type("list the files here")
+        chat.see("of $1.00")
+        chat.ready()
+        chat.type("delete the folder old")
+        chat.see("(Enter) >")
+        chat.press("enter")
+        chat.see("of $1.00", times=2)
+        chat.ready()
+        chat.press("ctrl-d")
+        assert chat.end() == 0
+        assert settled(chat.shown) == settled(printed)
+        assert max(map(text.width, chat.shown.splitlines())) <= 80
+    assert (folder / ".demo" / "workspace" / "old").is_dir()
 
 
-def test_it_is_plain_in_a_pipe_fits_80_columns_and_names_its_home_first(folder: Path) -> None:
+def test_without_a_terminal_it_plays_one_turn_in_plain_text(folder: Path) -> None:
     shown = hermes("demo")
     assert shown.startswith("Hermes · demo home ./.demo   (throw-away; ~/.hermes is not touched)\n")
+    assert re.search(r"^> list the files here\n.*^✓ terminal  ls -1p · .*^- Files: `notes.md`", shown, re.M | re.S)
+    assert "today $0.00 of $1.00" in shown
     assert "\x1b" not in shown
-    assert max(map(text.width, shown.splitlines())) <= 80
     assert stat.S_IMODE((folder / ".demo").stat().st_mode) == 0o700
 
 
-def test_each_screen_is_what_the_command_above_it_prints_at_a_terminal(folder: Path, terminal, monkeypatch) -> None:
-    shown = screens(hermes("demo"))
-    assert len(shown) == 4
-    monkeypatch.setenv("HERMES_HOME", str(folder / ".demo"))
-    monkeypatch.setenv("NO_COLOR", "1")
-    for command, screen in shown.items():
-        arguments = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', command)]
-        assert terminal(*arguments[1:]).rstrip("\n") == screen, command
+def test_yes_deletes_in_the_demos_own_workspace_only(folder: Path) -> None:
+    (folder / "old").mkdir()
+    with Terminal([sys.executable, "-m", "hermes_cli", "demo"]) as chat:
+        chat.ready()
+        chat.type("delete the folder old")
+        chat.see("(Enter) >")
+        chat.type("o")
+        chat.see("It is gone.")
+    assert not (folder / ".demo" / "workspace" / "old").exists()
+    assert (folder / "old").is_dir()
+
+
+def test_what_was_said_in_its_conversations_is_found_and_others_is_not(folder: Path) -> None:
+    hermes("demo")
+    found = hermes("-z", "search our chats for 京都", HERMES_HOME=str(folder / ".demo"))
+    assert "Trip to Kyoto" in found
+    assert "北京" not in found  # Lin's, not the owner's
 
 
 def test_the_commands_it_proposes_work_as_they_stand(folder: Path) -> None:
     lines = hermes("demo").partition("Go on in this shell:\n")[2].splitlines()
     commands = [re.split(r"\s{3,}", line.strip())[0] for line in lines]
-    assert len(commands) == 6
+    assert len(commands) == 7
+    script = "\n".join(commands).replace("hermes --continue", "echo hello | hermes --continue")
     ran = subprocess.run(
-        ["/bin/sh", "-ec", "\n".join(commands)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        ["/bin/sh", "-ec", script], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
     assert ran.returncode == 0, ran.stderr
+    assert "17 * 4 = 68" in ran.stdout
     assert (folder / "trip.zip").exists()
 
 
@@ -89,8 +116,8 @@ def test_a_database_named_by_the_environment_does_not_get_in_the_way(folder: Pat
 def test_it_can_be_run_again_and_starts_afresh(folder: Path) -> None:
     hermes("demo")
     (folder / ".demo" / "leftover").mkdir()
-    hermes("sessions", "delete", "Invoice 2231", "--yes", HERMES_HOME=str(folder / ".demo"))
-    assert "Invoice 2231" in hermes("demo")
+    hermes("sessions", "delete", "Parser refactor", "--yes", HERMES_HOME=str(folder / ".demo"))
+    assert "Parser refactor" in hermes("demo")
     assert not (folder / ".demo" / "leftover").exists()
 
 
