@@ -249,9 +249,7 @@ class AIAgent(Listeners):
     async def _resume(self, stop: asyncio.Event) -> dict[str, Any] | None:
         setup = self._setup
         await asyncio.to_thread(self._free)
-        journal = await Journal.resume(
-            setup.db, self._known_session(), holder=setup.holder, ttl=setup.lease_seconds
-        )
+        journal = await Journal.resume(setup.db, self._known_session(), holder=setup.holder, ttl=setup.lease_seconds)
         return None if journal is None else await self._take_up(journal, stop)
 
     def _free(self) -> bool:
@@ -373,9 +371,7 @@ class AIAgent(Listeners):
     async def _session_ready(self, history: Sequence[Mapping[str, Any]]) -> None:
         """The conversation exists, and `session_id` names its newest segment."""
         if await asyncio.to_thread(self._ensure_session, history):
-            await hooks.fire(
-                "on_session_start", session_id=self._session_id, model=self.model, platform=self.platform
-            )
+            await hooks.fire("on_session_start", session_id=self._session_id, model=self.model, platform=self.platform)
 
     def _ensure_session(self, history: Sequence[Mapping[str, Any]]) -> bool:
         """Make the session when there is none, and fill it when it is empty. True when it is new."""

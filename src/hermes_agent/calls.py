@@ -113,9 +113,7 @@ async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> di
 
 async def _veto(call: ToolCall, bench: Workbench) -> str | None:
     """Why a plug-in keeps this call from being made: by itself, or because it wants a person asked who says no."""
-    decision = await hooks.decided(
-        tool_name=call.name, args=_arguments(call), tool_call_id=call.id, **bench.facts
-    )
+    decision = await hooks.decided(tool_name=call.name, args=_arguments(call), tool_call_id=call.id, **bench.facts)
     if decision is None:
         return None
     if decision.action == "block":

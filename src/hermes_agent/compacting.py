@@ -26,9 +26,7 @@ _SYSTEM = "You write summaries of conversations between a person and an assistan
 class Compactor:
     """Compression for one turn."""
 
-    def __init__(
-        self, setup: Setup, track: Track, journal: Journal, listeners: Listeners, stop: asyncio.Event
-    ) -> None:
+    def __init__(self, setup: Setup, track: Track, journal: Journal, listeners: Listeners, stop: asyncio.Event) -> None:
         self._setup, self._track, self._journal, self._listeners = setup, track, journal, listeners
         self._stop = stop
         self._calls_left = when.SUMMARY_CALLS

@@ -1,9 +1,9 @@
 """What models were used for, summed up: by day, by person, by model, by conversation.
 
 Read from the days (`usage_days`), and for what they do not know — old homes, imports — from `session_model_usage`,
-where a call is dated by the last one like it. Days are those of this machine's zone. What deleted conversations used is in
-every sum but that by conversation, where it stands in one line of its own; importing a conversation that was deleted
-here counts it once more.
+where a call is dated by the last one like it. Days are those of this machine's zone. What deleted conversations used
+is in every sum but that by conversation, where it stands in one line of its own; importing a conversation that was
+deleted here counts it once more.
 """
 
 from __future__ import annotations
