@@ -92,7 +92,9 @@ class Keyboard:
         readline.set_completer(offered)
 
     def _line(self, prompt: str) -> str:
-        line = input(prompt)
+        offered, line = self._prefilled, input(prompt)
+        if offered and line.startswith(offered) and line.removeprefix(offered).lstrip().startswith("/"):
+            line = line.removeprefix(offered).lstrip()  # a command typed behind the words that were put there
         if not self._whole_pastes and sys.platform != "win32":
             while select.select([sys.stdin], [], [], _PASTE_SECONDS)[0]:
                 line += "\n" + input()

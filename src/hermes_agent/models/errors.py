@@ -131,7 +131,7 @@ def _hint(error: ModelError, endpoint: Endpoint) -> str:
     key = endpoint.key_from or "model.api_key in config.yaml"
     wait = f" in {_spoken(error.retry_after)}" if error.retry_after else " in a moment"
     hints: dict[ErrorKind, str] = {
-        "auth": f"Check {key}, or run hermes setup.",
+        "auth": f"Check {key}.",
         "billing": "Add credit at the provider, or choose another model with --model.",
         "rate_limit": f"Try again{wait}, or add fallback_providers to config.yaml.",
         "overloaded": f"Try again{wait}, or add fallback_providers to config.yaml.",

@@ -31,7 +31,7 @@ from hermes_config.config import Config
 from hermes_config.errors import ConfigError
 
 _log = logging.getLogger(__name__)
-_NO_MODEL_HINT = "Run hermes setup, set model.default, or try the built-in one with --model demo."
+_NO_MODEL_HINT = "Say which with hermes config set model.default MODEL, or try the built-in one with --model demo."
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _ANTHROPIC_MAX_TOKENS = 16_384
 _WIRES: dict[str, WireName] = {
@@ -190,7 +190,7 @@ def _key(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str
         file=str(config.home / "config.yaml"),
         line=line_of(config, place),
         key=place,
-        hint=f"Put {variables[0]}=… into {config.home / '.env'}, set it in the environment, or run hermes setup.",
+        hint=f"Put {variables[0]}=… into {config.home / '.env'}, or set it in the environment.",
     )
 
 

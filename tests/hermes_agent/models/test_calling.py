@@ -106,7 +106,6 @@ def test_a_wrong_key_names_where_it_came_from(loopback: Any) -> None:
     error = fails(loopback, says(body, 401))
     assert (error.kind, error.status, error.retryable) == ("auth", 401, False)
     assert "CANARY_KEY in .env" in error.one_line()
-    assert "hermes setup" in error.one_line()
 
 
 def test_an_unknown_model(loopback: Any) -> None:

@@ -124,7 +124,7 @@ def test_the_wire_can_be_said_or_seen(home: Path) -> None:
     ("text", "env", "key", "words"),
     [
         ("", KEYS, "model.default", ["no model is chosen", "--model demo"]),
-        ("model: {default: '', provider: openai}", KEYS, "model.default", ["no model is chosen", "hermes setup"]),
+        ("model: {default: '', provider: openai}", KEYS, "model.default", ["no model is chosen", "hermes config set"]),
         ("model: [a]", KEYS, "model", ["must be a model's name"]),
         ("model: {default: 7}", KEYS, "model.default", ["must be the name of a model"]),
         ("model: {default: gpt-5, provider: opnai}", KEYS, "model.provider", ["Did you mean openai?"]),
