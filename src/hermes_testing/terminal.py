@@ -71,6 +71,10 @@ class Terminal:
         """A line, with Enter."""
         os.write(self._window, f"{line}\r".encode())
 
+    def keys(self, text: str) -> None:
+        """Some characters, without Enter."""
+        os.write(self._window, text.encode())
+
     def paste(self, text: str) -> None:
         """Several lines at once, as a terminal hands them over."""
         os.write(self._window, _PASTE.format(text.replace("\n", "\r")).encode())
