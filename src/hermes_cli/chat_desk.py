@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hermes_agent import AIAgent
-from hermes_cli import plugins, text
+from hermes_cli import log_file, plugins, text
 from hermes_cli.chat_screen import Screen
 from hermes_cli.chat_stage import Stage
 from hermes_config.errors import HermesError
@@ -83,6 +83,7 @@ class Desk:
         self._hears = False
         self._doing = ""
         self._waited = 0.0
+        log_file.install()
         plugins.discover_plugins()
         self.agent = self._agent(session_id)
 

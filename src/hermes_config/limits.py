@@ -184,6 +184,7 @@ class Limits:
     config_bytes: int = _limit(4 * _MIB, "bytes", "a larger config.yaml or .env is refused", fixed=True)
     config_homes: int = _limit(16, "homes", "the configuration read longest ago is read again", fixed=True)
     crash_reports: int = _limit(20, "files", "the oldest crash reports are removed", fixed=True)
+    log_bytes: int = _limit(4 * _MIB, "bytes", "the log is put aside, the one put aside before is removed", fixed=True)
 
 
 def table() -> Iterator[Limit]:
