@@ -7,6 +7,7 @@ runs in a throw-away home, and a test that so much as looks into `~/.hermes` fai
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -30,6 +31,10 @@ def _watch(event: str, args: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_watch)
+
+# A shell starts what it runs in the background with Ctrl-C switched off, and children inherit that. Tests press the key.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
