@@ -66,7 +66,11 @@ class Screen:
     def say(self, block: str, *, style: str = "") -> None:
         """Some lines of ours."""
         self.end_answer()
-        for line in text.harmless_block(block).split("\n"):
+        shown = text.harmless_block(block)
+        if self._live:
+            wrap = Wrap(_window)
+            shown = wrap.add(shown) + wrap.rest()
+        for line in shown.split("\n"):
             self._aside.write(f"{output.style(line, style) if style and self._live and line else line}\n")
         self._aside.flush()
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from hermes_cli import text
 
 _FENCE = "```"
-_ITEM = re.compile(r" {0,3}(?:[-*•]|\d{1,3}[.)]) +|> +")
+_ITEM = re.compile(r" {0,3}(?:[-*•·✗]|\d{1,3}[.)]) +|> +")
 _CODE_INDENT = "    "
 
 

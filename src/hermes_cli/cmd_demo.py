@@ -50,7 +50,7 @@ data   {count} made-up conversations in one SQLite file; nothing leaves this mac
 {talks}  {chats}
 {wishes}            list the files here · remember that Ada is allergic to nuts
                search our chats for 京都 · delete the folder old
-               tell me the long story · /resume kyoto · /help · Ctrl-D leaves"""
+               tell me the long story · /resume trip · /help · Ctrl-D leaves"""
 
 _CLOSING = """\
 {go_on}
