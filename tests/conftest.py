@@ -32,7 +32,7 @@ def _watch(event: str, args: tuple[object, ...]) -> None:
 
 sys.addaudithook(_watch)
 
-# A shell starts what it runs in the background with Ctrl-C switched off, and children inherit that; tests press the key.
+# A shell starts what it runs in the background with Ctrl-C switched off, and children inherit that. Tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
