@@ -56,7 +56,8 @@ def _search(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult
     for hit in found:
         session = hit["session_id"]
         if session not in titles:
-            titles[session] = str((ctx.db.get_session(session) or {}).get("title") or "untitled")
+            # The title moves on with every compression; the conversation has it, whichever part was found.
+            titles[session] = ctx.db.get_session_title(ctx.db.get_compression_tip(session)) or "untitled"
         snippet = " ".join(str(hit.get("snippet") or hit.get("content") or "").split())
         lines.append(
             f"{_day(hit.get('timestamp'))} · {titles[session]} · {hit.get('role')} · session_id {session},"
