@@ -145,7 +145,7 @@ def test_ctrl_c_at_the_question_denies_and_stops_the_turn(sit: Sit, folder: Path
 
 
 def test_ctrl_c_stops_the_answer_keeps_what_was_shown_and_the_chat_goes_on(sit: Sit, home: Path) -> None:
-    chat = sit(config="model: demo\ndemo: {tokens_per_second: 200}\nauto_title: false\n")
+    chat = sit(config="model: demo\ndemo: {tokens_per_second: 30}\nauto_title: false\n")
     chat.type("tell me the long story")
     chat.see("harbour town")
     chat.press("ctrl-c")
@@ -182,7 +182,7 @@ def test_ctrl_d_while_it_answers_leaves_when_it_is_done(sit: Sit, home: Path) ->
 
 
 def test_a_killed_turn_is_told_of_and_taken_up_where_it_stood(sit: Sit, home: Path) -> None:
-    chat = sit(config="model: demo\ndemo: {tokens_per_second: 200}\nauto_title: false\n")
+    chat = sit(config="model: demo\ndemo: {tokens_per_second: 30}\nauto_title: false\n")
     chat.type("tell me the long story")
     chat.see("harbour town")
     os.kill(chat.pid, signal.SIGKILL)

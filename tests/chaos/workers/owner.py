@@ -38,12 +38,15 @@ def main(home: str) -> None:
 
 
 def run(words: list[str]) -> int:
-    """The command's exit code; what it prints goes nowhere, our own words are elsewhere on the same descriptor."""
+    """The command's exit code. What it prints goes nowhere, and it reads nothing: our own words are on both ends."""
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    orders = sys.stdin
     os.dup2(nowhere, 1)
     try:
-        return hermes(words)
+        with Path(os.devnull).open() as sys.stdin:
+            return hermes(words)
     finally:
+        sys.stdin = orders
         os.dup2(kept, 1)
         os.close(kept)
         os.close(nowhere)
