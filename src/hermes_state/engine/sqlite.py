@@ -107,6 +107,8 @@ class SqliteEngine:
         return SqliteConnection(raw)
 
     def _prepare_writer(self, raw: apsw.Connection) -> None:
+        # Until we write, SQLite may wait for us: somebody who opens or closes the file may hold it for a moment.
+        raw.set_busy_timeout(self._limits.write_wait_ms)
         # The header knows whether the file is in WAL mode; setting it again would cost a lock.
         if raw.pragma("journal_mode") != "wal" and files.is_ours(raw):
             self._enter_wal(raw)
@@ -116,6 +118,7 @@ class SqliteEngine:
         raw.pragma("journal_size_limit", self._wal_bound)
         raw.pragma("cache_size", -self._limits.writer_cache_kib)
         raw.wal_autocheckpoint(self._limits.checkpoint_pages)  # right after a commit, blocking nobody
+        raw.set_busy_timeout(0)  # from here on the waiting is ours: see _begin_again
 
     def _enter_wal(self, raw: apsw.Connection) -> None:
         """Two processes may meet at a fresh file; the loser of that race waits its turn."""
