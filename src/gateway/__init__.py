@@ -1,0 +1,1 @@
+"""The switchboard: platforms in, inbox, turns, outbox, platforms out. `docs/contributors/gateway.md` is its map."""

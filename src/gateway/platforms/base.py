@@ -1,0 +1,267 @@
+"""The contract of a chat platform: what comes in, what goes out, and what an adapter promises.
+
+An adapter turns a platform's updates into `MessageEvent`s and hands each to `self.receive`, which returns when the
+message is durably stored or refused: only then may the adapter acknowledge it to the platform. It sends what the
+deliverer gives it, one piece at a time, and says exactly what became of each in a `SendResult`. It knows nothing of
+sessions, turns or the store. An adapter is a subclass of `BasePlatformAdapter` and uses nothing but this module.
+
+Control is structure, never text: a pressed button arrives as `MessageEvent.answer`, a file goes out through
+`send_file`. No marker inside a text means anything here.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gateway.config import Platform, PlatformConfig
+
+if TYPE_CHECKING:
+    from gateway.session import SessionSource
+
+ErrorKind = Literal["too_long", "bad_format", "forbidden", "not_found", "rate_limited", "transient", "unknown"]
+_DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
+
+
+class MessageType(str, Enum):
+    TEXT = "text"
+    LOCATION = "location"
+    PHOTO = "photo"
+    VIDEO = "video"
+    AUDIO = "audio"
+    VOICE = "voice"
+    DOCUMENT = "document"
+    STICKER = "sticker"
+    COMMAND = "command"
+
+
+class ProcessingOutcome(str, Enum):
+    SUCCESS = "success"
+    FAILURE = "failure"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A file that lies with the platform. `ref` is all the adapter needs to fetch it, also after a restart."""
+
+    ref: str
+    kind: MessageType
+    name: str = ""
+    mime: str = ""
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A pressed button: which question, and what was chosen. Never made from a text."""
+
+    kind: Literal["approval", "clarify", "command"]
+    id: str
+    choice: str
+
+
+@dataclass(slots=True)
+class MessageEvent:
+    """One message of a person, as the platform told it. What is not `text` or `source` may be missing."""
+
+    text: str
+    source: SessionSource
+    message_type: MessageType = MessageType.TEXT
+    raw_message: Any = None
+    message_id: str | None = None
+    platform_update_id: int | None = None
+    media_urls: list[str] = field(default_factory=list)
+    media_types: list[str] = field(default_factory=list)
+    reply_to_message_id: str | None = None
+    reply_to_text: str | None = None
+    reply_to_author_id: str | None = None
+    reply_to_author_name: str | None = None
+    reply_to_is_own_message: bool = False
+    auto_skill: str | None = None
+    channel_prompt: str | None = None
+    channel_context: str | None = None
+    internal: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
+    timestamp: datetime | None = None
+    attachments: tuple[Attachment, ...] = ()
+    version: int = 0
+    """Greater than 0: an edit of a message; the platform's edit time or count."""
+    album: str | None = None
+    """Messages with the same album belong together."""
+    mentions_us: bool = False
+    """In a group: by name, by a reply to us, or by a command with our name."""
+    answer: Answer | None = None
+
+    def is_command(self) -> bool:
+        return self.get_command() is not None
+
+    def get_command(self) -> str | None:
+        """The first word after `/`, lower case, without `@bot`; None for a path such as `/usr/bin`."""
+        if not self.text.startswith("/"):
+            return None
+        word = self.text[1:].split(maxsplit=1)[0] if self.text[1:].strip() else ""
+        name = word.partition("@")[0].lower()
+        return name if name and "/" not in name else None
+
+    def get_command_args(self) -> str:
+        """What follows the command; dashes that a phone made of `--` are turned back."""
+        parts = self.text.split(maxsplit=1)
+        return _DASHES.sub("--", parts[1]) if self.is_command() and len(parts) > 1 else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendResult:
+    """What became of one piece. `error_kind` `transient`: it may have arrived, nobody knows, unless `not_sent`."""
+
+    success: bool
+    message_id: str | None = None
+    error: str | None = None
+    raw_response: Any = None
+    retryable: bool = False
+    retry_after: float | None = None
+    continuation_message_ids: tuple[str, ...] = ()
+    error_kind: ErrorKind | None = None
+    not_sent: bool = False
+    """Certain that the platform did nothing: the connection failed before the request was written, or it said no."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Button:
+    label: str
+    answer: Answer
+
+
+class EphemeralReply(str):
+    """A reply that a platform may delete after a while."""
+
+    ttl_seconds: float | None
+
+    def __new__(cls, text: str, ttl_seconds: float | None = None) -> EphemeralReply:
+        made = super().__new__(cls, text)
+        made.ttl_seconds = ttl_seconds
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What became of a message that came in. After this the platform may be told that we have it."""
+
+    state: Literal["accepted", "duplicate", "refused", "ignored"]
+    inbox_id: int | None = None
+    trace_id: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Evidence, not a word: when something last worked, and what is wrong now."""
+
+    last_contact: float | None = None
+    problem: str = ""
+    """One line for the operator with what to do; empty when all is well."""
+    retry_at: float | None = None
+
+
+Receive = Callable[[MessageEvent], Awaitable[Receipt]]
+
+
+class BasePlatformAdapter(ABC):
+    """One account on one platform."""
+
+    MAX_MESSAGE_LENGTH: int = 4096
+    supports_edit: bool = False
+    """`edit_message` works, so answers may stream."""
+    edit_seconds: float = 1.0
+    """At least so long between two edits of one message."""
+    supports_typing: bool = False
+    supports_buttons: bool = False
+    typed_command_prefix: str = "/"
+
+    def __init__(self, config: PlatformConfig, platform: Platform) -> None:
+        self.config = config
+        self.platform = platform
+        self._receive: Receive | None = None
+
+    @property
+    def account(self) -> str:
+        """Which of our accounts this is, stable over restarts; empty where a platform has but one."""
+        return ""
+
+    def set_message_handler(self, handler: Receive) -> None:
+        self._receive = handler
+
+    async def receive(self, event: MessageEvent) -> Receipt:
+        """Hand a message over. When this returns it is stored or refused; when it raises, do not acknowledge it."""
+        assert self._receive is not None, "an adapter is wired before it connects"
+        return await self._receive(event)
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        """Start receiving; True when it works. False or an exception: tried again later, other platforms go on."""
+
+    @abstractmethod
+    async def disconnect(self) -> None:
+        """Stop receiving. Bounded, and harmless when called twice."""
+
+    def health(self) -> Health:
+        return Health()
+
+    # -- out ---------------------------------------------------------------------------------------------
+
+    def pieces(self, text: str) -> list[str]:
+        """A stored text as what the platform takes, in order: rendered, split, never empty. Pure and repeatable."""
+        from gateway.splitting import split_plain
+
+        return split_plain(text, self.MAX_MESSAGE_LENGTH)
+
+    @abstractmethod
+    async def send(
+        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> SendResult:
+        """Send one piece. Never raises for what a platform or a network does. `metadata`: thread_id, buttons …"""
+
+    async def edit_message(
+        self, chat_id: str, message_id: str, content: str, *, finalize: bool = False
+    ) -> SendResult:
+        """Replace the text of a message of ours. A platform that says "not modified" has succeeded."""
+        return SendResult(success=False, error="this platform cannot edit", error_kind="unknown", not_sent=True)
+
+    async def delete_message(self, chat_id: str, message_id: str) -> bool:
+        return False
+
+    async def send_file(
+        self, chat_id: str, path: Path, *, caption: str = "", metadata: Mapping[str, Any] | None = None
+    ) -> SendResult:
+        """A file of the agent's, already checked to lie in the workspace."""
+        return SendResult(success=False, error="this platform takes no files", error_kind="unknown", not_sent=True)
+
+    async def send_buttons(
+        self,
+        chat_id: str,
+        content: str,
+        buttons: Sequence[Sequence[Button]],
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SendResult:
+        """One piece with rows of buttons. Only where `supports_buttons`."""
+        return await self.send(chat_id, content, metadata=metadata)
+
+    async def send_typing(self, chat_id: str, metadata: Mapping[str, Any] | None = None) -> None:
+        """Show that something is being done, for a few seconds. Best effort."""
+
+    # -- look --------------------------------------------------------------------------------------------
+
+    async def fetch(self, attachment: Attachment, target: Path, *, limit: int) -> None:
+        """Download to `target` (a new file), at most `limit` bytes. Called after authorisation only."""
+        raise NotImplementedError
+
+    async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
+        return {"id": chat_id}

@@ -1,0 +1,40 @@
+"""A turn on somebody's behalf: which stored messages it answers, and what is owed for its end.
+
+The switchboard gives an agent an `Errand`. The turn then claims those inbox rows in the transaction that opens it, and
+owes what `owe` makes of its end in the transaction that ends it, so between a message and its answer there is nothing
+that a crash could lose or double. `owe` is pure and quick: it runs before the commit and must not touch the store. It
+is asked with the turn's own `Work`, because an agent that is given one turn may first have to end another, which a lost
+process left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_state.ids import SessionKey
+from hermes_state.outbox import Parcel
+from hermes_state.turns import EndState, Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a turn ends. `facts` are the keys of the result that `arun_conversation` returns, without its history."""
+
+    state: EndState
+    text: str | None
+    facts: Mapping[str, Any]
+
+
+Owe = Callable[[Work, Ending], Parcel | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    route: SessionKey | None
+    inbox_ids: tuple[int, ...]
+    """Rows to claim; the turn is not opened unless all of them are still queued."""
+    owe: Owe
+    began: Callable[[Work], None] = lambda work: None
+    """Told when a turn, this one or one that was left behind, has its row."""
