@@ -11,12 +11,14 @@ import asyncio
 import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import assembling, context, holders, hooks, loop_thread, recovery, reporting, turn, user_row
+from hermes_agent import assembling, context, holders, hooks, loop_thread, recovery, reporting, signals, turn, user_row
 from hermes_agent.approvals.base import Approver, Yolo
 from hermes_agent.asking import Asker, Interrupted, Spent
+from hermes_agent.errand import Ending, Errand
 from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import Endpoint
 from hermes_agent.setup import Setup
@@ -26,9 +28,11 @@ from hermes_agent.track import Track
 from hermes_agent.user_row import Content
 from hermes_config import log_guard
 from hermes_config.errors import HermesError
-from hermes_state.errors import StaleFence
+from hermes_state.errors import SessionNotFound, StaleFence
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, SessionId
 from hermes_state.journal import Journal
+from hermes_state.outbox import Parcel
+from hermes_state.turns import EndState
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -148,8 +152,13 @@ class AIAgent(Listeners):
     def is_interrupted(self) -> bool:
         return self._signals.stopped
 
-    def steer(self, text: str) -> bool:
-        return self._signals.steer(text)
+    def steer(self, text: str, inbox_id: int | None = None) -> bool:
+        """True when the running turn takes the text in; a stored message it came with is claimed as it does."""
+        return self._signals.steer(text, inbox_id)
+
+    def abandon(self) -> None:
+        """The turn is about to be cancelled and must stay open: another process will take it up."""
+        self._signals.abandoned = True
 
     # -- turns -------------------------------------------------------------------------------------------
 
@@ -171,6 +180,7 @@ class AIAgent(Listeners):
         persist_user_message: Content | None = None,
         persist_user_timestamp: float | None = None,
         platform_message_id: str | None = None,
+        errand: Errand | None = None,
     ) -> dict[str, Any]:
         """One turn. The store is the history; `conversation_history` only fills a session that has no rows yet."""
         if stream_callback is not None:
@@ -178,30 +188,33 @@ class AIAgent(Listeners):
         stop = self._signals.bind()
         try:
             await self._session_ready(conversation_history or ())
-            user = await self._user_row(user_message, persist_user_message, persist_user_timestamp, platform_message_id)
-            journal = await self._open(user, stop)
-            result = await self._run(journal, stop, task_id=task_id, said=user_message)
-            if (late := self._signals.end()) is not None:
-                result["pending_steer"] = late
+            person = self._setup.person_id if errand is None else errand.person_id
+            user = await self._user_row(
+                user_message, persist_user_message, persist_user_timestamp, platform_message_id, person
+            )
+            journal = await self._open(user, stop, errand)
+            result = await self._run(journal, stop, task_id=task_id, said=user_message, errand=errand)
+            if late := self._signals.end():
+                result["pending_steer"] = signals.words(late)
             return result
         finally:
             self._signals.clear()
 
-    async def resume_unfinished(self) -> dict[str, Any] | None:
+    async def resume_unfinished(self, *, errand: Errand | None = None) -> dict[str, Any] | None:
         """Take up a turn of this conversation whose process was lost; its result, or None when there is none."""
         stop = self._signals.bind()
         try:
             await self._session_ready(())
-            return await self._resume(stop)
+            return await self._resume(stop, errand)
         finally:
             self._signals.clear()
 
-    async def compress(self, focus: str | None = None) -> bool:
+    async def compress(self, focus: str | None = None, *, errand: Errand | None = None) -> bool:
         """`/compress`: now, whatever the thresholds say. True when the conversation is smaller."""
         stop = self._signals.bind()
         try:
             await self._session_ready(())
-            journal = await self._open(None, stop)
+            journal = await self._open(None, stop, errand)
             try:
                 done = await self._compress(journal, stop, focus)
             except BaseException as error:
@@ -229,41 +242,55 @@ class AIAgent(Listeners):
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    async def _open(self, user: Mapping[str, Any] | None, stop: asyncio.Event) -> Journal:
+    async def _open(self, user: Mapping[str, Any] | None, stop: asyncio.Event, errand: Errand | None) -> Journal:
         """A new turn. One that a lost process left in this conversation is brought to its end first."""
         setup = self._setup
+        route, claim = (None, ()) if errand is None else (errand.route, errand.inbox_ids)
         freed = False
         while True:
-            journal = await Journal.open(
-                setup.db, self._known_session(), holder=setup.holder, ttl=setup.lease_seconds, user=user
-            )
+            try:
+                journal = await Journal.open(
+                    setup.db, self._known_session(), holder=setup.holder, ttl=setup.lease_seconds, user=user,
+                    route=route, claim=claim,
+                )  # fmt: skip
+            except SessionNotFound:
+                if self._track is None or errand is not None:
+                    raise  # on an errand the route decides where it goes
+                self.release()
+                self._track = None  # it was deleted meanwhile: what is said now begins it anew
+                await self._session_ready(())
+                continue
             if journal is None:
                 if freed or not await asyncio.to_thread(self._free):
                     raise ConversationBusy(where=str(self._session_id))
                 freed = True
             elif journal.resumed:
-                await self._take_up(journal, stop)
+                await self._take_up(journal, stop, errand)
             else:
                 return journal
 
-    async def _resume(self, stop: asyncio.Event) -> dict[str, Any] | None:
+    async def _resume(self, stop: asyncio.Event, errand: Errand | None) -> dict[str, Any] | None:
         setup = self._setup
         await asyncio.to_thread(self._free)
         journal = await Journal.resume(setup.db, self._known_session(), holder=setup.holder, ttl=setup.lease_seconds)
-        return None if journal is None else await self._take_up(journal, stop)
+        return None if journal is None else await self._take_up(journal, stop, errand)
 
     def _free(self) -> bool:
         """Take the lease from a process that is gone for certain."""
         conversation = ConversationId(self._setup.db.get_conversation_root(self._known_session()))
         return holders.release_gone(self._setup.db, conversation)
 
-    async def _take_up(self, journal: Journal, stop: asyncio.Event) -> dict[str, Any] | None:
+    async def _take_up(self, journal: Journal, stop: asyncio.Event, errand: Errand | None) -> dict[str, Any] | None:
         """Bring a turn to its end whose process was lost; None when there is nothing more to answer."""
         db, most = self._setup.db, self._setup.db.limits.turn_attempts
         if journal.work.turn.attempt > most:
             said = f"This turn was given up: the process was lost {most} times while it ran."
             row = {"role": "assistant", "content": said, "timestamp": db.clock(), "finish_reason": "stopped"}
-            await recovery.close(db, journal, "parked", row, reason=said)
+            outcome = turn.Outcome(
+                text=said, exit_reason="parked", spent=Spent(), endpoint=self._setup.endpoint, partial=True
+            )
+            owed = self._owing(journal, errand)("parked", outcome)
+            await recovery.close(db, journal, "parked", row, reason=said, reply=owed)
             self.tell("status_callback", "warn", said)
             return None
         left = await recovery.pending(db, journal)
@@ -271,7 +298,7 @@ class AIAgent(Listeners):
             await recovery.close(db, journal, "cancelled", reason="nothing of it is in the conversation")
             return None
         self.tell("status_callback", "lifecycle", "taking up the turn that was interrupted when the process was lost")
-        return await self._run(journal, stop, task_id=None, pending=left)
+        return await self._run(journal, stop, task_id=None, pending=left, errand=errand)
 
     async def _compress(self, journal: Journal, stop: asyncio.Event, focus: str | None) -> bool:
         running = self._assembled(journal, stop, None)
@@ -281,11 +308,31 @@ class AIAgent(Listeners):
             await journal.commit(reason="compress" if done else "nothing to compress")
         return done
 
-    def _assembled(self, journal: Journal, stop: asyncio.Event, task_id: str | None) -> turn.Running:
+    def _assembled(
+        self, journal: Journal, stop: asyncio.Event, task_id: str | None, errand: Errand | None = None
+    ) -> turn.Running:
         facts = {"session_id": journal.session_id, "turn_id": journal.turn_id, "task_id": task_id}
+        setup = self._setup
+        if errand is not None:
+            rows = journal.work.inbox  # a turn that was left behind may be another person's
+            speaker = rows[0].person_id if rows else errand.person_id
+            setup = replace(setup, person_id=speaker, approver_id=errand.approver_id)
         return assembling.assemble(
-            self._setup, self._tracked(journal), journal, self, self._signals, stop, facts, self._notes
-        )
+            setup, self._tracked(journal), journal, self, self._signals, stop, facts, self._notes,
+            self._owing(journal, errand),
+        )  # fmt: skip
+
+    def _owing(self, journal: Journal, errand: Errand | None) -> Callable[[EndState, turn.Outcome], Parcel | None]:
+        """What somebody is owed for the end of this turn, from the turn's own rows."""
+        if errand is None:
+            return turn.nothing_owed
+        owe = errand.owe
+
+        def owed(state: EndState, outcome: turn.Outcome) -> Parcel | None:
+            facts = reporting.facts_of(outcome, session_id=journal.session_id)
+            return owe(journal.work, Ending(state=state, text=outcome.text, facts=facts))
+
+        return owed
 
     async def _run(
         self,
@@ -295,11 +342,17 @@ class AIAgent(Listeners):
         task_id: str | None,
         said: Content | None = None,
         pending: recovery.Pending | None = None,
+        errand: Errand | None = None,
     ) -> dict[str, Any]:
         self._session_id = journal.session_id
-        identity = assembling.identity(self._setup, self._origin)
+        if errand is not None:
+            errand.began(journal.work)
+        if errand is not None and errand.identity is not None:
+            identity = errand.identity(journal.work)
+        else:
+            identity = assembling.identity(self._setup, self._origin)
         with context.bind(identity, context.CurrentSession(journal.session_id)):
-            outcome = await self._outcome(journal, stop, task_id, pending)
+            outcome = await self._outcome(journal, stop, task_id, pending, errand)
         self._session_id = journal.session_id
         self._spent = outcome.spent
         history = self._history(journal)
@@ -322,12 +375,17 @@ class AIAgent(Listeners):
         return result
 
     async def _outcome(
-        self, journal: Journal, stop: asyncio.Event, task_id: str | None, pending: recovery.Pending | None
+        self,
+        journal: Journal,
+        stop: asyncio.Event,
+        task_id: str | None,
+        pending: recovery.Pending | None,
+        errand: Errand | None,
     ) -> turn.Outcome:
         """The turn's end, also when it went wrong in a way nobody foresaw: its row never stays open because of us."""
         db, asker = self._setup.db, None
         try:
-            running = self._assembled(journal, stop, task_id)
+            running = self._assembled(journal, stop, task_id, errand)
             asker = running.asker
             running.track.pace.turn_began()
             await running.track.ready(journal.session_id, fence=journal.fence)
@@ -335,7 +393,11 @@ class AIAgent(Listeners):
         except StaleFence:
             raise  # another process has the conversation now; it is not ours to write the end
         except asyncio.CancelledError:
-            await asyncio.shield(recovery.close(db, journal, "cancelled", reason="cancelled", used=self._used(asker)))
+            if self._signals.abandoned:
+                await asyncio.shield(asyncio.to_thread(db.leases.release, journal.lease))
+            else:
+                closing = recovery.close(db, journal, "cancelled", reason="cancelled", used=self._used(asker))
+                await asyncio.shield(closing)
             raise
         except HermesError as error:
             said, kind = error.one_line(), type(error).__name__
@@ -343,33 +405,42 @@ class AIAgent(Listeners):
             kind = type(error).__name__
             said = f"something went wrong inside Hermes ({kind})"
             _log.exception("a turn failed", extra={"action": "turn_failed", "turn_id": journal.turn_id})
-        await recovery.close(db, journal, "failed", reason=said, used=self._used(asker))
-        return turn.Outcome(
+        outcome = turn.Outcome(
             text=None, exit_reason=f"local_processing_error({kind})", failed=True, error=said,
             spent=Spent() if asker is None else asker.spent,
             endpoint=self._setup.endpoint if asker is None else asker.endpoint,
         )  # fmt: skip
+        owed = self._owing(journal, errand)("failed", outcome)
+        outcome.owed = await recovery.close(db, journal, "failed", reason=said, used=self._used(asker), reply=owed)
+        return outcome
 
     def _used(self, asker: Asker | None) -> Used | None:
         return None if asker is None else asker.spent.used(asker.endpoint)
 
     async def _user_row(
-        self, message: Content, persist: Content | None, timestamp: float | None, platform_id: str | None
+        self,
+        message: Content,
+        persist: Content | None,
+        timestamp: float | None,
+        platform_id: str | None,
+        person_id: PersonId | None,
     ) -> dict[str, Any]:
         """What is stored for the person's words; what the model gets beside them is stored with it, as it is sent."""
         added = hooks.added_context(
             await hooks.fire(
                 "pre_llm_call", session_id=self._session_id, user_message=copy.deepcopy(message), model=self.model,
-                platform=self.platform, sender_id=self._setup.person_id,
+                platform=self.platform, sender_id=person_id,
             )
         )  # fmt: skip
         return user_row.made(
-            message, persist=persist, added=added, timestamp=timestamp, person_id=self._setup.person_id,
+            message, persist=persist, added=added, timestamp=timestamp, person_id=person_id,
             platform_message_id=platform_id,
         )  # fmt: skip
 
     async def _session_ready(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """The conversation exists, and `session_id` names its newest segment."""
+        """The conversation exists, and `session_id` names one of its segments: a turn opens on the newest."""
+        if self._track is not None and not history:
+            return  # it had a turn here; should it be deleted since, opening the next one says so
         if await asyncio.to_thread(self._ensure_session, history):
             await hooks.fire("on_session_start", session_id=self._session_id, model=self.model, platform=self.platform)
 

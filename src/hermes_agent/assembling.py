@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,12 @@ from hermes_agent.signals import Signals
 from hermes_agent.tools import environment, registry
 from hermes_agent.tools.base import Ask, Tool, ToolContext
 from hermes_agent.track import Track
-from hermes_agent.turn import Running
+from hermes_agent.turn import Outcome, Running, nothing_owed
 from hermes_config import config as configuration
 from hermes_state.ids import PersonId
 from hermes_state.journal import Journal
+from hermes_state.outbox import Parcel
+from hermes_state.turns import EndState
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -89,6 +91,7 @@ def assemble(
     stop: asyncio.Event,
     facts: Mapping[str, Any],
     notes: dict[str, Any],
+    owe: Callable[[EndState, Outcome], Parcel | None] = nothing_owed,
 ) -> Running:
     """A turn that can be run. `notes` is small state that lives as long as the agent: the to-do list."""
     gate = CommandGate(
@@ -122,6 +125,7 @@ def assemble(
     return Running(
         setup=setup, track=track, journal=journal, asker=Asker(setup, track, journal, listeners, signals), bench=bench,
         listeners=listeners, signals=signals, stop=stop, compactor=Compactor(setup, track, journal, listeners, stop),
+        owe=owe,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_agent import hooks
+from hermes_agent import hooks, signals
 from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import ToolCall
 from hermes_agent.signals import Signals
@@ -98,11 +98,11 @@ async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> di
     replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts, **outcome))
     if replaced is not None:
         result = ToolResult(replaced, is_error=result.is_error, shown=result.shown)
-    if last and (steer := bench.signals.take_steer()):
-        result = ToolResult(
-            f"{result.content}\n\n[The person adds: {steer}]", is_error=result.is_error, shown=result.shown
-        )
-    row = await _store(bench, call, result, mark=mark if marked else None)
+    added = bench.signals.take_steer() if last else []
+    if added:
+        said = f"{result.content}\n\n[The person adds: {signals.words(added)}]"
+        result = ToolResult(said, is_error=result.is_error, shown=result.shown)
+    row = await _store(bench, call, result, mark=mark if marked else None, joined=signals.messages(added))
     bench.listeners.tell("tool_complete_callback", call.id, call.name, arguments, result.content)
     bench.listeners.tell(
         "tool_progress_callback", "tool.completed", call.name, result.shown or result.content[:200], arguments,
@@ -124,10 +124,15 @@ async def _veto(call: ToolCall, bench: Workbench) -> str | None:
     return None if verdict.allowed else f"{call.name} was not run: {verdict.reason}"
 
 
-async def _store(bench: Workbench, call: ToolCall, result: ToolResult, *, mark: str | None) -> dict[str, Any]:
+async def _store(
+    bench: Workbench, call: ToolCall, result: ToolResult, *, mark: str | None, joined: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    """`joined`: stored messages whose words the result carries; they are the turn's from this commit on."""
     row = result_row(call, result.content, bench.clock())
     if mark is not None:
-        row_id = await bench.journal.call_finished(mark, row)
+        row_id = await bench.journal.call_finished(mark, row, joined=joined)
+    elif joined:
+        row_id = await bench.journal.append_with(row, joined)
     else:
         (row_id,) = await bench.journal.append(row)
     return {**row, "id": row_id}

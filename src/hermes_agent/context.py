@@ -93,6 +93,16 @@ def bind(identity: Identity, session: CurrentSession) -> Iterator[Bound]:
         _bound.reset(token)
 
 
+def enter(identity: Identity, session: CurrentSession) -> None:
+    """Bind this context for good: for a task that serves one turn and ends with it."""
+    _bound.set(Bound(identity, session))
+
+
+def leave() -> None:
+    """Bind this context to nobody, as for a task that was started from within a turn and serves another."""
+    _bound.set(None)
+
+
 def current() -> Bound | None:
     """What this context is bound to; None outside of a turn."""
     return _bound.get()

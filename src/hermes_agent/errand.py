@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_state.ids import SessionKey
+from hermes_agent.context import Identity
+from hermes_state.ids import PersonId, SessionKey
 from hermes_state.outbox import Parcel
 from hermes_state.turns import EndState, Work
 
@@ -38,3 +39,9 @@ class Errand:
     owe: Owe
     began: Callable[[Work], None] = lambda work: None
     """Told when a turn, this one or one that was left behind, has its row."""
+    person_id: PersonId | None = None
+    """Who speaks in this turn: in a room they take turns at one agent. What they may do is theirs alone."""
+    approver_id: PersonId | None = None
+    """Who may answer its questions of permission; None: whoever the approver accepts."""
+    identity: Callable[[Work], Identity] | None = None
+    """What tools and their children are told of where a turn comes from."""

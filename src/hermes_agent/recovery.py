@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.effects import Effect
     from hermes_state.journal import Journal
+    from hermes_state.outbox import OutboxItem, Parcel
     from hermes_state.turns import EndState
     from hermes_state.usage import Used
 
@@ -68,14 +69,20 @@ def _call_from(stored: Mapping[str, Any]) -> ToolCall:
 
 
 async def close(
-    db: SessionDB, journal: Journal, state: EndState, *last: Mapping[str, Any], reason: str, used: Used | None = None
-) -> None:
+    db: SessionDB,
+    journal: Journal,
+    state: EndState,
+    *last: Mapping[str, Any],
+    reason: str,
+    used: Used | None = None,
+    reply: Parcel | None = None,
+) -> OutboxItem | None:
     """End a turn that does not go on. One that has ended, or that somebody else has now, is left as it is."""
     try:
         rows = [*await _results(db, journal), *last]
-        await journal.give_up(state, *rows, reason=reason, used=used)
+        return (await journal.give_up(state, *rows, reason=reason, used=used, reply=reply)).reply
     except (StaleFence, TurnOver):
-        return
+        return None
 
 
 async def _results(db: SessionDB, journal: Journal) -> list[dict[str, Any]]:

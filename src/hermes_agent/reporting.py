@@ -45,9 +45,17 @@ class History(Sequence[Message]):
 
 def result_of(outcome: Outcome, *, session_id: SessionId, history: History) -> dict[str, Any]:
     """Every key that is always there, and the ones that say something about this turn."""
+    result = {**facts_of(outcome, session_id=session_id), "messages": history}
+    if outcome.owed is not None:
+        result["outbox_item"] = outcome.owed
+    return result
+
+
+def facts_of(outcome: Outcome, *, session_id: SessionId) -> dict[str, Any]:
+    """The result without the conversation, which whoever owes an answer for it is told before it is committed."""
     usage, spent, endpoint = outcome.spent.usage, outcome.spent, outcome.endpoint
     result: dict[str, Any] = {
-        "final_response": outcome.text, "last_reasoning": outcome.reasoning, "messages": history,
+        "final_response": outcome.text, "last_reasoning": outcome.reasoning,
         "api_calls": spent.calls, "completed": not (outcome.failed or outcome.interrupted or outcome.partial),
         "turn_exit_reason": outcome.exit_reason, "failed": outcome.failed, "partial": outcome.partial,
         "interrupted": outcome.interrupted, "response_transformed": outcome.transformed, "response_previewed": False,

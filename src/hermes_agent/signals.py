@@ -4,6 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Added(NamedTuple):
+    """A word in the middle of a turn, and the stored message it came with, if there is one."""
+
+    text: str
+    inbox_id: int | None = None
+
+
+def words(added: Iterable[Added]) -> str:
+    return "\n".join(one.text for one in added)
+
+
+def messages(added: Iterable[Added]) -> tuple[int, ...]:
+    return tuple(one.inbox_id for one in added if one.inbox_id is not None)
 
 
 class Signals:
@@ -14,7 +31,9 @@ class Signals:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._event: asyncio.Event | None = None
         self._stopped = False
-        self._steer: list[str] = []
+        self._steer: list[Added] = []
+        self.abandoned = False
+        """Whoever cancels the turn wants it left as it is, for another process to take up."""
         self.message: str | None = None
         """What the person said while interrupting."""
 
@@ -42,28 +61,29 @@ class Signals:
             if self._loop is not None and self._event is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._event.set)
 
-    def steer(self, text: str) -> bool:
+    def steer(self, text: str, inbox_id: int | None = None) -> bool:
         """True when the running turn will carry the text to the model with its next tool result."""
         with self._lock:
             if self._loop is None or self._stopped or not text.strip():
                 return False
-            self._steer.append(text.strip())
+            self._steer.append(Added(text.strip(), inbox_id))
             return True
 
-    def take_steer(self) -> str | None:
+    def take_steer(self) -> list[Added]:
         """For the model's next request."""
         with self._lock:
-            texts, self._steer = self._steer, []
-        return "\n".join(texts) or None
+            added, self._steer = self._steer, []
+        return added
 
-    def end(self) -> str | None:
+    def end(self) -> list[Added]:
         """No more words from now on; those that came too late for the model are returned, none is lost."""
         with self._lock:
-            texts, self._steer = self._steer, []
+            added, self._steer = self._steer, []
             self._loop = None
-        return "\n".join(texts) or None
+        return added
 
     def clear(self) -> None:
         with self._lock:
             self._stopped, self._steer, self.message = False, [], None
+            self.abandoned = False
             self._loop = self._event = None

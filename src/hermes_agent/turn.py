@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,8 @@ from hermes_agent.track import Track
 from hermes_config.errors import HermesError
 from hermes_state.errors import StaleFence
 from hermes_state.journal import Journal
+from hermes_state.outbox import OutboxItem, Parcel
+from hermes_state.turns import EndState
 
 _log = logging.getLogger("hermes.agent")
 _EMPTY_TRIES = 2
@@ -51,6 +53,13 @@ class Outcome:
     reasoning: str | None = None
     transformed: bool = False
     steps: int = 0
+    owed: OutboxItem | None = None
+    """What a chat is owed for it, when it was an errand."""
+
+
+def nothing_owed(state: EndState, outcome: Outcome) -> Parcel | None:
+    """For turns that nobody but their caller waits for."""
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +75,7 @@ class Running:
     signals: Signals
     stop: asyncio.Event
     compactor: compacting.Compactor
+    owe: Callable[[EndState, Outcome], Parcel | None] = nothing_owed
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -141,8 +151,7 @@ async def _answered(turn: Running, reply: Reply, text: str, steps: int) -> Outco
         "finish_reason": reply.finish_reason,
         "reasoning": reply.reasoning, "reasoning_details": reply.reasoning_details,
     }  # fmt: skip
-    await _commit(turn, row)
-    return outcome
+    return await _commit(turn, row, outcome)
 
 
 async def _no_answer(turn: Running, reply: Reply, steps: int) -> Outcome:
@@ -159,18 +168,22 @@ async def _end(
 ) -> Outcome:
     """An end in our words; they are part of the transcript, so that the person and the model know it."""
     row = {"role": "assistant", "content": said, "timestamp": turn.setup.db.clock(), "finish_reason": "stopped"}
-    await _commit(turn, row)
-    return Outcome(
+    outcome = Outcome(
         text=said, exit_reason=exit_reason, spent=turn.asker.spent, endpoint=turn.asker.endpoint, partial=partial,
         error=error, steps=steps,
     )  # fmt: skip
+    return await _commit(turn, row, outcome)
 
 
-async def _commit(turn: Running, row: Mapping[str, Any]) -> None:
+async def _commit(turn: Running, row: Mapping[str, Any], outcome: Outcome) -> Outcome:
     saved = _noted(turn)
-    ended = await turn.journal.commit(row, used=turn.asker.spent.used(turn.asker.endpoint))
+    ended = await turn.journal.commit(
+        row, used=turn.asker.spent.used(turn.asker.endpoint), reply=turn.owe("done", outcome)
+    )
     await saved
     turn.track.append([row], ended.message_ids)
+    outcome.owed = ended.reply
+    return outcome
 
 
 def _noted(turn: Running) -> asyncio.Future[None]:
@@ -184,14 +197,22 @@ async def _interrupted(turn: Running, shown: str) -> Outcome:
     """What was shown stays; calls without a result have got theirs already."""
     row = {"role": "assistant", "content": shown, "timestamp": turn.setup.db.clock(), "finish_reason": "interrupted"}
     last = [row] if shown.strip() else []
+    outcome = Outcome(
+        text=shown or None, exit_reason="interrupted_during_api_call" if shown else "interrupted_by_user",
+        spent=turn.asker.spent, endpoint=turn.asker.endpoint, interrupted=True,
+    )  # fmt: skip
+    return await _gave_up(turn, "cancelled", last, outcome, reason="interrupted by the person")
+
+
+async def _gave_up(
+    turn: Running, state: EndState, last: Sequence[Mapping[str, Any]], outcome: Outcome, *, reason: str
+) -> Outcome:
     ended = await turn.journal.give_up(
-        "cancelled", *last, reason="interrupted by the person", used=turn.asker.spent.used(turn.asker.endpoint)
+        state, *last, reason=reason, used=turn.asker.spent.used(turn.asker.endpoint), reply=turn.owe(state, outcome)
     )
     turn.track.append(last, ended.message_ids)
-    reason = "interrupted_during_api_call" if shown else "interrupted_by_user"
-    return Outcome(
-        text=shown or None, exit_reason=reason, spent=turn.asker.spent, endpoint=turn.asker.endpoint, interrupted=True,
-    )  # fmt: skip
+    outcome.owed = ended.reply
+    return outcome
 
 
 async def _failed(turn: Running, error: ModelError) -> Outcome:
@@ -199,15 +220,12 @@ async def _failed(turn: Running, error: ModelError) -> Outcome:
     shown = (error.partial.content or "").strip() if error.partial is not None else ""
     row = {"role": "assistant", "content": shown, "timestamp": turn.setup.db.clock(), "finish_reason": "error"}
     last = [row] if shown else []
-    ended = await turn.journal.give_up(
-        "failed", *last, reason=error.one_line(), used=turn.asker.spent.used(turn.asker.endpoint)
-    )
-    turn.track.append(last, ended.message_ids)
-    return Outcome(
+    outcome = Outcome(
         text=None, exit_reason="all_retries_exhausted_no_response", spent=turn.asker.spent,
         endpoint=turn.asker.endpoint, failed=True, error=error.one_line(),
         compression_exhausted=error.kind == "context_overflow",
     )  # fmt: skip
+    return await _gave_up(turn, "failed", last, outcome, reason=error.one_line())
 
 
 @contextlib.asynccontextmanager

@@ -50,6 +50,10 @@ class TurnOver(StateError):
         self.state = state
 
 
+class NotQueued(StateError):
+    """These messages are not waiting any more; nothing was written."""
+
+
 class OverLimit(StateError):
     """A spending limit would be passed; nothing was reserved."""
 

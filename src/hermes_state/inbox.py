@@ -4,6 +4,8 @@
 and why. A terminal state never changes again. A redelivery finds its row and changes nothing. Of a refused message
 only the key and the reason are kept, rate-limited and bounded.
 
+A command is a row without a turn: it is taken before it runs and ended together with its reply.
+
 Rows of a route are worked off in the order in which they were accepted. A turn may claim several at once, or more
 while it runs (`merge`). When a turn is given up its rows go back to their old place in the queue.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from hermes_state import leases, rows
 from hermes_state.engine.base import Connection, Row, scalar
@@ -20,6 +22,9 @@ from hermes_state.errors import InvalidValue
 from hermes_state.ids import PersonId, SessionKey, TurnId, checked_id, new_trace_id
 from hermes_state.statements import Queries
 from hermes_state.store import Store
+
+if TYPE_CHECKING:
+    from hermes_state.outbox import OutboxItem, Parcel
 
 Q = Queries("inbox")
 
@@ -133,6 +138,12 @@ class Inbox:
         """As `claim`; the caller has checked the fence in this transaction."""
         return _in_order(conn.rows(Q.claim, (turn_id, route, max(limit, 0))))
 
+    def claim_ids_in(
+        self, conn: Connection, *, route: SessionKey, turn_id: TurnId, ids: Iterable[int]
+    ) -> tuple[InboxRow, ...]:
+        """Exactly these queued rows of a route; the caller has checked the fence in this transaction."""
+        return _in_order(conn.rows(Q.claim_ids, (turn_id, rows.numbers(ids), route)))
+
     def merge(self, *, route: SessionKey, turn_id: TurnId, fence: int, ids: Iterable[int]) -> tuple[InboxRow, ...]:
         """These queued rows of the route join a turn that runs already; the ones that did, in order."""
         chosen = rows.numbers(ids)
@@ -172,6 +183,27 @@ class Inbox:
     def requeue_in(self, conn: Connection, turn_id: TurnId) -> int:
         """The turn's rows go back to their old place, in the transaction that ends the turn."""
         return conn.run(Q.requeue_turn, (turn_id,))
+
+    # -- commands: rows that are answered without a turn ---------------------------------------------------
+
+    def take_command_in(self, conn: Connection, row_id: int) -> bool:
+        """Before a command runs; False when it was taken before. One that is cut off is never run again."""
+        return conn.run(Q.take_command, (row_id,)) == 1
+
+    def end_command_in(
+        self, conn: Connection, row_id: int, outcome: Outcome, *, reason: str = "", reply: Parcel | None = None
+    ) -> OutboxItem | None:
+        """After it ran: the row's outcome and what the person is told, together. A row that has ended owes nothing."""
+        from hermes_state.outbox import Outbox
+
+        _check(outcome)
+        if conn.run(Q.end_command, (outcome, rows.note(reason), self._store.clock(), row_id)) != 1:
+            return None
+        return None if reply is None else Outbox(self._store).enqueue_in(conn, reply)
+
+    def cut_off_commands(self) -> tuple[InboxRow, ...]:
+        """Commands that were taken and never ended: nobody knows how far they came. For a start, before any runs."""
+        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.cut_off_commands))))
 
     # -- look --------------------------------------------------------------------------------------------
 

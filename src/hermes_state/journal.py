@@ -14,7 +14,7 @@ nothing is written. The segment moves with a compression in the middle of the tu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from hermes_state import aio, chain, leases, messages, transcript, usage
@@ -22,7 +22,7 @@ from hermes_state.effects import Effects, Started
 from hermes_state.engine.base import Connection
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
-from hermes_state.inbox import Outcome
+from hermes_state.inbox import Inbox, Outcome
 from hermes_state.leases import Lease, Leases
 from hermes_state.ledger import Handle
 from hermes_state.outbox import Parcel
@@ -73,7 +73,7 @@ class Journal:
         ttl: float,
         user: Row | None = None,
         route: SessionKey | None = None,
-        claim: int = 0,
+        claim: int | Sequence[int] = 0,
     ) -> Journal | None:
         """A new turn on the newest segment of the conversation, with the user's row; None while somebody else works.
 
@@ -149,18 +149,30 @@ class Journal:
     async def append(self, *rows: Row) -> list[int]:
         return await self.writer.aappend_all(rows)
 
+    async def append_with(self, row: Row, joined: Sequence[int]) -> int:
+        """A row that takes in what queued messages say: from now on they are this turn's."""
+        segment, encoded = self.session_id, self._encoded(row)
+
+        def run(conn: Connection) -> int:
+            leases.check(self._store, conn, self.conversation_id, self.fence)
+            self._join(conn, joined)
+            return messages.append(conn, segment, encoded)
+
+        return await self._queue(run)
+
     async def call_started(self, call_id: str, *, tool: str) -> Started:
         """Before an effect. Only when `.new` may it happen."""
         turn_id, fence = self.turn_id, self.fence
         return await self._queue(lambda conn: self._effects.start_in(conn, turn_id, call_id, tool=tool, fence=fence))
 
-    async def call_finished(self, call_id: str, row: Row) -> int:
-        """The result's row and the mark that the effect is over, together."""
+    async def call_finished(self, call_id: str, row: Row, *, joined: Sequence[int] = ()) -> int:
+        """The result's row and the mark that the effect is over, together; `joined` as in `append_with`."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         encoded = self._encoded(row)
 
         def run(conn: Connection) -> int:
             self._effects.finish_in(conn, turn_id, call_id, fence=fence)
+            self._join(conn, joined)
             return messages.append(conn, segment, encoded)
 
         return await self._queue(run)
@@ -211,6 +223,11 @@ class Journal:
             return Ended(ids, ended.reply)
 
         return await self._queue(run)
+
+    def _join(self, conn: Connection, ids: Sequence[int]) -> None:
+        route = self.work.turn.route
+        if ids and route is not None:
+            Inbox(self._store).claim_ids_in(conn, route=route, turn_id=self.turn_id, ids=ids)
 
     def _encoded(self, row: Row) -> transcript.Encoded:
         return transcript.encode(

@@ -43,6 +43,8 @@ class Parcel:
     conversation_id: ConversationId | None = None
     turn_id: TurnId | None = None
     trace_id: str | None = None
+    sender: str | None = None
+    """Who sends it at once: the item is `sending` from the start, unless an older one of its chat still waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,11 @@ class Outbox:
 
     def enqueue_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
         now = shared_now(self._store)
-        return self._put(conn, Q.enqueue, parcel, now, now)
+        item = self._put(conn, Q.enqueue, parcel, now, now)
+        if parcel.sender is None or item.state != "pending":
+            return item
+        taken = conn.rows(Q.claim_new, (parcel.sender, now, SENDING_SECONDS, item.id))
+        return _item(taken[0]) if taken else item
 
     def draft(self, parcel: Parcel) -> OutboxItem:
         """Not owed yet: a running turn shows it by edits and notes with `progress` what stands in the chat."""

@@ -11,13 +11,13 @@ attempts it is to be parked, so that one poisoned message cannot kill us for eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hermes_state import leases, messages, rows, transcript, usage
 from hermes_state.engine.base import Connection, Row
-from hermes_state.errors import StateError, TurnOver
+from hermes_state.errors import NotQueued, StateError, TurnOver
 from hermes_state.events import Events
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId, checked_id, new_trace_id, new_turn_id
 from hermes_state.inbox import Inbox, InboxRow, Outcome
@@ -104,19 +104,27 @@ class Turns:
         session_id: SessionId,
         fence: int,
         route: SessionKey | None = None,
-        claim: int = 0,
+        claim: int | Sequence[int] = 0,
         trace_id: str | None = None,
         turn_id: TurnId | None = None,
     ) -> Work | None:
-        """As `begin`, in a transaction of the caller's that has just taken or checked the lease."""
+        """As `begin`, in a transaction of the caller's that has just taken or checked the lease.
+
+        `claim` may name the very rows; when one of them is not queued any more, `NotQueued` undoes the transaction.
+        """
         new = turn_id or new_turn_id()
         checked_id(new, what="turn id")
         checked_id(session_id)
         taken: tuple[InboxRow, ...] = ()
         if route is not None and claim:
-            taken = self._inbox.claim_in(conn, route=route, turn_id=new, limit=claim)
-            if not taken:
-                return None
+            if isinstance(claim, int):
+                taken = self._inbox.claim_in(conn, route=route, turn_id=new, limit=claim)
+                if not taken:
+                    return None
+            else:
+                taken = self._inbox.claim_ids_in(conn, route=route, turn_id=new, ids=claim)
+                if len(taken) != len(claim):
+                    raise NotQueued(f"of {len(claim)} messages {len(claim) - len(taken)} are not waiting any more")
         now = self._store.clock()
         trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))

@@ -229,9 +229,7 @@ class BasePlatformAdapter(ABC):
     ) -> SendResult:
         """Send one piece. Never raises for what a platform or a network does. `metadata`: thread_id, buttons …"""
 
-    async def edit_message(
-        self, chat_id: str, message_id: str, content: str, *, finalize: bool = False
-    ) -> SendResult:
+    async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
         """Replace the text of a message of ours. A platform that says "not modified" has succeeded."""
         return SendResult(success=False, error="this platform cannot edit", error_kind="unknown", not_sent=True)
 

@@ -51,6 +51,15 @@ UPDATE inbox SET state = 'claimed', turn_id = ?
 WHERE id IN {numbers} AND route = ? AND state = 'queued'
 RETURNING {columns}
 
+-- name: take_command
+UPDATE inbox SET state = 'claimed' WHERE id = ? AND state = 'queued'
+
+-- name: end_command
+UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id = ? AND state = 'claimed' AND turn_id IS NULL
+
+-- name: cut_off_commands
+SELECT {columns} FROM inbox WHERE state = 'claimed' AND turn_id IS NULL ORDER BY id
+
 -- name: finish_queued
 UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id IN {numbers} AND state = 'queued'
 

@@ -51,6 +51,16 @@ UPDATE outbox SET state = 'sending', attempts = attempts + 1, sender = ?, sendin
 WHERE id IN ({due} FOR UPDATE OF o SKIP LOCKED)
 RETURNING {columns}
 
+-- name: claim_new
+-- An item whose sender waits for it already, without a round of its own. The chat's order holds.
+UPDATE outbox SET state = 'sending', attempts = attempts + 1, sender = ?, sending_until = {now} + ?
+WHERE id = ? AND state = 'pending' AND id = (
+    SELECT MIN(e.id) FROM outbox e
+    WHERE e.platform = outbox.platform AND e.account = outbox.account AND e.chat_id = outbox.chat_id
+        AND e.state IN ('pending', 'sending')
+)
+RETURNING {columns}
+
 -- name: next_due
 SELECT MIN(next_attempt_at) FROM outbox WHERE state = 'pending'
 
