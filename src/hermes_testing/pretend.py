@@ -1,0 +1,231 @@
+"""A chat platform that exists in memory only: a real adapter, for tests of whatever stands behind one.
+
+    adapter = PretendAdapter()
+    adapter.set_message_handler(intake…)
+    await adapter.say("hello", user="42")
+    assert (await adapter.heard(1))[0].text == "…"
+
+People's side is `say`, `press`, `chat` and `heard`. What the platform does with each piece can be scripted: `script` is
+a list of `SendResult`s or exceptions that the next sends and edits use up, one each. It knows nothing of flood control
+or formats; the strict fakes of real platforms do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gateway.config import Platform, PlatformConfig
+from gateway.platforms.base import (
+    Answer,
+    Attachment,
+    BasePlatformAdapter,
+    Button,
+    Health,
+    MessageEvent,
+    MessageType,
+    Receipt,
+    SendResult,
+)
+from gateway.session import SessionSource
+
+
+@dataclass(slots=True)
+class Shown:
+    """A message of ours as it stands in a chat."""
+
+    id: str
+    chat_id: str
+    text: str
+    thread_id: str | None = None
+    reply_to: str | None = None
+    buttons: tuple[tuple[Button, ...], ...] = ()
+    file: Path | None = None
+    versions: list[str] = field(default_factory=list)
+    """Every text it ever had, the first one included."""
+
+
+class PretendAdapter(BasePlatformAdapter):
+    """One account on a platform of our own."""
+
+    supports_typing = True
+    supports_buttons = True
+
+    def __init__(
+        self,
+        config: PlatformConfig | None = None,
+        platform: Platform = Platform.TELEGRAM,
+        *,
+        edits: bool = False,
+        limit: int = 4096,
+        delay: float = 0.0,
+    ) -> None:
+        """`edits`: answers may stream. `delay`: how long the platform takes for each piece."""
+        super().__init__(config or PlatformConfig(enabled=True), platform)
+        self.supports_edit = edits
+        self.edit_seconds = 0.0
+        self.MAX_MESSAGE_LENGTH = limit
+        self.delay = delay
+        self.connected = False
+        self.connects: bool = True
+        """What `connect` says."""
+        self.messages: list[Shown] = []
+        self.typed: list[str] = []
+        """Chats in which we showed that we are typing."""
+        self.script: list[SendResult | BaseException] = []
+        self.files: dict[str, bytes] = {}
+        """What can be fetched, by `Attachment.ref`."""
+        self.receipts: list[Receipt] = []
+        self._ids = itertools.count(1)
+        self._inbound = itertools.count(1)
+        self._news = asyncio.Condition()
+
+    # -- the contract ------------------------------------------------------------------------------------
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        self.connected = self.connects
+        return self.connected
+
+    async def disconnect(self) -> None:
+        self.connected = False
+
+    def health(self) -> Health:
+        return Health(problem="" if self.connected else "not connected")
+
+    async def send(
+        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> SendResult:
+        thread = (metadata or {}).get("thread_id")
+        return await self._put(Shown("", chat_id, content, thread, reply_to))
+
+    async def send_buttons(
+        self,
+        chat_id: str,
+        content: str,
+        buttons: Sequence[Sequence[Button]],
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SendResult:
+        thread = (metadata or {}).get("thread_id")
+        return await self._put(Shown("", chat_id, content, thread, buttons=tuple(map(tuple, buttons))))
+
+    async def send_file(
+        self, chat_id: str, path: Path, *, caption: str = "", metadata: Mapping[str, Any] | None = None
+    ) -> SendResult:
+        return await self._put(Shown("", chat_id, caption, (metadata or {}).get("thread_id"), file=path))
+
+    async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
+        refused = await self._scripted()
+        if refused is not None and not refused.success:
+            return refused
+        for shown in self.messages:
+            if shown.id == message_id and shown.chat_id == chat_id:
+                shown.text = content
+                shown.versions.append(content)
+                await self._tell()
+                return SendResult(success=True, message_id=message_id)
+        return SendResult(success=False, error="message to edit not found", error_kind="not_found", not_sent=True)
+
+    async def delete_message(self, chat_id: str, message_id: str) -> bool:
+        before = len(self.messages)
+        self.messages = [shown for shown in self.messages if (shown.chat_id, shown.id) != (chat_id, message_id)]
+        return len(self.messages) < before
+
+    async def send_typing(self, chat_id: str, metadata: Mapping[str, Any] | None = None) -> None:
+        self.typed.append(chat_id)
+
+    async def fetch(self, attachment: Attachment, target: Path, *, limit: int) -> None:
+        content = self.files[attachment.ref]
+        if len(content) > limit:
+            raise ValueError(f"{attachment.ref} is larger than {limit} bytes")
+        await asyncio.to_thread(target.write_bytes, content)
+
+    async def _put(self, shown: Shown) -> SendResult:
+        scripted = await self._scripted()
+        if scripted is not None and not scripted.success and scripted.error_kind != "transient":
+            return scripted
+        # A time-out is the case in which the platform did it and we do not hear of it, unless it says `not_sent`.
+        if scripted is None or not scripted.not_sent:
+            self.messages.append(replace(shown, id=str(next(self._ids)), versions=[shown.text]))
+            await self._tell()
+        return scripted or SendResult(success=True, message_id=self.messages[-1].id)
+
+    async def _scripted(self) -> SendResult | None:
+        if self.delay:
+            await asyncio.sleep(self.delay)
+        if not self.script:
+            return None
+        step = self.script.pop(0)
+        if isinstance(step, BaseException):
+            raise step
+        return None if step.success and step.message_id is None else step
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+    # -- people's side -----------------------------------------------------------------------------------
+
+    def source(
+        self, user: str = "42", *, chat: str | None = None, group: bool = False, name: str = "", **more: Any
+    ) -> SessionSource:
+        chat_id = chat if chat is not None else ("-100" if group else user)
+        return SessionSource(
+            platform=self.platform, chat_id=chat_id, chat_type="group" if group else "dm", user_id=user,
+            user_name=name or f"user {user}", **more,
+        )  # fmt: skip
+
+    def event(
+        self,
+        text: str,
+        user: str = "42",
+        *,
+        message_id: str | None = None,
+        chat: str | None = None,
+        group: bool = False,
+        name: str = "",
+        at: float | None = None,
+        source: SessionSource | None = None,
+        **more: Any,
+    ) -> MessageEvent:
+        kind = MessageType.COMMAND if text.startswith("/") else MessageType.TEXT
+        more.setdefault("message_type", kind)
+        more.setdefault("mentions_us", group)
+        return MessageEvent(
+            text=text,
+            source=source or self.source(user, chat=chat, group=group, name=name),
+            message_id=message_id or f"in-{next(self._inbound)}",
+            timestamp=None if at is None else datetime.fromtimestamp(at, tz=UTC),
+            **more,
+        )
+
+    async def say(self, text: str, user: str = "42", **more: Any) -> Receipt:
+        """A person writes; what became of it."""
+        receipt = await self.receive(self.event(text, user, **more))
+        self.receipts.append(receipt)
+        return receipt
+
+    async def press(self, button: Button, user: str = "42", **more: Any) -> Receipt:
+        """A person presses a button."""
+        return await self.answer(button.answer, user, **more)
+
+    async def answer(self, answer: Answer, user: str = "42", **more: Any) -> Receipt:
+        return await self.receive(self.event("", user, answer=answer, **more))
+
+    def chat(self, chat_id: str = "42") -> list[str]:
+        """What stands in a chat from us, in order."""
+        return [shown.text for shown in self.messages if shown.chat_id == chat_id]
+
+    async def heard(self, count: int, chat_id: str | None = None, *, seconds: float = 10.0) -> list[Shown]:
+        """Wait until at least so many messages of ours stand there."""
+
+        def there() -> list[Shown]:
+            return [shown for shown in self.messages if chat_id in (None, shown.chat_id)]
+
+        async with asyncio.timeout(seconds), self._news:
+            await self._news.wait_for(lambda: len(there()) >= count)
+        return there()
