@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway.config import Platform, PlatformConfig
+from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from gateway.session import SessionSource
@@ -39,6 +40,10 @@ class MessageType(str, Enum):
     DOCUMENT = "document"
     STICKER = "sticker"
     COMMAND = "command"
+
+
+class CannotFetch(HermesError):
+    """The file could not be fetched from the platform."""
 
 
 class ProcessingOutcome(str, Enum):
@@ -202,6 +207,12 @@ class BasePlatformAdapter(ABC):
         assert self._receive is not None, "an adapter is wired before it connects"
         return await self._receive(event)
 
+    def build_source(self, chat_id: str, **facts: Any) -> SessionSource:
+        """Where a message comes from, on this platform; the facts are the fields of `SessionSource`."""
+        from gateway.session import SessionSource
+
+        return SessionSource(platform=self.platform, chat_id=chat_id, **facts)
+
     # -- life --------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -258,7 +269,10 @@ class BasePlatformAdapter(ABC):
     # -- look --------------------------------------------------------------------------------------------
 
     async def fetch(self, attachment: Attachment, target: Path, *, limit: int) -> None:
-        """Download to `target` (a new file), at most `limit` bytes. Called after authorisation only."""
+        """Download to `target` (a new file), at most `limit` bytes. Called after authorisation only.
+
+        Raises `CannotFetch` for whatever the platform or the network does.
+        """
         raise NotImplementedError
 
     async def get_chat_info(self, chat_id: str) -> dict[str, Any]:

@@ -1,0 +1,117 @@
+"""Files that came in or are to go out, kept by the hash of their content under `<home>/media`.
+
+A name is never a path: a file lies at `<home>/media/<sha256>.<ending>`, mode 0600, where the ending is one of ours.
+The same content is kept once. What is kept does not change any more, so what was recorded is what is sent, also after
+a restart. The folder is bounded: `bound` removes what was used longest ago.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes_config import home as homes
+from hermes_config.errors import HermesError
+
+_STEP = 1 << 20
+_ENDING = re.compile(r"\.[a-z0-9]{1,8}")
+_KEPT = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{1,8}")
+
+
+class MediaError(HermesError):
+    """The file cannot be kept."""
+
+
+class Kept(NamedTuple):
+    path: Path
+    sha256: str
+    size: int
+
+
+def folder(home: Path) -> Path:
+    return home / "media"
+
+
+def draft(home: Path) -> Path:
+    """A name for a file that is about to be written here; `keep` gives it its own. Makes the folder."""
+    place = folder(home)
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise MediaError(f"cannot make the folder for files: {error.strerror}", where=str(place)) from error
+    return place / f".{os.urandom(8).hex()}.part"
+
+
+def keep(home: Path, source: Path, *, ending: str, most: int) -> Kept:
+    """Move a draft to its place by hash, durably. Blocks."""
+    with source.open("rb") as file:
+        found = _digest(file.fileno(), most)
+    return _settle(home, source, found, ending)
+
+
+def copy(home: Path, source: int, *, ending: str, most: int) -> Kept:
+    """Keep a copy of what an open file holds now. Blocks; raises `MediaError` beyond `most` bytes."""
+    target = draft(home)
+    try:
+        with homes.private_open(target, "xb") as file:
+            digest, size = hashlib.sha256(), 0
+            while block := os.read(source, _STEP):
+                size += len(block)
+                if size > most:
+                    raise MediaError(f"the file has more than {most:,} bytes")
+                digest.update(block)
+                file.write(block)
+        return _settle(home, target, (digest.hexdigest(), size), ending)
+    finally:
+        target.unlink(missing_ok=True)  # it has moved, unless something went wrong
+
+
+def bound(home: Path, *, most: int) -> int:
+    """Remove what was used longest ago until at most `most` bytes lie there; how many files went. Blocks."""
+    files = []
+    try:
+        with os.scandir(folder(home)) as entries:
+            for entry in entries:
+                if _KEPT.fullmatch(entry.name) and stat.S_ISREG((found := entry.stat(follow_symlinks=False)).st_mode):
+                    files.append((found.st_mtime_ns, found.st_size, entry.path))
+    except FileNotFoundError:
+        return 0
+    total = sum(size for _, size, _ in files)
+    removed = 0
+    for _, size, path in sorted(files):
+        if total <= most:
+            break
+        Path(path).unlink(missing_ok=True)
+        total -= size
+        removed += 1
+    return removed
+
+
+def _digest(descriptor: int, most: int) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    while block := os.read(descriptor, _STEP):
+        size += len(block)
+        if size > most:
+            raise MediaError(f"the file has more than {most:,} bytes")
+        digest.update(block)
+    return digest.hexdigest(), size
+
+
+def _settle(home: Path, source: Path, found: tuple[str, int], ending: str) -> Kept:
+    """Give a draft its name. A file that is there already is the same one: it is marked as used and the draft goes."""
+    sha256, size = found
+    target = folder(home) / f"{sha256}{ending if _ENDING.fullmatch(ending) else '.bin'}"
+    try:
+        source.chmod(0o600)
+        with source.open("rb") as file:
+            os.fsync(file.fileno())
+        source.replace(target)
+        os.utime(target)
+        homes.sync_folder(target.parent)
+    except OSError as error:
+        raise MediaError(f"cannot keep the file: {error.strerror}", where=str(target)) from error
+    return Kept(target, sha256, size)
