@@ -1,0 +1,107 @@
+"""Event hooks of a home: `<home>/hooks/<folder>/HOOK.yaml` with a `handler.py` beside it.
+
+HOOK.yaml names the hook and its events; `handler.py` has `handle(event_type, context)`, plain or async. A hook runs
+off the event loop and within `limits.hook_ms`; one that cannot be loaded, raises or hangs is noted in the log and costs
+nothing but its own call. Handlers of the exact event come first, then those of `kind:*`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hermes_cli import plugins
+from hermes_config.limits import DEFAULTS, Limits
+
+_log = logging.getLogger("hermes.gateway")
+
+Handle = Callable[[str, dict[str, Any]], Any]
+
+
+class HookRegistry:
+    """The hooks that were found at start. `loaded_hooks` is what `hermes gateway status` shows."""
+
+    def __init__(self, home: Path, limits: Limits = DEFAULTS) -> None:
+        self._folder = home / "hooks"
+        self._seconds = limits.hook_ms / 1000
+        self._handlers: dict[str, list[tuple[str, Handle]]] = {}
+        self.loaded_hooks: list[dict[str, Any]] = []
+
+    def discover_and_load(self) -> None:
+        """Read every folder, in the order of their names. What is broken is said and left out."""
+        folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
+        for folder in folders:
+            if folder.is_dir() and not folder.name.startswith("."):
+                try:
+                    self._load(folder)
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: somebody else's code and YAML
+                    self._leave_out(folder, f"{type(error).__name__}: {error}")
+
+    async def emit(self, event: str, context: Mapping[str, Any] | None = None) -> None:
+        """Tell whoever listens; nothing comes back and nothing goes wrong."""
+        if self._handlers:
+            await self.emit_collect(event, context)
+
+    async def emit_collect(self, event: str, context: Mapping[str, Any] | None = None) -> list[Any]:
+        """What the handlers returned, without the None. Each gets a dictionary of its own."""
+        answers = []
+        for name, handle in self._listening(event):
+            try:
+                answer = await plugins.call_plugin(handle, event, dict(context or {}), seconds=self._seconds)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: somebody else's code
+                kind = type(error).__name__
+                _log.error(
+                    "the hook %s failed at %s (%s)", name, event, kind, extra={"action": "hook_failed", "hook": name}
+                )
+                continue
+            if answer is not None:
+                answers.append(answer)
+        return answers
+
+    def listens(self, event: str) -> bool:
+        return bool(self._listening(event))
+
+    def _listening(self, event: str) -> list[tuple[str, Handle]]:
+        return [*self._handlers.get(event, ()), *self._handlers.get(f"{event.partition(':')[0]}:*", ())]
+
+    def _load(self, folder: Path) -> None:
+        import yaml  # only homes with hooks pay for it here
+
+        file, code = folder / "HOOK.yaml", folder / "handler.py"
+        if not file.is_file() or not code.is_file():
+            return self._leave_out(folder, "HOOK.yaml or handler.py is missing")
+        said = yaml.safe_load(file.read_text(encoding="utf-8"))
+        events = said.get("events") if isinstance(said, dict) else None
+        if not isinstance(events, list) or not events or not all(isinstance(event, str) for event in events):
+            return self._leave_out(folder, "HOOK.yaml has no list of events")
+        handle = _module(folder.name, code).__dict__.get("handle")
+        if not callable(handle):
+            return self._leave_out(folder, "handler.py has no function handle(event_type, context)")
+        name = str(said.get("name") or folder.name)
+        for event in dict.fromkeys(events):
+            self._handlers.setdefault(event, []).append((name, handle))
+        about = str(said.get("description") or "")
+        self.loaded_hooks.append({"name": name, "description": about, "events": events, "path": str(folder)})
+        return None
+
+    def _leave_out(self, folder: Path, why: str) -> None:
+        _log.warning("the hook %s is left out: %s", folder, why, extra={"action": "hook_left_out"})
+
+
+def _module(name: str, file: Path) -> ModuleType:
+    full = f"hermes_hooks.{name}"
+    spec = importlib.util.spec_from_file_location(full, file)
+    assert spec is not None and spec.loader is not None  # it is a file that ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full] = module  # before it runs: what it defines must find its own module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[full]
+        raise
+    return module

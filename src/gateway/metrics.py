@@ -1,0 +1,55 @@
+"""What the gateway counts, for Prometheus. One registry an instance; no chat, person or text in a label.
+
+Counters are bumped where the thing happens; gauges of what the store knows (queue depth, dead letters, prefix breaks)
+are asked for when somebody reads them. `prometheus_client` is imported with the first gateway, not with this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+
+class Metrics:
+    """`hermes_*` in the text format. Names are public: dashboards are built on them."""
+
+    def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+        self.registry: CollectorRegistry = CollectorRegistry()
+        reg = self.registry
+        self.received = Counter("hermes_messages_received", "Messages by platform and what became of them at the door",
+                                ("platform", "state"), registry=reg)  # fmt: skip
+        self.turns = Counter("hermes_turns", "Turns by platform and outcome", ("platform", "outcome"), registry=reg)
+        self.turn_seconds = Histogram("hermes_turn_seconds", "From stored message to committed answer", ("platform",),
+                                      buckets=_QUICK, registry=reg)  # fmt: skip
+        self.deliveries = Counter("hermes_deliveries", "Deliveries by platform and outcome", ("platform", "outcome"),
+                                  registry=reg)  # fmt: skip
+        self.delivery_seconds = Histogram("hermes_delivery_seconds", "From committed answer to the platform's receipt",
+                                          ("platform",), buckets=_QUICK, registry=reg)  # fmt: skip
+        self.commands = Counter("hermes_commands", "Slash commands by outcome", ("outcome",), registry=reg)
+        self.requests = Counter("hermes_api_requests", "API requests by path and status", ("path", "status"),
+                                registry=reg)  # fmt: skip
+        self.loop_lag = Histogram("hermes_loop_lag_seconds", "How late the event loop is", buckets=_QUICK, registry=reg)
+        self._gauge = Gauge
+
+    def ask(self, name: str, about: str, read: Callable[[], float]) -> None:
+        """A figure that is looked up when it is read: `ask("hermes_inbox_queued", "…", count)`."""
+        gauge = self._gauge(name, about, registry=self.registry)
+        gauge.set_function(read)
+
+    def text(self) -> bytes:
+        """For `/metrics`. The figures that are looked up may read the store: call it off the loop."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry)
+
+    def value(self, name: str, **labels: str) -> float:
+        """One figure, for status and tests; 0 when nothing was counted."""
+        found: Any = self.registry.get_sample_value(name, labels)
+        return float(found or 0.0)
