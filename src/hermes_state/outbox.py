@@ -12,9 +12,9 @@ its turn is committed: that is a `draft`, not owed yet, which `enqueue` with the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hermes_state import rows
 from hermes_state.engine.base import Connection, Row, scalar
@@ -94,8 +94,10 @@ class Outbox:
 
     def draft(self, parcel: Parcel) -> OutboxItem:
         """Not owed yet: a running turn shows it by edits and notes with `progress` what stands in the chat."""
-        now = shared_now(self._store)
-        return self._store.engine.write(lambda conn: self._put(conn, Q.draft, parcel, now))
+        return self._store.engine.write(lambda conn: self.draft_in(conn, parcel))
+
+    def draft_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
+        return self._put(conn, Q.draft, parcel, shared_now(self._store))
 
     def _put(self, conn: Connection, statement: Statement, parcel: Parcel, *moments: float | None) -> OutboxItem:
         checked_id(parcel.dedup_key, what="dedup key")
@@ -118,14 +120,32 @@ class Outbox:
         self, *, sender: str, limit: int = 32, platform: str | None = None, seconds: float = SENDING_SECONDS
     ) -> tuple[OutboxItem, ...]:
         """Items that this sender must deliver now, oldest first; each of another chat."""
-        now, far = shared_now(self._store), self._store.limits.retry_seconds
-        params = (sender, now, seconds, now, now, far, platform, platform, limit)
-        found = self._store.engine.write(lambda conn: conn.rows(Q.claim_due, params), single=True)
-        return tuple(_item(row) for row in sorted(found))
+        only = None if platform is None else (platform,)
+        return self._store.engine.write(
+            lambda conn: self.claim_due_in(conn, sender=sender, limit=limit, platforms=only, seconds=seconds),
+            single=True,
+        )
 
-    def next_due(self) -> float | None:
-        """When something is due next (in the past: now), None when nothing is pending."""
-        due: float | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.next_due)))
+    def claim_due_in(
+        self,
+        conn: Connection,
+        *,
+        sender: str,
+        limit: int,
+        platforms: Sequence[str] | None = None,
+        seconds: float = SENDING_SECONDS,
+    ) -> tuple[OutboxItem, ...]:
+        now, only = shared_now(self._store), None if platforms is None else rows.texts(platforms)
+        params = (sender, now, seconds, now, now, self._store.limits.retry_seconds, only, only, limit)
+        return tuple(_item(row) for row in sorted(conn.rows(Q.claim_due, params)))
+
+    def next_due(self, *, platforms: Sequence[str] | None = None) -> float | None:
+        """When something is due next (in the past: now), None when nothing is pending.
+
+        With `platforms`: of what could be claimed then, so not what stands behind an item that is being sent.
+        """
+        only = None if platforms is None else rows.texts(platforms)
+        due: float | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.next_due, (only, only))))
         return due
 
     def progress(
@@ -137,56 +157,92 @@ class Outbox:
         seconds: float = SENDING_SECONDS,
     ) -> bool:
         """Note what stands in the chat so far; False when the item is not this sender's any more."""
+        return self._store.engine.write(
+            lambda conn: self.progress_in(conn, item, platform_ids=platform_ids, draft=draft, seconds=seconds),
+            single=True,
+        )
+
+    def progress_in(
+        self,
+        conn: Connection,
+        item: OutboxItem,
+        *,
+        platform_ids: Sequence[str],
+        draft: Mapping[str, Any] | None = None,
+        seconds: float = SENDING_SECONDS,
+    ) -> bool:
         text = rows.to_json(draft, self._store.limits, what="the draft")
         params = (_ids(platform_ids), text, shared_now(self._store), seconds, item.id, item.attempts)
-        return self._store.engine.write(lambda conn: conn.run(Q.progress, params), single=True) == 1
+        return conn.run(Q.progress, params) == 1
 
     def sent(self, item: OutboxItem, *, platform_ids: Sequence[str]) -> bool:
-        params = (_ids(platform_ids), shared_now(self._store), item.id, item.attempts)
-        return self._store.engine.write(lambda conn: conn.run(Q.sent, params), single=True) == 1
+        return self._store.engine.write(lambda conn: self.sent_in(conn, item, platform_ids=platform_ids), single=True)
+
+    def sent_in(self, conn: Connection, item: OutboxItem, *, platform_ids: Sequence[str]) -> bool:
+        return conn.run(Q.sent, (_ids(platform_ids), shared_now(self._store), item.id, item.attempts)) == 1
 
     def put_off(self, item: OutboxItem, *, seconds: float, error: str) -> OutboxItem | None:
         """It did not arrive; try again in a while, or never when the attempts are used up. None: not ours."""
+        return self._store.engine.write(lambda conn: self.put_off_in(conn, item, seconds=seconds, error=error))
+
+    def put_off_in(
+        self, conn: Connection, item: OutboxItem, *, seconds: float, error: str, free: bool = False
+    ) -> OutboxItem | None:
+        """`free`: this attempt does not count, because nothing was tried; there was nobody to hand it to."""
         if not 0 <= seconds <= self._store.limits.retry_seconds:
             raise InvalidValue(f"a delivery is put off by 0 to {self._store.limits.retry_seconds} s, not {seconds}")
-        now = shared_now(self._store)
-        return self._close(Q.put_off, (rows.note(error), now, seconds, now, item.id, item.attempts))
+        now, spare = shared_now(self._store), int(free)
+        params = (rows.note(error), spare, spare, spare, now, seconds, spare, now, item.id, item.attempts)
+        return self._close(conn, Q.put_off, params)
 
     def failed(self, item: OutboxItem, *, error: str) -> OutboxItem | None:
         """It did not arrive, and trying again is of no use."""
-        moment = shared_now(self._store)
-        return self._close(Q.close, ("failed", rows.note(error), moment, item.id, item.attempts))
+        return self._store.engine.write(lambda conn: self.close_in(conn, item, "failed", error=error))
 
     def unknown(self, item: OutboxItem, *, error: str) -> OutboxItem | None:
         """It may have arrived: the connection broke after we had sent it."""
-        moment = shared_now(self._store)
-        return self._close(Q.close, ("unknown", rows.note(error), moment, item.id, item.attempts))
+        return self._store.engine.write(lambda conn: self.close_in(conn, item, "unknown", error=error))
 
-    def lose_senders(self, *, dead: str | None = None) -> tuple[OutboxItem, ...]:
-        """Items whose sender fell silent, or is known to be `dead`, become unknown."""
+    def close_in(
+        self, conn: Connection, item: OutboxItem, state: Literal["failed", "unknown"], *, error: str
+    ) -> OutboxItem | None:
+        return self._close(conn, Q.close, (state, rows.note(error), shared_now(self._store), item.id, item.attempts))
+
+    def senders(self) -> tuple[str, ...]:
+        """Who is sending something now, or was when it died."""
+        return tuple(row[0] for row in self._store.engine.read(lambda conn: conn.rows(Q.senders)))
+
+    def lose_senders(
+        self, *, dead: str | None = None, harmless: Callable[[OutboxItem], bool] = lambda item: False
+    ) -> tuple[OutboxItem, ...]:
+        """Items whose sender fell silent, or is known to be `dead`, become unknown.
+
+        One of which it is `harmless` to go on, because no message can appear twice by it, is pending again instead,
+        while it has attempts left.
+        """
         now, far = shared_now(self._store), self._store.limits.retry_seconds
         why = "the sender died before the platform's answer"
         params = (why, now, now, now, far, dead)
 
-        def run(conn: Connection) -> list[Row]:
-            found = conn.rows(Q.lose_senders, params)
-            if found:
+        def run(conn: Connection) -> list[OutboxItem]:
+            lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, params))]
+            for at, item in enumerate(lost):
+                if harmless(item) and (row := conn.rows(Q.go_on, (now, item.id))):
+                    lost[at] = _item(row[0])
+            if lost:
                 self._bound_dead(conn)
-            return found
+            return lost
 
-        return tuple(_item(row) for row in sorted(self._store.engine.write(run)))
+        return tuple(self._store.engine.write(run))
 
-    def _close(self, statement: Statement, params: tuple[Any, ...]) -> OutboxItem | None:
-        def run(conn: Connection) -> OutboxItem | None:
-            found = conn.rows(statement, params)
-            if not found:
-                return None
-            item = _item(found[0])
-            if item.state != "pending":
-                self._bound_dead(conn)
-            return item
-
-        return self._store.engine.write(run)
+    def _close(self, conn: Connection, statement: Statement, params: tuple[Any, ...]) -> OutboxItem | None:
+        found = conn.rows(statement, params)
+        if not found:
+            return None
+        item = _item(found[0])
+        if item.state != "pending":
+            self._bound_dead(conn)
+        return item
 
     def _bound_dead(self, conn: Connection) -> None:
         for row in conn.rows(Q.trim_dead, (self._store.limits.dead_letters,)):
@@ -203,9 +259,20 @@ class Outbox:
     # -- a person decides --------------------------------------------------------------------------------
 
     def retry(self, item_id: int) -> bool:
-        """Send a dead letter again; only ever because somebody asked for it."""
-        params = (self._store.limits.delivery_attempts, shared_now(self._store), item_id)
-        return self._store.engine.write(lambda conn: conn.run(Q.retry, params), single=True) == 1
+        """Send a dead letter again; only ever because somebody asked for it. What is unknown may arrive twice by it:
+        its note says `again`, so that whoever sends it can say so to the person."""
+
+        def run(conn: Connection) -> bool:
+            found = conn.rows(Q.lock_dead, (item_id,))
+            if not found:
+                return False
+            item = _item(found[0])
+            note = {**(item.draft or {}), "again": True} if item.state == "unknown" else item.draft
+            text = rows.to_json(note, self._store.limits, what="the draft")
+            params = (text, self._store.limits.delivery_attempts, shared_now(self._store), item_id)
+            return conn.run(Q.retry, params) == 1
+
+        return self._store.engine.write(run)
 
     def drop(self, item_id: int, *, reason: str = "dropped by hand") -> bool:
         """Do not send it; False when it is being sent, was sent or does not exist."""

@@ -169,6 +169,17 @@ class Turns:
         note: dict[str, Any] | None = rows.from_json(found[0][0]) if found else None
         return note
 
+    # -- from outside ------------------------------------------------------------------------------------
+
+    def ask_to_stop(self, turn_id: TurnId, *, reason: str) -> bool:
+        """Ask whoever works on a turn to end it; False when it is over. Needs no fence: it changes nothing itself."""
+        params = (rows.note(reason), self._store.clock(), turn_id)
+        return self._store.engine.write(lambda conn: conn.run(Q.ask_to_stop, params), single=True) == 1
+
+    def asked_to_stop(self) -> tuple[Turn, ...]:
+        """Running turns that somebody asked to end; `reason` says why. One indexed read, few rows."""
+        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.asked_to_stop))))
+
     # -- ending ------------------------------------------------------------------------------------------
 
     def commit_turn(
@@ -332,10 +343,15 @@ class Turns:
         return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.unfinished, params))))
 
     def list(
-        self, *, state: str | None = None, conversation_id: ConversationId | None = None, limit: int = 50
+        self,
+        *,
+        state: str | None = None,
+        conversation_id: ConversationId | None = None,
+        offset: int = 0,
+        limit: int = 50,
     ) -> tuple[Turn, ...]:
         """Newest first."""
-        params = (state, state, conversation_id, conversation_id, limit)
+        params = (state, state, conversation_id, conversation_id, limit, offset)
         return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
 
     def counts(self) -> dict[str, int]:

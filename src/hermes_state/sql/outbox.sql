@@ -32,7 +32,7 @@ SELECT {columns} FROM outbox WHERE id = ?
 -- clock was set back. The order between chats does not matter; this one is the index's.
 SELECT o.id FROM outbox o
     WHERE o.state = 'pending' AND (o.next_attempt_at <= {now} OR o.next_attempt_at > {now} + ?)
-        AND (CAST(? AS TEXT) IS NULL OR o.platform = ?)
+        AND (CAST(? AS TEXT) IS NULL OR o.platform IN {texts})
         AND o.id = (
             SELECT MIN(e.id) FROM outbox e
             WHERE e.platform = o.platform AND e.account = o.account AND e.chat_id = o.chat_id
@@ -62,7 +62,13 @@ WHERE id = ? AND state = 'pending' AND id = (
 RETURNING {columns}
 
 -- name: next_due
-SELECT MIN(next_attempt_at) FROM outbox WHERE state = 'pending'
+-- Without platforms: of anything. With them: of the first of each chat, for whoever could claim it then.
+SELECT MIN(o.next_attempt_at) FROM outbox o
+WHERE o.state = 'pending' AND (CAST(? AS TEXT) IS NULL OR (o.platform IN {texts} AND o.id = (
+    SELECT MIN(e.id) FROM outbox e
+    WHERE e.platform = o.platform AND e.account = o.account AND e.chat_id = o.chat_id
+        AND e.state IN ('pending', 'sending')
+)))
 
 -- name: progress
 -- What stands in the chat so far; a sender that is heard of has more time.
@@ -76,10 +82,11 @@ UPDATE outbox SET state = 'sent', platform_ids = ?, draft = NULL, error = NULL, 
 WHERE id = ? AND attempts = ? AND state IN ('sending', 'unknown')
 
 -- name: put_off
-UPDATE outbox SET error = ?, sending_until = NULL,
-    state = CASE WHEN attempts >= give_up_after THEN 'failed' ELSE 'pending' END,
-    next_attempt_at = CASE WHEN attempts >= give_up_after THEN NULL ELSE {now} + ? END,
-    ended_at = CASE WHEN attempts >= give_up_after THEN {now} END
+-- An attempt that does not count (1) leaves room for one more. On the right of a SET stands what was there before.
+UPDATE outbox SET error = ?, sending_until = NULL, give_up_after = give_up_after + ?,
+    state = CASE WHEN attempts >= give_up_after + ? THEN 'failed' ELSE 'pending' END,
+    next_attempt_at = CASE WHEN attempts >= give_up_after + ? THEN NULL ELSE {now} + ? END,
+    ended_at = CASE WHEN attempts >= give_up_after + ? THEN {now} END
 WHERE id = ? AND attempts = ? AND state = 'sending'
 RETURNING {columns}
 
@@ -95,8 +102,20 @@ UPDATE outbox SET state = 'unknown', error = ?, sending_until = NULL, ended_at =
 WHERE state = 'sending' AND (sending_until <= {now} OR sending_until > {now} + ? OR sender = ?)
 RETURNING {columns}
 
+-- name: senders
+SELECT DISTINCT sender FROM outbox WHERE state = 'sending' AND sender IS NOT NULL
+
+-- name: go_on
+-- Its sender is lost, and it can be finished without a second copy.
+UPDATE outbox SET state = 'pending', next_attempt_at = {now}, ended_at = NULL
+WHERE id = ? AND state = 'unknown' AND attempts < give_up_after
+RETURNING {columns}
+
+-- name: lock_dead
+SELECT {columns} FROM outbox WHERE id = ? AND state IN ('failed', 'unknown') {lock}
+
 -- name: retry
-UPDATE outbox SET state = 'pending', give_up_after = attempts + ?, next_attempt_at = {now}, ended_at = NULL
+UPDATE outbox SET state = 'pending', draft = ?, give_up_after = attempts + ?, next_attempt_at = {now}, ended_at = NULL
 WHERE id = ? AND state IN ('failed', 'unknown')
 
 -- name: drop

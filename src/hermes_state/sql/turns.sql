@@ -19,6 +19,13 @@ UPDATE turns SET progress = ?, updated_at = ? WHERE id = ?
 -- name: last_note
 SELECT progress FROM turns WHERE conversation_id = ? AND progress IS NOT NULL ORDER BY started_at DESC, id DESC LIMIT 1
 
+-- name: ask_to_stop
+-- A running turn has no reason yet: one that stands there is a wish from outside.
+UPDATE turns SET reason = ?, updated_at = ? WHERE id = ? AND state = 'running'
+
+-- name: asked_to_stop
+SELECT {columns} FROM turns WHERE state = 'running' AND reason IS NOT NULL ORDER BY started_at, id
+
 -- name: end
 UPDATE turns SET state = ?, reason = ?, session_id = ?, updated_at = ?, ended_at = ? WHERE id = ?
 
@@ -48,7 +55,7 @@ SELECT {columns} FROM turns WHERE state = 'running' AND conversation_id || '' = 
 -- name: list
 SELECT {columns} FROM turns
 WHERE (CAST(? AS TEXT) IS NULL OR state = ?) AND (CAST(? AS TEXT) IS NULL OR conversation_id = ?)
-ORDER BY started_at DESC, id DESC LIMIT ?
+ORDER BY started_at DESC, id DESC LIMIT ? OFFSET ?
 
 -- name: counts
 SELECT state, COUNT(*) FROM turns GROUP BY state
