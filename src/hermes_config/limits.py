@@ -81,6 +81,13 @@ class Limits:
     dead_letters: int = _limit(1_000, "items", "the oldest dead letters are removed, and the event log says so")
     delivery_attempts: int = _limit(8, "attempts", "a delivery that keeps failing becomes a dead letter")
     retry_seconds: int = _limit(86_400, "seconds", "a delivery is never put off for longer", minimum=60)
+    queued_messages: int = _limit(64, "messages", "a chat with so many waiting gets no more in, and is told so")
+    turn_starts: int = _limit(24, "turns", "the next turn is prepared when one of them has begun")
+    cached_agents: int = _limit(512, "agents", "the one used longest ago is dropped, and made again when it is needed")
+    cached_agent_bytes: int = _limit(
+        64 * _MIB, "bytes", "the agent used longest ago is dropped, and made again when it is needed", minimum=_MIB
+    )
+    agent_idle_seconds: int = _limit(3_600, "seconds", "an agent that nobody used for so long is dropped", minimum=60)
     approvals_days: int = _limit(90, "days", "settled approvals are removed by maintenance")
     effects_days: int = _limit(30, "days", "marks of finished tool effects are removed by maintenance")
     prefix_epochs: int = _limit(50, "epochs", "the oldest prefixes of the conversation are removed")
@@ -162,6 +169,12 @@ class Limits:
     budget_answer_tokens: int = _limit(8_192, "tokens", "are reserved for the answer of a call without `max_tokens`")
     reservation_seconds: int = _limit(21_600, "seconds", "a call that was not settled counts as lost, at its estimate")
     budget_days: int = _limit(400, "days", "what was counted against the limits of earlier days is forgotten")
+
+    pairing_seconds: int = _limit(3_600, "seconds", "a pairing code is over", area="Pairing")
+    pairing_pending: int = _limit(3, "codes", "further strangers of the platform are not answered")
+    pairing_wait_seconds: int = _limit(600, "seconds", "a person who asks again earlier is not answered")
+    pairing_failures: int = _limit(5, "wrong codes", "the platform's codes are neither given out nor taken for a while")
+    pairing_lockout_seconds: int = _limit(3_600, "seconds", "the length of that while, and of our memory of wrong codes")
 
     backups_kept: int = _limit(
         10,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from hermes_state import leases, rows
 from hermes_state.engine.base import Connection, Row, scalar
@@ -56,6 +56,20 @@ class Accepted:
     row: InboxRow
     new: bool
     """False: it was here before, and this call changed nothing."""
+    before: InboxRow | None = None
+    """Of an edit: the version before it, as it stood until now."""
+
+
+class _Message(NamedTuple):
+    """A message about to be stored."""
+
+    key: tuple[str, str, str, str, int]
+    params: tuple[Any, ...]
+    payload: dict[str, Any]
+
+    def row(self, row_id: int) -> InboxRow:
+        _, _, _, _, _, route, person_id, trace_id, _, now = self.params
+        return InboxRow(row_id, *self.key, route, person_id, trace_id, self.payload, "queued", None, None, now, None)
 
 
 class Inbox:
@@ -80,20 +94,70 @@ class Inbox:
         trace_id: str | None = None,
     ) -> Accepted:
         """Store an allowed message; durable when this returns. One statement, unless it was here before."""
+        message = self._message(
+            platform, account, chat_id, message_id, version, route, person_id, trace_id or new_trace_id(), payload
+        )
+        while True:
+            new = scalar(self._store.engine.write(lambda conn: conn.rows(Q.accept, message.params), single=True))
+            if new is not None:
+                return Accepted(message.row(new), new=True)
+            found = self._store.engine.read(lambda conn: conn.rows(Q.find, message.key))
+            if found:  # else maintenance removed the old row just now
+                return Accepted(_row(found[0]), new=False)
+
+    async def aaccept(
+        self,
+        *,
+        platform: str,
+        chat_id: str,
+        message_id: str,
+        route: SessionKey,
+        payload: Mapping[str, Any],
+        account: str = "",
+        version: int = 0,
+        person_id: PersonId | None = None,
+        trace_id: str | None = None,
+    ) -> Accepted:
+        """As `accept`, from an event loop: queued to the writer, perhaps sharing its commit.
+
+        An edit (`version` above 0) takes the place of the version before it when that one is still queued.
+        """
+        from hermes_state import aio
+
+        message = self._message(
+            platform, account, chat_id, message_id, version, route, person_id, trace_id or new_trace_id(), payload
+        )
+
+        def run(conn: Connection) -> Accepted:
+            before = _row(found[-1]) if version and (found := conn.rows(Q.versions, message.key[:-1])) else None
+            new = scalar(conn.rows(Q.accept, message.params))
+            if new is None:
+                return Accepted(_row(conn.rows(Q.find, message.key)[0]), new=False)
+            if before is not None:
+                end = ("superseded", "edited before it was read", self._store.clock())
+                conn.run(Q.finish_queued, (*end, rows.numbers([before.id])))
+            return Accepted(message.row(new), new=True, before=before)
+
+        accepted: Accepted = await aio.queued(self._store.engine, run)
+        return accepted
+
+    def _message(
+        self,
+        platform: str,
+        account: str,
+        chat_id: str,
+        message_id: str,
+        version: int,
+        route: SessionKey,
+        person_id: PersonId | None,
+        trace_id: str,
+        payload: Mapping[str, Any],
+    ) -> _Message:
         rows.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
         checked_id(route, what="route")
         text = rows.to_json(payload, self._store.limits, what="the message")
-        trace, now = trace_id or new_trace_id(), self._store.clock()
         key = (platform, account, chat_id, message_id, version)
-        params = (*key, route, person_id, trace, text, now)
-        while True:
-            new = scalar(self._store.engine.write(lambda conn: conn.rows(Q.accept, params), single=True))
-            if new is not None:
-                row = (new, *key, route, person_id, trace, text, "queued", None, None, now, None)
-                return Accepted(_row(row), new=True)
-            found = self._store.engine.read(lambda conn: conn.rows(Q.find, key))
-            if found:  # else maintenance removed the old row just now
-                return Accepted(_row(found[0]), new=False)
+        return _Message(key, (*key, route, person_id, trace_id, text, self._store.clock()), dict(payload))
 
     def refuse(
         self,
