@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hermes_config.config import Config
 
 __all__ = [
-    "AllowList",
     "ApiServerConfig",
     "GatewayConfig",
     "HomeChannel",
@@ -38,20 +37,8 @@ __all__ = [
 ]
 
 BusyMode = Literal["interrupt", "queue", "steer"]
-BotRule = Literal["none", "mentions", "all"]
 BUSY_MODES = ("interrupt", "queue", "steer")
-BOT_RULES = ("none", "mentions", "all")
 UNKNOWN_DM = ("pair", "ignore")
-
-
-@dataclass(frozen=True, slots=True)
-class AllowList:
-    """Who may write, as the files and the environment say; `*` among the users stands for everybody."""
-
-    users: tuple[str, ...] = ()
-    everybody: bool = False
-    group_chats: tuple[str, ...] = ()
-    bots: BotRule = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +86,6 @@ class GatewayConfig:
     busy_input_mode: BusyMode = "interrupt"
     tool_progress: bool = True
     media_bytes: int = 20 * 1024 * 1024
-    owners: tuple[str, ...] = ()
-    admins: tuple[str, ...] = ()
-    approvers: tuple[str, ...] = ()
-    allow: dict[str, AllowList] = field(default_factory=dict)
-    """By platform name; under "" what holds for all of them."""
     api_server: ApiServerConfig = ApiServerConfig()
 
     def get_reset_policy(self, platform: Platform | None = None, session_type: str | None = None) -> SessionResetPolicy:
@@ -172,9 +154,6 @@ class GatewayConfig:
             "max_message_age": self.max_message_age,
             "drain_seconds": self.drain_seconds,
             "busy_input_mode": self.busy_input_mode,
-            "owners": list(self.owners),
-            "admins": list(self.admins),
-            "approvers": list(self.approvers),
         }
 
     @classmethod
@@ -210,9 +189,6 @@ class GatewayConfig:
             max_message_age=coerce.days(given.get("max_message_age"), 3600),
             drain_seconds=coerce.number(given.get("drain_seconds"), 30.0),
             busy_input_mode=cast(BusyMode, busy) if busy in BUSY_MODES else "interrupt",
-            owners=coerce.names(given.get("owners")),
-            admins=coerce.names(given.get("admins")),
-            approvers=coerce.names(given.get("approvers")),
         )
 
 

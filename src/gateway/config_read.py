@@ -1,7 +1,7 @@
 """Reading the gateway's settings from a home, strictly: defaults, gateway.json, config.yaml, the environment.
 
 One line a setting. Bad values are refused with file, line, key and reason (`config_source`); a key nobody knows is
-left alone. Platforms and allow lists are in `config_platforms`.
+left alone. Platforms are in `config_platforms`; who may write, and in which role, in `policy_rules`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, cast
 from gateway import config_values as coerce
 from gateway.config import BUSY_MODES, UNKNOWN_DM, ApiServerConfig, BusyMode, GatewayConfig
 from gateway.config_parts import RESET_MODES, TRANSPORTS, SessionResetPolicy, StreamingConfig
-from gateway.config_platforms import platform_named, read_allow, read_platforms
+from gateway.config_platforms import platform_named, read_platforms
 from gateway.config_source import YEAR, Source, Value
 from hermes_config.config import Config
 
@@ -44,10 +44,6 @@ def read(config: Config) -> GatewayConfig:
         profile_routes=_list(source.find("profile_routes")),
         timezone=_zone(source),
         max_message_age=source.whole("max_message_age", 3600, most=YEAR),
-        owners=source.names("owners"),
-        admins=source.names("admins"),
-        approvers=source.names("approvers"),
-        allow=read_allow(source),
         api_server=_api_server(source),
     )
     _other_rooms(settings, source)
