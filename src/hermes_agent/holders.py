@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def new_holder() -> str:
-    return f"{socket.gethostname()}/{os.getpid()}/{_started(os.getpid()) or 0}/{os.urandom(4).hex()}"
+    return f"{socket.gethostname()}/{os.getpid()}/{started(os.getpid()) or 0}/{os.urandom(4).hex()}"
 
 
 def is_gone(holder: str) -> bool:
@@ -26,8 +26,8 @@ def is_gone(holder: str) -> bool:
     parts = holder.split("/")
     if len(parts) != 4 or parts[0] != socket.gethostname() or not (parts[1].isdigit() and parts[2].isdigit()):
         return False
-    started = _started(int(parts[1]))
-    return started is None if parts[2] == "0" else started != int(parts[2])
+    began = started(int(parts[1]))
+    return began is None if parts[2] == "0" else began != int(parts[2])
 
 
 def release_gone(db: SessionDB, conversation_id: ConversationId) -> bool:
@@ -39,7 +39,7 @@ def release_gone(db: SessionDB, conversation_id: ConversationId) -> bool:
     return True
 
 
-def _started(pid: int) -> int | None:
+def started(pid: int) -> int | None:
     """When the process started, in ticks since boot; None when there is none. 0 where the system does not tell."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -1,0 +1,188 @@
+"""One gateway a home, and what can be said of it from evidence.
+
+The lock is the operating system's, on `<home>/gateway.lock`, and ends with the process however it ends. `gateway.pid`
+and `gateway_state.json` are for people and other tools: nothing is decided by their existence. Whether a gateway runs
+is whether somebody holds the lock; how it is doing is when it last wrote, heard a platform and delivered something, and
+those moments are shown with their age, so that a gateway that hangs cannot look well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from hermes_agent import holders
+from hermes_config.errors import HermesError
+from hermes_config.home import hermes_home, private_open
+
+KIND = "hermes-gateway"
+HEARTBEAT_SECONDS = 2.0
+SILENT_SECONDS = 15.0
+"""A gateway that has not written for so long is not well, whatever it wrote last."""
+_FACTS = ("turns_running", "last_commit", "last_delivery", "model", "draining")
+
+
+class GatewayRunning(HermesError):
+    """A gateway is running on this home already."""
+
+    default_hint = "hermes gateway status shows it; hermes gateway stop ends it."
+
+
+@dataclass(slots=True)
+class GatewayLock:
+    """Held as long as this object's file is open: until `release`, or the end of the process."""
+
+    file: IO[Any]
+
+    def release(self) -> None:
+        self.file.close()
+
+
+def acquire_gateway_lock(home: Path) -> GatewayLock:
+    """The right to be this home's gateway. Raises `GatewayRunning` with the process that has it."""
+    file = _locked(home)
+    if file is None:
+        pid = read_pid(home)
+        raise GatewayRunning(
+            "a gateway runs on this home already" + (f" (process {pid})" if pid else ""), where=str(home)
+        )
+    return GatewayLock(file)
+
+
+def is_running(home: Path) -> bool:
+    """Whether some process holds the lock at this moment."""
+    if not (home / "gateway.lock").exists():
+        return False
+    file = _locked(home)
+    if file is None:
+        return True
+    file.close()
+    return False
+
+
+def _locked(home: Path) -> IO[Any] | None:
+    file = private_open(home / "gateway.lock", "a+b")
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+# -- for people and other tools ------------------------------------------------------------------------------
+
+
+def write_pid_file(home: Path | None = None) -> None:
+    """Only the holder of the lock writes it, so a file of a process that died is simply replaced."""
+    home = home or hermes_home()
+    record = {"pid": os.getpid(), "kind": KIND, "argv": sys.argv, "start_time": holders.started(os.getpid()) or 0}
+    with private_open(home / "gateway.pid") as file:
+        json.dump(record, file)
+
+
+def remove_pid_file(home: Path | None = None) -> None:
+    """Ours alone: that of another process stays."""
+    home = home or hermes_home()
+    if _record(home / "gateway.pid").get("pid") == os.getpid():
+        with contextlib.suppress(FileNotFoundError):
+            (home / "gateway.pid").unlink()
+
+
+def read_pid(home: Path) -> int | None:
+    """The process that wrote `gateway.pid`, if it is still the same one."""
+    record = _record(home / "gateway.pid")
+    pid, began = record.get("pid"), record.get("start_time")
+    if not isinstance(pid, int) or record.get("kind") != KIND:
+        return None
+    now = holders.started(pid)
+    return pid if now is not None and (not began or now in (0, began)) else None
+
+
+def write_runtime_status(home: Path | None = None, **facts: Any) -> None:
+    """Merge into `gateway_state.json`: a value of None takes the entry out, one that is not named stays."""
+    home = home or hermes_home()
+    file = home / "gateway_state.json"
+    merged = {**_record(file), "pid": os.getpid(), "kind": KIND, **facts, "updated_at": time.time()}
+    draft = file.with_name(f".gateway_state.{os.getpid()}.tmp")
+    with private_open(draft) as out:
+        json.dump({name: value for name, value in merged.items() if value is not None}, out, indent=2)
+    draft.replace(file)  # whole or not at all; not durable, because it says nothing after a power cut
+
+
+def _record(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# -- evidence ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformStatus:
+    name: str
+    last_contact: float | None
+    problem: str
+    retry_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What is known of a home's gateway at the moment `at`."""
+
+    at: float
+    running: bool
+    pid: int | None = None
+    started_at: float | None = None
+    heard_at: float | None = None
+    """When it last wrote its state: it does so every two seconds."""
+    platforms: tuple[PlatformStatus, ...] = ()
+    api: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def silent(self) -> bool:
+        """It holds the lock and does nothing: it hangs, or its disk does."""
+        return self.running and (self.heard_at is None or self.at - self.heard_at > SILENT_SECONDS)
+
+
+def read_status(home: Path) -> Status:
+    """From the lock and what the process last wrote; its words count only as long as it runs."""
+    now, running = time.time(), is_running(home)
+    if not running:
+        return Status(at=now, running=False)
+    state = _record(home / "gateway_state.json")
+    platforms = state.get("platforms")
+    found = [
+        PlatformStatus(
+            name=str(name), last_contact=_number(one.get("last_contact")), problem=str(one.get("problem") or ""),
+            retry_at=_number(one.get("retry_at")),
+        )
+        for name, one in (platforms.items() if isinstance(platforms, dict) else ())
+        if isinstance(one, dict)
+    ]  # fmt: skip
+    return Status(
+        at=now, running=True, pid=read_pid(home), started_at=_number(state.get("started_at")),
+        heard_at=_number(state.get("updated_at")), platforms=tuple(found), api=str(state.get("api") or ""),
+        facts={name: state.get(name) for name in _FACTS},
+    )  # fmt: skip
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
