@@ -4,14 +4,14 @@
 looks at stable ids only: a display name is not even among its arguments. Ids are compared as they are, character by
 character; nothing is trimmed, folded or read as a number, so that what looks alike is not alike.
 
-First `admit`: does this sender get in here, and as what? Then one small rule an action. What it costs to use a tool or a
-command stands on the tool or the command itself (`roles`) and is handed in as the resource: there is no second table.
+First `admit`: does this sender get in here, and as what? Then one small rule an action. Who may use a tool or a command
+stands on the tool or the command itself (`roles`) and is handed in as the resource: there is no second table.
 
-How somebody gets in, strongest first: named in `gateway.owners` or `gateway.admins`; paired by hand; on a list of users;
-by the chat being on a list; by a door that is open to everybody. The first two and the lists make a member unless a role
-was given; an open door makes a guest. Whoever was shut out by hand (`hermes pairing revoke`) stays out, whatever a list
-says. A bot is never more than a guest, and gets in only where bots are allowed. `docs/operators/authorisation.md` shows
-all of it as tables, made by this function.
+How somebody gets in, strongest first: named in `gateway.owners` or `gateway.admins`; paired by hand; on a list of
+users; by the chat being on a list; by a door that is open to everybody. Pairing and lists make a member unless a role
+was given; an open door makes a guest. Whoever was shut out by hand (`hermes pairing revoke`) stays out, whatever a
+list says. A bot is never more than a guest, and gets in only where bots are allowed. The operators' page on
+authorisation shows all of it as tables, made by this function.
 """
 
 from __future__ import annotations

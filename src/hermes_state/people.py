@@ -2,16 +2,20 @@
 
 A person is a human or an API client; an identity is (platform, our account there, their stable id) and points at one
 person. Names are for show and decide nothing. The user of this machine's terminal is the owner, known by the identity
-`local`. Nobody becomes more than a guest by writing to us: roles are given.
+`local`. Nobody becomes more than a guest by writing to us: roles are given. Being known is not being allowed: who is
+let in or shut out by hand is kept by `pairings`.
+
+Whatever changes rights changes `version_in` in the same transaction, so that every process notices.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from hermes_state import rows
-from hermes_state.engine.base import Connection, first
+from hermes_state import meta, rows
+from hermes_state.engine.base import Connection, first, scalar
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
 from hermes_state.ids import LOCAL_OWNER, PersonId, new_person_id
 from hermes_state.statements import Queries, Statement
@@ -21,6 +25,7 @@ Q = Queries("people")
 
 Role = Literal["owner", "admin", "member", "guest"]
 LOCAL = "local"
+_VERSION = "people_version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class People:
     ) -> Person:
         """As `ensure`, in the caller's transaction."""
         rows.outside_key(platform=platform, account=account, native_id=native_id)
-        _check_role(role)
+        check_role(role)
         key = (platform, account, native_id)
         known = first(conn.rows(Q.by_identity, key))
         if known is not None:
@@ -88,6 +93,8 @@ class People:
         person = Person(new_person_id(), name, role, None, now)
         conn.run(Q.add, (person.id, name, role, None, now))
         if conn.run(Q.link, (*key, person.id, name, now)):
+            if role != "guest":  # any number of guests may come in by an open door, and none of them has rights
+                touch(conn)
             return person
         conn.run(Q.remove, (person.id,))  # another process met the same stranger at the same moment
         return Person(*conn.rows(Q.by_identity, key)[0])
@@ -95,16 +102,14 @@ class People:
     def owner(self) -> Person:
         """The user of this machine's terminal, whose conversations begun there are."""
         known = self.get(LOCAL_OWNER)
-        if known is not None:
-            return known
+        return known if known is not None else self._store.engine.write(self.owner_in)
+
+    def owner_in(self, conn: Connection) -> Person:
+        """As `owner`, in the caller's transaction."""
         now = self._store.clock()
-
-        def run(conn: Connection) -> Person:
-            conn.run(Q.add, (LOCAL_OWNER, None, "owner", None, now))
-            conn.run(Q.link, (LOCAL, "", "owner", LOCAL_OWNER, None, now))
-            return Person(*conn.rows(Q.get, (LOCAL_OWNER,))[0])
-
-        return self._store.engine.write(run)
+        conn.run(Q.add, (LOCAL_OWNER, None, "owner", None, now))
+        conn.run(Q.link, (LOCAL, "", "owner", LOCAL_OWNER, None, now))
+        return Person(*conn.rows(Q.get, (LOCAL_OWNER,))[0])
 
     def find(self, *, platform: str, native_id: str, account: str = "") -> Person | None:
         rows.outside_key(platform=platform, account=account, native_id=native_id)
@@ -116,10 +121,14 @@ class People:
         row = first(self._store.engine.read(lambda conn: conn.rows(Q.get, (person_id,))))
         return None if row is None else Person(*row)
 
-    def list(self, *, limit: int = 1_000) -> tuple[Person, ...]:
+    def list(self, *, limit: int = 1_000, offset: int = 0) -> tuple[Person, ...]:
         """In the order in which we met them."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.list, (limit,)))
+        found = self._store.engine.read(lambda conn: conn.rows(Q.list, (limit, offset)))
         return tuple(Person(*row) for row in found)
+
+    def count(self) -> int:
+        found: int = scalar(self._store.engine.read(lambda conn: conn.rows(Q.count)))
+        return found
 
     def identities(self, person_id: PersonId) -> tuple[Identity, ...]:
         found = self._store.engine.read(lambda conn: conn.rows(Q.identities, (person_id,)))
@@ -135,27 +144,40 @@ class People:
         display_name: str | None = None,
     ) -> None:
         """One more identity of a person; an error when it is somebody else's."""
+        self._store.engine.write(
+            lambda conn: self.link_in(
+                conn, person_id, platform=platform, native_id=native_id, account=account, display_name=display_name
+            )
+        )
+
+    def link_in(
+        self,
+        conn: Connection,
+        person_id: PersonId,
+        *,
+        platform: str,
+        native_id: str,
+        account: str = "",
+        display_name: str | None = None,
+    ) -> None:
+        """As `link`, in the caller's transaction."""
         rows.outside_key(platform=platform, account=account, native_id=native_id)
         key = (platform, account, native_id)
-        row = (*key, person_id, rows.note(display_name), self._store.clock())
-
-        def run(conn: Connection) -> None:
-            if not conn.rows(Q.get, (person_id,)):
-                raise _nobody(person_id)
-            if conn.run(Q.link, row) or conn.rows(Q.by_identity, key)[0][0] == person_id:
-                return
+        if not conn.rows(Q.get, (person_id,)):
+            raise _nobody(person_id)
+        if conn.run(Q.link, (*key, person_id, rows.note(display_name), self._store.clock())):
+            touch(conn)
+        elif conn.rows(Q.by_identity, key)[0][0] != person_id:
             raise IntegrityError(f"{platform} {native_id} belongs to another person", hint="Unlink it there first.")
-
-        self._store.engine.write(run)
 
     def unlink(self, *, platform: str, native_id: str, account: str = "") -> bool:
         """The identity points at nobody any more; the person stays."""
         key = (platform, account, native_id)
-        return self._store.engine.write(lambda conn: conn.run(Q.unlink, key), single=True) == 1
+        return self._store.engine.write(lambda conn: unlink_in(conn, key))
 
     def set_role(self, person_id: PersonId, role: Role) -> None:
-        _check_role(role)
-        self._set(Q.set_role, role, person_id)
+        """The person at this machine stays the owner."""
+        self._store.engine.write(lambda conn: set_role_in(conn, person_id, role))
 
     def set_zone(self, person_id: PersonId, zone: str | None) -> None:
         """An IANA name such as Europe/Lisbon; None for the machine's."""
@@ -171,11 +193,38 @@ class People:
             raise _nobody(person_id)
 
 
+def unlink_in(conn: Connection, key: tuple[str, str, str]) -> bool:
+    """The identity (platform, account, native id) points at nobody any more; False when it did not before."""
+    if not conn.run(Q.unlink, key):
+        return False
+    touch(conn)
+    return True
+
+
+def set_role_in(conn: Connection, person_id: PersonId, role: Role) -> None:
+    check_role(role)
+    if person_id == LOCAL_OWNER and role != "owner":
+        raise InvalidValue("the person at this machine is the owner, and stays it")
+    if not conn.run(Q.set_role, (role, person_id)):
+        raise _nobody(person_id)
+    touch(conn)
+
+
+def touch(conn: Connection) -> None:
+    """Tell every process that rights have changed. A random word: no restored copy repeats one."""
+    meta.put(conn, _VERSION, os.urandom(8).hex())
+
+
+def version_in(conn: Connection) -> str:
+    """Changes when anybody's rights do."""
+    return meta.get(conn, _VERSION) or ""
+
+
 def _nobody(person_id: str) -> StateError:
     return StateError(f"no person {person_id!r:.80}")
 
 
-def _check_role(role: str) -> None:
+def check_role(role: str) -> None:
     if role not in get_args(Role):
         raise InvalidValue(f"no such role: {role!r:.40}", hint=f"One of {', '.join(get_args(Role))}.")
 

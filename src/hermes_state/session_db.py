@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hermes_state.leases import Leases
     from hermes_state.ledger import Ledger
     from hermes_state.outbox import Outbox
+    from hermes_state.pairings import Pairings
     from hermes_state.people import People
     from hermes_state.prefixes import Prefixes
     from hermes_state.traces import Traces
@@ -109,6 +110,7 @@ class SessionDB(
 
     ledger: Ledger = lazy_part("ledger", "Ledger")
     people: People = lazy_part("people", "People")
+    pairings: Pairings = lazy_part("pairings", "Pairings")
     inbox: Inbox = lazy_part("inbox", "Inbox")
     leases: Leases = lazy_part("leases", "Leases")
     turns: Turns = lazy_part("turns", "Turns")

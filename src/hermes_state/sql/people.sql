@@ -11,7 +11,10 @@ WHERE i.platform = ? AND i.account = ? AND i.native_id = ?
 SELECT {person} FROM people p WHERE p.id = ?
 
 -- name: list
-SELECT {person} FROM people p ORDER BY p.created_at, p.id LIMIT ?
+SELECT {person} FROM people p ORDER BY p.created_at, p.id LIMIT ? OFFSET ?
+
+-- name: count
+SELECT COUNT(*) FROM people
 
 -- name: add
 -- Two processes may meet the owner at once: there is one id for that person.

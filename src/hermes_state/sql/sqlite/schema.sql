@@ -190,6 +190,37 @@ CREATE TABLE identities (
 );
 CREATE INDEX idx_identities_person ON identities(person_id);
 
+-- Who was let in or shut out by hand. An account of '' stands for whichever of ours on that platform.
+CREATE TABLE pairings (
+    platform TEXT NOT NULL,
+    account TEXT NOT NULL DEFAULT '',
+    native_id TEXT NOT NULL,
+    state TEXT NOT NULL,                         -- paired | revoked
+    changed_at REAL NOT NULL,
+    PRIMARY KEY (platform, account, native_id)
+);
+
+-- Who asked to be let in, with a salted hash of the code they were given; gone when it is used or over.
+CREATE TABLE pairing_requests (
+    platform TEXT NOT NULL,
+    account TEXT NOT NULL DEFAULT '',
+    native_id TEXT NOT NULL,
+    display_name TEXT,
+    salt TEXT NOT NULL,
+    code_hash TEXT NOT NULL,
+    requested_at REAL NOT NULL,
+    expires_at REAL NOT NULL,
+    PRIMARY KEY (platform, account, native_id)
+);
+
+-- How often a code was wrong lately; whoever issues or approves one holds this row meanwhile.
+CREATE TABLE pairing_guards (
+    platform TEXT PRIMARY KEY,
+    failures INTEGER NOT NULL,
+    failed_at REAL NOT NULL,
+    locked_until REAL                            -- NULL: not locked
+);
+
 -- Work: what came in, who works on it, what goes out, and the marks that make a killed turn recoverable.
 -- Rows point at conversations, sessions and people by id without foreign keys: a conversation may get its first
 -- session row later than its lease, and `work.erase` removes all of it when a conversation is deleted.
