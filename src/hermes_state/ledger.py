@@ -20,17 +20,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_state import chain, messages, sessions, transcript, values
-from hermes_state.engine.base import Connection, first, scalar
+from hermes_state.engine.base import Connection, Row, first, scalar
 from hermes_state.errors import HeadMoved, IdTaken, SessionEnded, SessionNotFound
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, checked_id, new_session_id
 from hermes_state.statements import Queries
 from hermes_state.store import Store
 
 if TYPE_CHECKING:
+    from hermes_state import lost_routes
     from hermes_state.unrotate import Uncompressed
 
 Q = Queries("ledger")
@@ -72,6 +73,8 @@ class RouteState:
 
 
 ResetRule = Callable[[RouteState], str | None]
+Fresh = Callable[[str | None, RouteState | None], Mapping[str, Any]]
+"""The entry of a new conversation, from why it begins (None: it is the first) and what the route was before."""
 
 
 class Ledger:
@@ -104,10 +107,33 @@ class Ledger:
         source: str | None = None,
         owner: PersonId | None = None,
         fields: Mapping[str, Any] | None = None,
+        fresh: Fresh | None = None,
+        search: lost_routes.Search | None = None,
     ) -> Resolved | None:
-        """Where `route` leads. With `source`, a conversation is opened where there is none; without, None."""
-        new = None if source is None else _New(source, owner, None, dict(fields or {}), None)
-        return self._store.engine.write(lambda conn: self._resolve(conn, route, scope, reset, new))
+        """Where `route` leads. With `source`, a conversation is opened where there is none; without, None.
+
+        `search` says how the conversation of a route that is not there may be found again.
+        """
+        run = self.resolving(
+            route, scope=scope, reset=reset, source=source, owner=owner, fields=fields, fresh=fresh, search=search
+        )
+        return self._store.engine.write(run)
+
+    def resolving(
+        self,
+        route: str,
+        *,
+        scope: str = "",
+        reset: ResetRule | None = None,
+        source: str | None = None,
+        owner: PersonId | None = None,
+        fields: Mapping[str, Any] | None = None,
+        fresh: Fresh | None = None,
+        search: lost_routes.Search | None = None,
+    ) -> Callable[[Connection], Resolved | None]:
+        """`resolve` as a transaction for whoever has a queue of its own."""
+        new = None if source is None else _New(source, owner, None, dict(fields or {}), None, fresh)
+        return lambda conn: self._resolve(conn, route, scope, reset, new, search)
 
     def rotate(
         self,
@@ -240,7 +266,8 @@ class Ledger:
         def run(conn: Connection) -> Resolved:
             found = first(conn.rows(Q.route, (scope, route)))
             old = None if found is None or found[0] is None else sessions.fetch(conn, found[0])
-            return self._reset(conn, route, scope, old, reason, new)
+            before = None if found is None or old is None else _state(route, found, old)
+            return self._reset(conn, route, scope, before, reason, new)
 
         return self._store.engine.write(run)
 
@@ -304,13 +331,22 @@ class Ledger:
         return Handle(ConversationId(session_id), session_id)
 
     def _resolve(
-        self, conn: Connection, route: str, scope: str, reset: ResetRule | None, new: _New | None
+        self,
+        conn: Connection,
+        route: str,
+        scope: str,
+        reset: ResetRule | None,
+        new: _New | None,
+        search: lost_routes.Search | None,
     ) -> Resolved | None:
         found = first(conn.rows(Q.route, (scope, route)))
+        if (found is None or found[0] is None) and search is not None:
+            from hermes_state import lost_routes  # it stands on this module
+
+            found = lost_routes.find(conn, scope, route, search) or found
         if found is None or found[0] is None:
-            return None if new is None else Resolved(self._open(conn, new, route, scope), created=True)
-        now = self._store.clock()
-        named, entry_json, updated_at = found
+            return None if new is None else Resolved(self._open(conn, new.first(), route, scope), created=True)
+        named = found[0]
         session = sessions.fetch(conn, chain.tip(conn, named))
         if session is None:  # an imported route whose session was never stored: it is made at first use
             if new is None:
@@ -319,31 +355,32 @@ class Ledger:
             return Resolved(handle, created=True)
         if session["id"] != named:
             conn.run(Q.move_routes, (session["id"], named))
+        state = _state(route, found, session)
+        reason = None if reset is None else reset(state)
         ended = session["end_reason"] if session["ended_at"] is not None else None
         if ended is not None and ended != "compression" and ended not in _BY_ACCIDENT:
-            return None if new is None else self._reset(conn, route, scope, session, ended, new)
-        if reset is not None:
-            entry = values.decode_json(entry_json)
-            reason = reset(RouteState(SessionKey(route), entry if isinstance(entry, dict) else {}, updated_at, session))
-            if reason is not None:
-                return self._reset(conn, route, scope, session, reason, new or _New("", None, None, {}, None))
+            return None if new is None else self._reset(conn, route, scope, state, reason or ended, new)
+        if reason is not None:
+            return self._reset(conn, route, scope, state, reason, new or _New("", None, None, {}, None))
         if ended is not None:
-            sessions.reopen(conn, session["id"], now)
+            sessions.reopen(conn, session["id"], self._store.clock())
         return Resolved(Handle(ConversationId(session["root_id"]), SessionId(session["id"])))
 
     def _reset(
-        self, conn: Connection, route: str, scope: str, old: dict[str, Any] | None, reason: str, new: _New
+        self, conn: Connection, route: str, scope: str, before: RouteState | None, reason: str, new: _New
     ) -> Resolved:
-        previous = None
-        if old is not None:
-            self._leave(conn, old["id"], route, scope, reason, self._store.clock())
-            place = ("user_id", "chat_id", "chat_type", "thread_id", "display_name", "origin_json", "profile_name")
-            fields = {name: old[name] for name in place} | new.fields
-            owner = new.owner or scalar(conn.rows(Q.owner, (old["root_id"],)))
-            new = _New(new.source or old["source"], owner, new.session_id, fields, new.entry)
-            previous = SessionId(old["id"])
-        handle = self._open(conn, new, route, scope, kind="reset" if old else "new", origin=previous)
-        return Resolved(handle, created=True, reset_reason=reason if old else None, previous=previous)
+        if before is None:
+            return Resolved(self._open(conn, new.first(), route, scope), created=True)
+        old = before.session
+        self._leave(conn, old["id"], route, scope, reason, self._store.clock())
+        place = ("user_id", "chat_id", "chat_type", "thread_id", "display_name", "origin_json", "profile_name")
+        fields = {name: old[name] for name in place} | new.fields
+        owner = new.owner or scalar(conn.rows(Q.owner, (old["root_id"],)))
+        entry = new.entry if new.fresh is None else new.fresh(reason, before)
+        new = _New(new.source or old["source"], owner, new.session_id, fields, entry)
+        previous = SessionId(old["id"])
+        handle = self._open(conn, new, route, scope, kind="reset", origin=previous)
+        return Resolved(handle, created=True, reset_reason=reason, previous=previous)
 
     def _leave(self, conn: Connection, session_id: str, route: str, scope: str, reason: str, now: float) -> None:
         """End what a route turns away from, unless another route still leads there."""
@@ -372,6 +409,16 @@ class _New:
     session_id: str | None
     fields: dict[str, Any]
     entry: Mapping[str, Any] | None
+    fresh: Fresh | None = None
+
+    def first(self) -> _New:
+        """For a route that had no conversation before."""
+        return self if self.fresh is None else replace(self, entry=self.fresh(None, None))
+
+
+def _state(route: str, found: Row, session: Mapping[str, Any]) -> RouteState:
+    entry = values.decode_json(found[1])
+    return RouteState(SessionKey(route), entry if isinstance(entry, dict) else {}, found[2], session)
 
 
 def _segment(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str, Any]:

@@ -1,0 +1,137 @@
+"""Routes as rows: looked at one by one, listed in pages, changed field by field.
+
+`routing` has the names other tools call, which read and write whole indexes; this is for whoever serves messages among
+a hundred thousand routes. A change names only what differs and is applied to the row as it is at that moment, so that
+two writers of different fields do not undo each other, and a route that the ledger moved stays where it was moved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hermes_state import sessions, values
+from hermes_state.engine.base import Connection, first, scalar
+from hermes_state.ids import SessionId, SessionKey, checked_id, is_possible_id
+from hermes_state.ledger import Q as LEDGER
+from hermes_state.statements import Queries, Statement
+from hermes_state.store import Store
+
+Q = Queries("routes")
+_PAGE = 500
+
+
+class Route(NamedTuple):
+    """One route and what is known of the session it leads to. `root_id` is None when that session has no row."""
+
+    session_key: SessionKey
+    session_id: SessionId | None
+    entry_json: str
+    updated_at: float
+    root_id: str | None
+    last_active: float | None
+    ended_at: float | None
+    zone: str | None
+    """Of the person whose conversation it is."""
+
+    @property
+    def used_at(self) -> float:
+        return max(self.updated_at, self.last_active or 0.0)
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        found = values.decode_json(self.entry_json)
+        return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class RouteChange:
+    """What differs. `whole` is the entry in full, for a route that is not there (any more)."""
+
+    session_key: str
+    fields: Mapping[str, Any]
+    whole: Mapping[str, Any]
+    updated_at: float | None = None
+    """When the place was used last; None leaves the row's own time."""
+
+
+class Routes:
+    """The routes of one sessions folder."""
+
+    def __init__(self, store: Store, scope: str) -> None:
+        self._store = store
+        self.scope = scope
+
+    def look(self, key: str) -> Route | None:
+        if not is_possible_id(key):
+            return None
+        row = first(self._store.engine.read(lambda conn: conn.rows(Q.look, (self.scope, key))))
+        return None if row is None else Route(*row)
+
+    def pages(self) -> Iterator[list[Route]]:
+        """All of them by key, a page at a time; each page is as it is when it is read."""
+        after = ""
+        while page := self._rows(Q.page, (self.scope, after, _PAGE)):
+            yield page
+            after = page[-1].session_key
+
+    def newest(self, limit: int) -> Iterator[list[Route]]:
+        for offset in range(0, limit, _PAGE):
+            page = self._rows(Q.newest, (self.scope, min(_PAGE, limit - offset), offset))
+            yield page
+            if len(page) < _PAGE:
+                return
+
+    def unused(self, before: float, *, still_open: bool = False) -> Iterator[list[Route]]:
+        """Places nobody used since `before`, longest ago first; `still_open`: whose conversation is not over."""
+        statement = Q.open_unused if still_open else Q.unused
+        at, key = -1e18, ""
+        while page := self._rows(statement, (self.scope, before, at, at, key, before, _PAGE)):
+            yield page
+            at, key = page[-1].updated_at, page[-1].session_key
+
+    def drop_unused(self, keys: Sequence[str], before: float) -> int:
+        """Forget those of `keys` that nobody used since `before`, also not just now."""
+        wanted = json.dumps(list(keys))
+        return self._store.engine.write(lambda conn: conn.run(Q.drop_unused, (self.scope, wanted, before, before)))
+
+    def of_session(self, session_id: str) -> SessionKey | None:
+        if not is_possible_id(session_id):
+            return None
+        found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.of_session, (self.scope, session_id))))
+        return None if found is None else SessionKey(found)
+
+    def count(self) -> int:
+        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.count, (self.scope,)))))
+
+    def any(self) -> bool:
+        return bool(self._store.engine.read(lambda conn: conn.rows(Q.any, (self.scope,))))
+
+    def change(self, changes: Iterable[RouteChange], *, drop: Iterable[str] = ()) -> None:
+        """Apply all of them in one transaction."""
+        wanted, gone = list(changes), list(drop)
+        now = self._store.clock()
+
+        def run(conn: Connection) -> None:
+            for key in gone:
+                conn.run(LEDGER.drop_route, (self.scope, key))
+            for change in wanted:
+                self._change(conn, change, now)
+
+        self._store.engine.write(run)
+
+    def _change(self, conn: Connection, change: RouteChange, now: float) -> None:
+        key = checked_id(change.session_key, what="session key")
+        row = first(conn.rows(LEDGER.route, (self.scope, key)))
+        known = None if row is None else values.decode_json(row[1])
+        entry = {**known, **change.fields} if isinstance(known, dict) and known else dict(change.whole)
+        named = entry.get("session_id") if row is None or "session_id" in change.fields else row[0]
+        entry["session_id"] = named
+        text = str(sessions.clean(json.dumps(entry, ensure_ascii=False)))
+        used = change.updated_at if change.updated_at is not None else now if row is None else row[2]
+        conn.run(Q.put, (self.scope, key, named if is_possible_id(named) else None, text, used))
+
+    def _rows(self, statement: Statement, params: Sequence[Any]) -> list[Route]:
+        return [Route(*row) for row in self._store.engine.read(lambda conn: conn.rows(statement, params))]

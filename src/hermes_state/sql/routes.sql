@@ -1,0 +1,63 @@
+-- Routes one by one and in pages, with what is known of the session behind each. A route's own time only moves when the
+-- route does; the session's moves with every message, so the later of the two is when the place was used last.
+
+-- let: known
+r.session_key, r.session_id, r.entry_json, r.updated_at, s.root_id, s.last_active, s.ended_at, p.zone
+
+-- let: joined
+routes r
+LEFT JOIN sessions s ON s.id = r.session_id
+LEFT JOIN conversations c ON c.id = s.root_id
+LEFT JOIN people p ON p.id = c.owner_id
+
+-- name: look
+-- All that a message needs to go on where it went on last: one indexed read.
+SELECT {known} FROM {joined} WHERE r.scope = ? AND r.session_key = ?
+
+-- name: page
+SELECT {known} FROM {joined} WHERE r.scope = ? AND r.session_key > ? ORDER BY r.session_key LIMIT ?
+
+-- name: newest
+-- For the mirror, which is bounded.
+SELECT {known} FROM {joined} WHERE r.scope = ? ORDER BY r.updated_at DESC, r.session_key LIMIT ? OFFSET ?
+
+-- name: unused
+-- Places nobody used since a moment, in steps along the index.
+SELECT {known} FROM {joined}
+WHERE r.scope = ? AND r.updated_at < ? AND (r.updated_at > ? OR (r.updated_at = ? AND r.session_key > ?))
+    AND COALESCE(s.last_active, 0) < ?
+ORDER BY r.updated_at, r.session_key LIMIT ?
+
+-- name: open_unused
+-- The same among conversations that are not over: those whose time may be up.
+SELECT {known} FROM {joined}
+WHERE r.scope = ? AND r.updated_at < ? AND (r.updated_at > ? OR (r.updated_at = ? AND r.session_key > ?))
+    AND s.last_active < ? AND s.ended_at IS NULL AND s.expiry_finalized = 0
+ORDER BY r.updated_at, r.session_key LIMIT ?
+
+-- name: drop_unused
+-- Asked again while writing: somebody may have come back in between.
+DELETE FROM routes WHERE scope = ? AND session_key IN {texts} AND updated_at < ? AND NOT EXISTS (
+    SELECT 1 FROM sessions s WHERE s.id = routes.session_id AND s.last_active >= ?
+)
+
+-- name: count
+SELECT count(*) FROM routes WHERE scope = ?
+
+-- name: any
+SELECT 1 FROM routes WHERE scope = ? LIMIT 1
+
+-- name: of_session
+SELECT session_key FROM routes WHERE scope = ? AND session_id = ? ORDER BY updated_at DESC, session_key LIMIT 1
+
+-- name: put
+INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (scope, session_key) DO UPDATE SET
+    session_id = excluded.session_id, entry_json = excluded.entry_json, updated_at = excluded.updated_at
+
+-- name: rename
+UPDATE routes SET session_key = ? WHERE scope = ? AND session_key = ?
+
+-- name: rename_peer
+-- So that the conversation is found by its new key, should the route be lost.
+UPDATE sessions SET session_key = ? WHERE id = ? AND session_key = ?
