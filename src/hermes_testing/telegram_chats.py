@@ -1,0 +1,253 @@
+"""The world behind the fake: people, chats, topics, messages and files, and how Telegram writes them as JSON.
+
+Plain state. `telegram_methods` and `telegram_sending` change it for the bot, `telegram_people` for everybody else;
+both hold `World.lock` while they do, so that a test may act from any thread. Message ids count up for all private
+chats and basic groups together and for each supergroup alone, as Telegram's do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hermes_testing.telegram_answers import Json, bad_request
+from hermes_testing.telegram_updates import Bell, UpdateQueue
+
+ChatType = Literal["private", "group", "supergroup"]
+MediaKind = Literal["photo", "document", "voice"]
+FIRST_SUPERGROUP = -1_000_000_000_000
+TYPING_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class User:
+    id: int
+    first_name: str
+    username: str = ""
+    last_name: str = ""
+    is_bot: bool = False
+    started: bool = False
+    """Has written to the bot, which may then write back."""
+    blocked: bool = False
+    deactivated: bool = False
+
+    def json(self) -> Json:
+        body: Json = {"id": self.id, "is_bot": self.is_bot, "first_name": self.first_name}
+        body |= {name: value for name, value in (("last_name", self.last_name), ("username", self.username)) if value}
+        if not self.is_bot:
+            body["language_code"] = "en"
+        return body
+
+
+@dataclass(slots=True)
+class StoredFile:
+    id: str
+    kind: MediaKind
+    name: str
+    mime: str
+    size: int
+    path: str
+    seconds: int = 0
+
+    def json(self) -> Json:
+        body: Json = {"file_id": self.id, "file_unique_id": f"u{self.id}", "file_size": self.size}
+        match self.kind:
+            case "photo":
+                return body | {"width": 640, "height": 480}
+            case "voice":
+                return body | {"duration": self.seconds, "mime_type": self.mime}
+            case "document":
+                return body | {"file_name": self.name, "mime_type": self.mime}
+
+
+@dataclass(slots=True)
+class Message:
+    id: int
+    chat_id: int
+    sender_id: int
+    date: int
+    text: str = ""
+    """The text, or the caption of a file."""
+    entities: list[Json] = field(default_factory=list)
+    file_id: str = ""
+    keyboard: list[list[Json]] = field(default_factory=list)
+    thread_id: int = 0
+    reply_to: int = 0
+    album: str = ""
+    edits: int = 0
+    edit_date: int = 0
+    versions: list[str] = field(default_factory=list)
+    """What it said before, oldest first."""
+    reactions: dict[int, str] = field(default_factory=dict)
+    """User id → emoji."""
+
+
+@dataclass(slots=True)
+class Chat:
+    id: int
+    type: ChatType
+    title: str = ""
+    is_forum: bool = False
+    members: list[int] = field(default_factory=list)
+    bot_status: Literal["member", "administrator", "left", "kicked"] = "member"
+    topics: dict[int, str] = field(default_factory=dict)
+    closed_topics: list[int] = field(default_factory=list)
+    messages: dict[int, Message] = field(default_factory=dict)
+    last_message_id: int = 0
+    action: str = ""
+    """What the bot says it is doing, until `action_until`."""
+    action_until: float = 0.0
+    toasts: list[Json] = field(default_factory=list)
+    """Answers to button presses, as they pop up."""
+    version: int = 0
+    """Counts what a person looking at the chat could notice."""
+
+
+@dataclass(slots=True)
+class Press:
+    """A button that somebody pressed and the bot may still answer."""
+
+    id: str
+    user_id: int
+    chat_id: int
+    message_id: int
+    at: float
+    answered: bool = False
+
+
+class World:
+    """Everything there is. `now` is the wall clock; tests may give a `hermes_testing.clock.Clock`."""
+
+    def __init__(self, token: str, *, username: str = "hermes_demo_bot", now: Callable[[], float] = time.time) -> None:
+        self.token = token
+        self.now = now
+        self.lock = threading.RLock()
+        self.bell = Bell()
+        bot_id = int(token.partition(":")[0])
+        self.bot = User(bot_id, "Hermes", username, is_bot=True, started=True)
+        self.reads_all_group_messages = False
+        """Privacy mode off."""
+        self.hears_bots = False
+        self.users: dict[int, User] = {bot_id: self.bot}
+        self.names: dict[str, int] = {}
+        """What tests and phones call people, and their ids."""
+        self.chats: dict[int, Chat] = {}
+        self.files: dict[str, StoredFile] = {}
+        self.contents: dict[str, bytes] = {}
+        self.presses: dict[str, Press] = {}
+        self.commands: dict[str, list[Json]] = {}
+        self.webhook: Json = {}
+        self.last_message_id = 0
+        self.made = 0
+        """How many people, groups, files and presses there have been: the source of their ids."""
+        self.updates = UpdateQueue(self.bell)
+
+    def next_number(self) -> int:
+        self.made += 1
+        return self.made
+
+    def changed(self, chat: Chat) -> None:
+        chat.version += 1
+        self.bell.ring()
+
+    # -- who and where ---------------------------------------------------------------------------------------------
+
+    def private_chat(self, user: User) -> Chat:
+        return self.chats.setdefault(user.id, Chat(user.id, "private"))
+
+    def message(self, chat: Chat, message_id: int, missing: str) -> Message:
+        """Raises the refusal with the words `missing`."""
+        found = chat.messages.get(message_id)
+        if found is None:
+            raise bad_request(missing)
+        return found
+
+    def post(self, chat: Chat, sender: User, **content: object) -> Message:
+        """A new message in a chat; `content` are fields of `Message`."""
+        if chat.type == "supergroup":
+            chat.last_message_id += 1
+            number = chat.last_message_id
+        else:
+            self.last_message_id += 1
+            number = chat.last_message_id = self.last_message_id
+        message = Message(number, chat.id, sender.id, int(self.now()), **content)  # type: ignore[arg-type]
+        chat.messages[number] = message
+        if sender is self.bot:
+            chat.action = ""  # typing ends when the message arrives
+        self.changed(chat)
+        return message
+
+    def revise(self, chat: Chat, message: Message, *, text: str | None = None, **content: object) -> None:
+        """An edit. Buttons alone do not count as one, nor do they set an edit date a person would see."""
+        if text is not None and (text != message.text or content.get("entities") != message.entities):
+            message.versions.append(message.text)
+            message.text = text
+            message.edits += 1
+        message.edit_date = int(self.now())
+        for name, value in content.items():
+            setattr(message, name, value)
+        self.changed(chat)
+
+    def store(self, kind: MediaKind, content: bytes, *, name: str, mime: str, seconds: int = 0) -> StoredFile:
+        number = self.next_number()
+        folder = {"photo": "photos", "document": "documents", "voice": "voice"}[kind]
+        suffix = {"photo": ".jpg", "voice": ".oga"}.get(kind) or ("." + name.rpartition(".")[2] if "." in name else "")
+        file = StoredFile(f"F{kind[0].upper()}{number:08d}", kind, name, mime, len(content), "", seconds)
+        file.path = f"{folder}/file_{number}{suffix}"
+        self.files[file.id] = file
+        self.contents[file.path] = content
+        return file
+
+    # -- as JSON ---------------------------------------------------------------------------------------------------
+
+    def chat_json(self, chat: Chat) -> Json:
+        if chat.type == "private":
+            user = self.users[chat.id]
+            body: Json = {"id": chat.id, "type": "private", "first_name": user.first_name}
+            body |= {key: text for key, text in (("last_name", user.last_name), ("username", user.username)) if text}
+            return body
+        body = {"id": chat.id, "type": chat.type, "title": chat.title}
+        return body | ({"is_forum": True} if chat.is_forum else {})
+
+    def message_json(self, message: Message, *, deep: bool = True) -> Json:
+        chat = self.chats[message.chat_id]
+        body: Json = {
+            "message_id": message.id,
+            "from": self.users[message.sender_id].json(),
+            "chat": self.chat_json(chat),
+            "date": message.date,
+        }
+        if message.thread_id:
+            body |= {"message_thread_id": message.thread_id, "is_topic_message": True}
+        if message.edit_date:
+            body["edit_date"] = message.edit_date
+        if deep and (replied := chat.messages.get(message.reply_to)):
+            body["reply_to_message"] = self.message_json(replied, deep=False)
+        if message.album:
+            body["media_group_id"] = message.album
+        if message.file_id:
+            file = self.files[message.file_id]
+            body[file.kind] = [file.json()] if file.kind == "photo" else file.json()
+        if message.text:
+            body["caption" if message.file_id else "text"] = message.text
+        if message.entities:
+            body["caption_entities" if message.file_id else "entities"] = self._entities(message.entities)
+        if message.keyboard:
+            body["reply_markup"] = {"inline_keyboard": message.keyboard}
+        return body
+
+    def _entities(self, entities: list[Json]) -> list[Json]:
+        """A mention of a person by id names that person whole; of somebody unknown, it is left out."""
+        shown = []
+        for entity in entities:
+            if entity["type"] == "text_mention":
+                who = entity["user"]
+                user = self.users.get(int(who["id"] if isinstance(who, dict) else who))
+                if user is None:
+                    continue
+                entity = entity | {"user": user.json()}
+            shown.append(entity)
+        return shown

@@ -1,0 +1,73 @@
+"""`python -m hermes_testing.telegram_server`: the fake in a process of its own.
+
+    python -m hermes_testing.telegram_server --port 0 --people ada,mallory --state fake.json --announce phone.json
+
+The first line it prints is its address. It ends with SIGTERM or Ctrl-C and then writes its state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+from hermes_testing.telegram_faults import Fault
+from hermes_testing.telegram_flood import NAMED
+from hermes_testing.telegram_server import TOKEN, FakeTelegram
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m hermes_testing.telegram_server",
+        description="A pretend Telegram on loopback that speaks the real Bot API.",
+        epilog="example: python -m hermes_testing.telegram_server --people ada,mallory --announce phone.json",
+    )
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--token", default=TOKEN, help="the bot's token")
+    parser.add_argument("--username", default="hermes_demo_bot", help="the bot's username")
+    parser.add_argument(
+        "--people", default="", help="who is there from the start: ada,mallory or ada=4201,mallory=4202"
+    )
+    parser.add_argument("--flood", choices=tuple(NAMED), default="off", help="flood control")
+    parser.add_argument(
+        "--fault", action="append", default=[], metavar="JSON", help='{"kind": "drop_after", "times": 1}'
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the faults' dice")
+    parser.add_argument("--state", type=Path, help="where chats are kept from one run to the next")
+    parser.add_argument("--announce", type=Path, help="a file to write address and token to, for phones")
+    arguments = parser.parse_args()
+    try:
+        faults = [Fault.of(json.loads(raw)) for raw in arguments.fault]
+        fake = FakeTelegram(
+            token=arguments.token, username=arguments.username, flood=NAMED[arguments.flood], faults=faults,
+            seed=arguments.seed, state=arguments.state,
+        )  # fmt: skip
+        fake.start(arguments.port)
+    except (OSError, ValueError) as error:
+        parser.exit(1, f"telegram_server: {error}\n")
+    for named in filter(None, arguments.people.split(",")):
+        name, _equals, number = named.partition("=")
+        fake.person(name, number=int(number) if number else None)
+    if arguments.announce is not None:
+        announce(arguments.announce, fake.address, arguments.token)
+    print(fake.address, flush=True)
+    _until_told()
+    fake.stop()
+
+
+def announce(path: Path, address: str, token: str) -> None:
+    """Where the fake is, for phones; only the owner may read the token."""
+    raw = json.dumps({"address": address, "token": token, "pid": os.getpid()})
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
+        stream.write(raw + "\n")
+
+
+def _until_told() -> None:
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: told.set())
+    while not told.wait(1.0):  # a wait without end would not let a signal through on every system
+        pass
