@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hermes_agent import AIAgent
-from hermes_cli import log_file, plugins, text
+from hermes_cli import plugins, text
 from hermes_cli.chat_screen import Screen
 from hermes_cli.chat_stage import Stage
+from hermes_config import log_file
 from hermes_config.errors import HermesError
 from hermes_state.ids import LOCAL_OWNER, SessionId
 

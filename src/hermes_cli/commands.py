@@ -36,6 +36,9 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("usage", "show what models were used and what it cost, and what is left", "hermes_cli.cmd_usage"),
         Command("demo", "talk to Hermes on a throw-away home in ./.demo", "hermes_cli.cmd_demo"),
     ),
+    "Gateway": (
+        Command("gateway", "run, start, stop and see the gateway; connect a chat platform", "hermes_cli.cmd_gateway"),
+    ),
     "Data": (
         Command("backup", "make, check, list and restore backups", "hermes_cli.cmd_backup"),
         Command("state", "check, tidy, index, move and convert the store", "hermes_cli.cmd_state"),

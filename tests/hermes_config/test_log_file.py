@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_cli import log_file
+from hermes_config import log_file
 from hermes_config.limits import DEFAULTS
 
 

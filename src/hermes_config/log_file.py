@@ -1,8 +1,8 @@
-"""Where warnings and what was caught go while a person talks: into `<home>/logs/agent.log`, never onto the screen.
+"""Where a process writes down what happened: into `<home>/logs/`, never onto a person's screen.
 
-The file is private and bounded: when it is full it becomes `agent.log.1`, and the one before that is gone. It is opened
-for each line anew, so that several processes can share it and each can put it aside. Secrets are covered before a
-record reaches any handler (`hermes_config.log_guard`). With `HERMES_DEBUG=1` the same lines go to stderr as well.
+A file is private and bounded: when `agent.log` is full it becomes `agent.log.1`, and the one before that is gone. It is
+opened for each line anew, so that several processes can share it and each can put it aside. Secrets are covered before
+a record reaches any handler (`hermes_config.log_guard`). With `HERMES_DEBUG=1` the same lines go to stderr as well.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from hermes_config.errors import HermesError
 from hermes_config.home import ensure_folder, private_open
 from hermes_config.limits import DEFAULTS
 
-_NAME = "agent.log"
-
 
 class LogFile(logging.Handler):
     """A log that costs nothing until there is something to write."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            file = ensure_folder("logs") / _NAME
+            file = ensure_folder("logs") / self._name
             if file.exists() and file.stat().st_size > DEFAULTS.log_bytes:
-                file.replace(file.with_name(f"{_NAME}.1"))
+                file.replace(file.with_name(f"{self._name}.1"))
             with private_open(file, "a") as opened:
                 opened.write(f"{self.format(record)}\n")
         except (OSError, HermesError):  # a full disk must not end the turn it is reporting on
@@ -42,21 +44,23 @@ class _Lines(logging.Formatter):
     default_msec_format = None
 
     def format(self, record: logging.LogRecord) -> str:
-        action = vars(record).get("action")
+        facts = vars(record)
         said = super().format(record)
-        return said if action is None else said.replace(" · ", f" · {action} · ", 1)
+        marks = [str(facts[name]) for name in ("action", "trace_id") if facts.get(name)]
+        return said.replace(" · ", f" · {' · '.join(marks)} · ", 1) if marks else said
 
 
-def install() -> None:
-    """For the rest of this process. Called again, it does nothing."""
+def install(name: str = "agent.log", *, level: int = logging.WARNING, screen: bool = False) -> None:
+    """For the rest of this process; `screen`: on stderr too. Called again, it does nothing."""
     root = logging.getLogger()
     if any(isinstance(handler, LogFile) for handler in root.handlers):
         return
     log_guard.install()
-    handlers: list[logging.Handler] = [LogFile()]
-    if os.environ.get("HERMES_DEBUG"):
+    handlers: list[logging.Handler] = [LogFile(name)]
+    if screen or os.environ.get("HERMES_DEBUG"):
         handlers.append(logging.StreamHandler())
+    logging.getLogger("hermes").setLevel(level)
     for handler in handlers:
-        handler.setLevel(logging.WARNING)
+        handler.setLevel(level)
         handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(name)s · %(message)s"))
         root.addHandler(handler)

@@ -1,0 +1,169 @@
+"""Starting and ending a home's gateway from outside: as a process of its own, or through its systemd unit.
+
+Whether it runs is asked of the lock, never of a file's existence; a signal goes only to the process that wrote the pid
+file and is still the same one. Where the unit is installed and systemd answers, systemd is asked instead, because it
+would start again what somebody else has stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from gateway import status
+from hermes_config.errors import HermesError, UsageError
+from hermes_config.home import ensure_folder, private_open
+
+UNIT = "hermes-gateway.service"
+_START_SECONDS = 30.0
+_PAUSE = 0.05
+
+_UNIT_TEXT = """\
+[Unit]
+Description=Hermes gateway ({home})
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+Type=exec
+ExecStart={command} gateway run
+Environment=HERMES_HOME={home}
+WorkingDirectory={home}
+Restart=always
+RestartSec=2
+# Longer than gateway.drain_seconds, so that running turns can end; what does not end is taken up after the start.
+TimeoutStopSec={stop_seconds}
+KillMode=mixed
+UMask=0077
+NoNewPrivileges=true
+
+[Install]
+WantedBy=default.target
+"""
+
+
+class GatewayFailed(HermesError):
+    """The gateway did not start."""
+
+    default_hint = "hermes gateway logs shows why; hermes gateway run starts it in this terminal."
+
+
+def command() -> list[str]:
+    """How this very Hermes is called."""
+    return [sys.executable, "-m", "hermes_cli"]
+
+
+def start(home: Path) -> int:
+    """A gateway in the background; its process, once it is ready to take messages."""
+    if status.is_running(home):
+        raise status.GatewayRunning(where=str(home))
+    log = ensure_folder("logs") / "gateway.out"
+    with private_open(log, "ab") as out:
+        child = subprocess.Popen(
+            [*command(), "gateway", "run"], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=home,
+            start_new_session=True, env={**os.environ, "HERMES_HOME": str(home)},
+        )  # fmt: skip
+    until = time.monotonic() + _START_SECONDS
+    while time.monotonic() < until:
+        if child.poll() is not None:
+            raise GatewayFailed(f"the gateway ended at once: {_last_line(log)}", where=str(home))
+        seen = status.read_status(home)
+        if seen.running and seen.started_at is not None and seen.pid == child.pid:
+            return child.pid
+        time.sleep(_PAUSE)
+    raise GatewayFailed(f"the gateway is not ready after {_START_SECONDS:.0f} s (process {child.pid})", where=str(home))
+
+
+def stop(home: Path, *, seconds: float, force: bool = False) -> bool:
+    """Ask it to end, and see it end; False when none was running. With `force` it is killed when it does not."""
+    if not status.is_running(home):
+        return False
+    pid = status.read_pid(home)
+    if pid is None:
+        raise UsageError("a gateway runs, but gateway.pid does not say which process", where=str(home),
+                         hint="End it in the terminal it was started in.")  # fmt: skip
+    os.kill(pid, signal.SIGTERM)
+    if _gone(home, seconds):
+        return True
+    if not force:
+        raise UsageError(
+            f"the gateway (process {pid}) is still ending its turns after {seconds:.0f} s",
+            hint="Wait, or hermes gateway stop --force: nothing is lost, it goes on at the next start.",
+        )
+    if status.read_pid(home) == pid:
+        os.kill(pid, signal.SIGKILL)
+    return _gone(home, 10)
+
+
+def _gone(home: Path, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while status.is_running(home):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+# -- systemd -------------------------------------------------------------------------------------------------
+
+
+def unit_file() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "systemd" / "user" / UNIT
+
+
+def unit_text(home: Path, *, drain: float) -> str:
+    found = shutil.which("hermes")
+    called = found if found and Path(found).resolve().parent == Path(sys.executable).parent else " ".join(command())
+    return _UNIT_TEXT.format(home=home, command=called, stop_seconds=int(drain) + 15)
+
+
+def installed(home: Path) -> bool:
+    """Whether the unit is there, for this home."""
+    try:
+        return f"HERMES_HOME={home}\n" in unit_file().read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
+def systemd(*words: str) -> bool:
+    """`systemctl --user …`; False when there is none, or it cannot."""
+    tool = shutil.which("systemctl")
+    if tool is None:
+        return False
+    return subprocess.run([tool, "--user", *words], stdin=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def manages(home: Path) -> bool:
+    """Whether systemd is the one to ask about this home's gateway."""
+    return installed(home) and systemd("is-enabled", "--quiet", UNIT)
+
+
+def install(home: Path, *, drain: float) -> Path:
+    file = unit_file()
+    if file.exists() and not installed(home):
+        raise UsageError("another home's gateway is installed under this name", where=str(file),
+                         hint="hermes gateway uninstall takes it out.")  # fmt: skip
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(unit_text(home, drain=drain), encoding="utf-8")
+    return file
+
+
+def uninstall() -> bool:
+    file = unit_file()
+    if not file.exists():
+        return False
+    systemd("disable", "--now", UNIT)
+    file.unlink()
+    systemd("daemon-reload")
+    return True
