@@ -88,6 +88,12 @@ class Limits:
         64 * _MIB, "bytes", "the agent used longest ago is dropped, and made again when it is needed", minimum=_MIB
     )
     agent_idle_seconds: int = _limit(3_600, "seconds", "an agent that nobody used for so long is dropped", minimum=60)
+    deliveries: int = _limit(64, "chats", "of each platform are written to at once; the next delivery waits")
+    send_seconds: int = _limit(60, "seconds", "a message the platform did not answer for counts as unknown")
+    send_file_seconds: int = _limit(600, "seconds", "a file the platform did not answer for counts as unknown")
+    stream_messages: int = _limit(8, "messages", "the rest of a longer answer is shown at its end")
+    stream_floods: int = _limit(3, "refusals", "the answer is not shown further before its end")
+    typing_seconds: int = _limit(3_600, "seconds", "a turn that takes longer shows no more signs of typing")
     approvals_days: int = _limit(90, "days", "settled approvals are removed by maintenance")
     effects_days: int = _limit(30, "days", "marks of finished tool effects are removed by maintenance")
     prefix_epochs: int = _limit(50, "epochs", "the oldest prefixes of the conversation are removed")

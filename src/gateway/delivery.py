@@ -1,0 +1,374 @@
+"""The deliverer: takes what is owed out of the outbox to the adapters, and says in the outbox what became of it.
+
+One item of a chat at a time, in order: the outbox does not give out the next one before the last is settled. Many chats
+at once, `limits.deliveries` of each platform. An item comes in one of two ways. `deliver` takes one that its turn made
+for us and that is ours already, without a round through the database. A loop claims the rest: what waits its turn or
+its next attempt, and what other processes have put there, for which it looks once in a while.
+
+What became of an item is written behind the delivery, together with that of others, and is never lost while the process
+lives: `drain` waits for it. If the process dies in between, the item counts as unknown at the next start, unless no
+second copy can come of going on (`standing`). Unknown is never sent again by itself; the chat is told.
+
+A platform that cannot be reached (no adapter, or its connection fails before anything was sent) is left alone for a
+while, a longer one each time; its items wait, which uses up none of their attempts, and `back` sends them at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from gateway import notices, sending
+from gateway.board import Board
+from gateway.config import Platform
+from gateway.platforms.base import BasePlatformAdapter
+from gateway.sending import Verdict
+from gateway.standing import Standing, can_go_on
+from hermes_agent import holders
+from hermes_state.aio import queued
+from hermes_state.engine.base import Connection
+from hermes_state.errors import StateError
+from hermes_state.outbox import SENDING_SECONDS, OutboxItem, Parcel
+
+log = logging.getLogger("hermes.gateway")
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 300.0
+_LONGEST_AWAY = 30.0
+_LOSE_SECONDS = 30.0
+_REPORT_TRIES = 6
+
+
+class _Away(NamedTuple):
+    pause: float
+    until: float
+
+
+class Live(Protocol):
+    """A message that a running turn shows in a chat, which will be the answer's."""
+
+    async def settle(self) -> Standing:
+        """End it: nothing more is shown after this, and this is what stands there."""
+
+
+class Deliverer:
+    """One a gateway."""
+
+    def __init__(
+        self, board: Board, adapters: Mapping[Platform, BasePlatformAdapter], *, poll_seconds: float = 1.0
+    ) -> None:
+        self._db = board.db
+        self._holder = board.holder
+        self._metrics = board.metrics
+        self._adapters = adapters
+        self._poll_seconds = poll_seconds
+        self._woken = asyncio.Event()
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._live: dict[str, Live] = {}
+        self._behind: set[tuple[str, str, str]] = set()
+        self._away: dict[str, _Away] = {}
+        self._busy: Counter[str] = Counter()
+        self._deliveries: set[asyncio.Task[str]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.Task[None] | None = None
+        self._draining = False
+        self.last_delivery: float | None = None
+        """When the platform last took something from us."""
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Settle what senders that are gone left behind, then deliver whatever is due, until `drain`."""
+        await self._lose_senders(gone=True)
+        self._loop = asyncio.create_task(self._run(), name="deliverer")
+
+    def wake(self) -> None:
+        """Something was put into the outbox."""
+        self._woken.set()
+
+    def back(self, platform: Platform) -> None:
+        """The platform can be reached again: what waited for it goes out now."""
+        self._away.pop(platform.value, None)
+        self.wake()
+
+    async def drain(self, seconds: float) -> bool:
+        """Take on nothing more, finish what is under way, and write down all that is known; False: not all in time."""
+        self._draining = True
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.wait({self._loop})
+        for live in list(self._live.values()):
+            self.beside(_settled(live))
+        done = await _finish(self._deliveries, seconds)
+        return await _finish(self._beside, max(1.0, seconds)) and done
+
+    # -- from turns --------------------------------------------------------------------------------------
+
+    def deliver(self, item: OutboxItem) -> asyncio.Task[str] | None:
+        """Send an item that is ours already (`sending`) at once; one that has to wait goes out in its turn.
+
+        The task ends with the item's state when the platform has answered; nobody needs to wait for it.
+        """
+        if item.state == "sending" and item.sender == self._holder:
+            return self._begin(item)
+        if item.state == "pending":
+            self._behind.add(_chat(item))
+            self.wake()
+        return None
+
+    def showing(self, key: str, live: Live) -> None:
+        """From now on the item of that key is shown by `live`, which is asked to settle before its delivery."""
+        self._live[key] = live
+
+    def forget(self, key: str) -> None:
+        self._live.pop(key, None)
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something small that `drain` has to wait for."""
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside_done)
+
+    def _beside_done(self, task: asyncio.Task[None]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("work beside the deliveries failed", exc_info=error, extra={"action": "delivery.defect"})
+
+    async def say(self, parcel: Parcel) -> OutboxItem:
+        """Put something into the outbox and send it in its turn."""
+        item: OutboxItem = await queued(self._db.engine, lambda conn: self._db.outbox.enqueue_in(conn, parcel))
+        self.wake()
+        return item
+
+    # -- claiming ----------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        clock = asyncio.get_running_loop().time
+        lose_at = clock() + _LOSE_SECONDS
+        while True:
+            try:
+                pause = self._poll_seconds if await self._claim() == 0 else 0.0
+                if clock() >= lose_at:
+                    lose_at = clock() + _LOSE_SECONDS
+                    await self._lose_senders(gone=False)
+            except StateError as error:  # a full or locked database passes; what is owed stays where it is
+                log.warning("the outbox cannot be read: %s", error, extra={"action": "delivery.store"})
+                pause = max(1.0, self._poll_seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._woken.wait()
+
+    async def _claim(self) -> int:
+        """Claim what is due, when anything is or somebody woke us; how many."""
+        woken = self._woken.is_set()
+        self._woken.clear()
+        room, platforms = self._room()
+        if not platforms:
+            return 0
+        outbox = self._db.outbox
+        if not woken:
+            due = await asyncio.to_thread(outbox.next_due, platforms=platforms)
+            if due is None or due > self._db.clock():
+                return 0
+        claimed: tuple[OutboxItem, ...] = await queued(
+            self._db.engine,
+            lambda conn: outbox.claim_due_in(conn, sender=self._holder, limit=room, platforms=platforms),
+        )
+        for item in claimed:
+            self._behind.add(_chat(item))  # it may have more to come
+            self._begin(item)
+        return len(claimed)
+
+    def _room(self) -> tuple[int, list[str]]:
+        """Platforms that can be written to now, and how many more chats at once each of them may have."""
+        now, most = asyncio.get_running_loop().time(), self._db.limits.deliveries
+        away = {name for name, away in self._away.items() if away.until > now}
+        names = (platform.value for platform in self._adapters)
+        open_ones = [name for name in names if name not in away and self._busy[name] < most]
+        return min((most - self._busy[name] for name in open_ones), default=0), open_ones
+
+    async def _lose_senders(self, *, gone: bool) -> None:
+        """Items of senders that are no more: go on where that is harmless, else nobody knows what became of them."""
+        lost = await asyncio.to_thread(self._lose, gone)
+        for item in lost:
+            log.warning(
+                "delivery %s of a lost sender is %s", item.id, item.state,
+                extra={"action": f"delivery.lost_{item.state}", "trace_id": item.trace_id},
+            )  # fmt: skip
+            if item.state == "unknown":
+                await self._tell(item, notices.delivery_unknown())
+        if lost:
+            self.wake()
+
+    def _lose(self, gone: bool) -> list[OutboxItem]:
+        outbox = self._db.outbox
+        lost = list(outbox.lose_senders(harmless=can_go_on))
+        for sender in outbox.senders() if gone else ():
+            if holders.is_gone(sender):
+                lost += outbox.lose_senders(dead=sender, harmless=can_go_on)
+        return lost
+
+    # -- one item ----------------------------------------------------------------------------------------
+
+    def _begin(self, item: OutboxItem) -> asyncio.Task[str]:
+        task = asyncio.create_task(self._deliver(item), name=f"delivery {item.id}")
+        self._deliveries.add(task)
+        self._busy[item.platform] += 1
+        task.add_done_callback(lambda done: self._ended(item, done))
+        return task
+
+    def _ended(self, item: OutboxItem, task: asyncio.Task[str]) -> None:
+        self._deliveries.discard(task)
+        if self._busy[item.platform] >= self._db.limits.deliveries:
+            self.wake()  # there is room again
+        self._busy[item.platform] -= 1
+
+    async def _deliver(self, item: OutboxItem) -> str:
+        """The named boundary of a delivery: a defect here leaves the item unknown and every other one alone."""
+        began = asyncio.get_running_loop().time()
+        try:
+            verdict = await self._carried(item)
+        except asyncio.CancelledError:
+            raise  # the process ends; the next one sees from the note what may be done
+        except Exception as error:
+            log.error("a delivery failed in our own code", exc_info=error, extra={"action": "delivery.defect"})
+            verdict = Verdict(state="unknown", error=f"a defect: {type(error).__name__}")
+        self._count(item, verdict, asyncio.get_running_loop().time() - began)
+        self.beside(self._report(item, verdict))
+        return verdict.state
+
+    async def _carried(self, item: OutboxItem) -> Verdict:
+        clock = asyncio.get_running_loop().time
+        began, slot = clock(), self._slot(item.platform)
+        try:
+            live = self._live.pop(item.dedup_key, None)
+            standing = Standing.of(item) if live is None else await live.settle()
+            await slot.acquire()
+        except asyncio.CancelledError:
+            self.beside(self._report(item, Verdict(state="waits", error="not begun before the end", seconds=0.0)))
+            raise
+        try:
+            adapter = self._adapters.get(Platform(item.platform))
+            if adapter is None:
+                return Verdict(state="waits", error=f"{item.platform} is not connected")
+            if clock() - began > SENDING_SECONDS / 4 and not await self._progress(item, platform_ids=standing.ids):
+                return Verdict(state="lost", error="it had to wait for too long, and another sender has taken it over")
+            return await sending.carry(item, adapter, standing, progress=self._progress, limits=self._db.limits)
+        finally:
+            slot.release()
+
+    def _slot(self, platform: str) -> asyncio.Semaphore:
+        slot = self._slots.get(platform)
+        if slot is None:
+            slot = self._slots[platform] = asyncio.Semaphore(self._db.limits.deliveries)
+        return slot
+
+    def _progress(self, item: OutboxItem, **facts: Any) -> Awaitable[bool]:
+        return queued(self._db.engine, lambda conn: self._db.outbox.progress_in(conn, item, **facts))
+
+    def _count(self, item: OutboxItem, verdict: Verdict, seconds: float) -> None:
+        if verdict.state == "waits":
+            away = self._away.get(item.platform)
+            pause = verdict.seconds or (_FIRST_PAUSE if away is None else min(_LONGEST_AWAY, away.pause * 2))
+            self._away[item.platform] = _Away(pause, asyncio.get_running_loop().time() + pause)
+        else:
+            self._away.pop(item.platform, None)
+        self._metrics.deliveries.labels(platform=item.platform, outcome=verdict.state).inc()
+        fields = {"action": f"delivery.{verdict.state}", "trace_id": item.trace_id}
+        if verdict.state == "sent":
+            self.last_delivery = self._db.clock()
+            self._metrics.delivery_seconds.labels(platform=item.platform).observe(seconds)
+            log.debug("delivered %s", item.id, extra=fields)
+        else:
+            log.warning("delivery %s: %s (%s)", item.id, verdict.state, verdict.error, extra=fields)
+
+    # -- what became of it -------------------------------------------------------------------------------
+
+    async def _report(self, item: OutboxItem, verdict: Verdict) -> None:
+        """Write it down. The store may be busy or full for a while; the platform's answer must not be lost by that."""
+        for attempt in range(_REPORT_TRIES):
+            try:
+                closed = await queued(self._db.engine, self._record(item, verdict))
+            except StateError as error:
+                log.warning("delivery %s is not written down: %s", item.id, error, extra={"action": "delivery.store"})
+                await asyncio.sleep(0.1 * 2**attempt)
+            else:
+                await self._reported(item, verdict, closed)
+                return
+        log.error("delivery %s (%s) could not be written down", item.id, verdict.state,
+                  extra={"action": "delivery.report_lost", "trace_id": item.trace_id})  # fmt: skip
+
+    def _record(self, item: OutboxItem, verdict: Verdict) -> Callable[[Connection], Any]:
+        outbox = self._db.outbox
+        match verdict.state:
+            case "sent":
+                return lambda conn: outbox.sent_in(conn, item, platform_ids=verdict.ids)
+            case "later" | "waits":
+                free, seconds = verdict.state == "waits", self._pause(item, verdict)
+                if free and self._db.clock() - item.created_at > self._db.limits.retry_seconds:
+                    free = False  # nobody to hand it to for a day: now it is only tried as often as anything else
+                return lambda conn: outbox.put_off_in(conn, item, seconds=seconds, error=verdict.error, free=free)
+            case "failed" | "unknown" as state:
+                return lambda conn: outbox.close_in(conn, item, state, error=verdict.error)
+            case _:
+                return lambda conn: None
+
+    def _pause(self, item: OutboxItem, verdict: Verdict) -> float:
+        """What the platform asked for, else longer after each attempt, and never the same for two chats."""
+        most = float(self._db.limits.retry_seconds)
+        if verdict.state == "waits":
+            return 0.0  # it is the platform that is left alone, not this chat
+        if verdict.seconds is not None:
+            return min(most, max(0.0, verdict.seconds))
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(item.attempts - 1, 16))
+        return min(most, pause * random.uniform(0.8, 1.2))
+
+    async def _reported(self, item: OutboxItem, verdict: Verdict, closed: object) -> None:
+        state = closed.state if isinstance(closed, OutboxItem) else verdict.state
+        if state == "unknown":
+            await self._tell(item, notices.delivery_unknown())
+        elif state == "failed" and not verdict.gone:
+            await self._tell(item, notices.delivery_failed(verdict.error))
+        chat = _chat(item)
+        if chat in self._behind:
+            if state not in ("later", "waits", "pending"):
+                self._behind.discard(chat)
+            self.wake()
+
+    async def _tell(self, item: OutboxItem, text: str) -> None:
+        """Say in the chat that something did not, or may not, have arrived. Not about what was itself a notice."""
+        if item.payload.get("kind") == "notice" or self._draining:
+            return
+        parcel = notices.beside(item, "delivery", text)
+        try:
+            await self.say(parcel)
+        except StateError as error:
+            log.warning("a notice was not stored: %s", error, extra={"action": "delivery.store"})
+
+
+async def _settled(live: Live) -> None:
+    await live.settle()
+
+
+async def _finish(tasks: set[asyncio.Task[Any]], seconds: float) -> bool:
+    """Wait for these and those that they start; what is not done in time is cancelled."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while tasks:
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0:
+            late = list(tasks)
+            for task in late:
+                task.cancel()
+            await asyncio.wait(late, timeout=1.0)
+            return False
+        await asyncio.wait(list(tasks), timeout=left)
+    return True
+
+
+def _chat(item: OutboxItem) -> tuple[str, str, str]:
+    return item.platform, item.account, item.chat_id
