@@ -1,0 +1,296 @@
+"""The Telegram adapter: one bot, long polling in, `sendMessage` and its relatives out.
+
+It holds nothing that a restart could lose: updates wait at Telegram until their message is in the inbox, and what is
+sent was in the outbox before. Everything that goes wrong on the way out is told in a `SendResult` (`errors.py` says
+what means what). Text goes out as Telegram's HTML, made by `render.py`; when Telegram does not understand a piece it is
+sent once more as plain text. Links are shown without a preview: fetching one would tell a stranger's server what a
+model was made to write into an address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateway.platforms.base import (
+    Attachment,
+    BasePlatformAdapter,
+    Button,
+    CannotFetch,
+    Health,
+    SendResult,
+)
+from gateway.platforms.telegram import buttons as sealed
+from gateway.platforms.telegram import errors, files, polling, render, runs, updates
+
+if TYPE_CHECKING:
+    from telegram import InlineKeyboardMarkup
+
+    from gateway.platforms.telegram.line import Line
+
+log = logging.getLogger("hermes.gateway")
+
+_STOP_SECONDS = 5.0
+_TOAST_SECONDS = 5.0
+_NOT_CONNECTED = SendResult(
+    success=False, error="Telegram is not connected", error_kind="transient", retryable=True, not_sent=True
+)
+_LABEL_CHARS = 64
+_TOASTS = {"refused": "This is not for you to decide.", "ignored": "Nothing was done."}
+
+
+class TelegramAdapter(BasePlatformAdapter):
+    """One bot."""
+
+    MAX_MESSAGE_LENGTH = render.LIMIT
+    supports_edit = True
+    edit_seconds = 1.2
+    """Telegram takes about one message or edit a second in a chat."""
+    supports_typing = True
+    supports_buttons = True
+
+    _line: Line | None = None
+    _poller: polling.Poller | None = None
+    _polling: asyncio.Task[None] | None = None
+    _ears: updates.Ears | None = None
+    _seal: sealed.Seal | None = None
+    _trouble = ""
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        """Open the line, learn who we are, start asking for updates."""
+        await self.disconnect()
+        token = (self.config.token or "").strip()
+        if not token:
+            self._trouble = "no token is set; run hermes gateway setup telegram"
+            return False
+        from telegram.error import InvalidToken, TelegramError
+
+        from gateway.platforms.telegram.line import Line
+
+        line = await Line.open(token, self.config.extra)
+        try:
+            me = await self._who(line)
+        except TelegramError as error:
+            await line.close()
+            refused = isinstance(error, InvalidToken)
+            self._trouble = polling.REFUSED if refused else f"Telegram cannot be reached: {errors.said(error, token)}"
+            log.warning("%s", self._trouble, extra={"action": "telegram.not_connected"})
+            return False
+        self._trouble = ""
+        self._line, self._seal = line, sealed.Seal(token)
+        self._ears = updates.Ears(
+            me=me,
+            source=self.build_source,
+            answer=self._seal.read,
+            require_mention=self.config.extra.get("require_mention") is not False,
+        )
+        self._poller = polling.Poller(line, self._take)
+        self._polling = asyncio.create_task(self._poller.run(), name="telegram-polling")
+        log.info("connected to Telegram as @%s", me.username, extra={"action": "telegram.connected"})
+        return True
+
+    @staticmethod
+    async def _who(line: Line) -> updates.Me:
+        user = await line.bot.get_me()
+        return updates.Me(user.id, user.username or "", user.full_name)
+
+    async def disconnect(self) -> None:
+        task, self._polling = self._polling, None
+        line, self._line = self._line, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task}, timeout=_STOP_SECONDS)
+        if line is not None:
+            await line.close()
+
+    def health(self) -> Health:
+        if self._poller is None or self._trouble:
+            return Health(problem=self._trouble or "not connected yet")
+        if self._polling is None:
+            return Health(last_contact=self._poller.health.last_contact, problem="disconnected")
+        return self._poller.health
+
+    async def _take(self, update: dict[str, Any]) -> None:
+        """One update, to the inbox. When this returns, Telegram may forget it."""
+        assert self._ears is not None
+        event = updates.read(update, self._ears)
+        if event is None:
+            if isinstance(query := update.get("callback_query"), dict):
+                await self._toast(query, "This button does not work any more.")
+            return
+        receipt = await self.receive(event)
+        if event.answer is not None:
+            await self._toast(event.raw_message, _TOASTS.get(receipt.state, ""))
+
+    async def _toast(self, query: Mapping[str, Any], text: str) -> None:
+        """Tell the presser's app that the press arrived, so that its button stops waiting. Best effort."""
+        line, number = self._line, query.get("id")
+        if line is None or not isinstance(number, str):
+            return
+        call = line.bot.answer_callback_query(number, text or None, read_timeout=_TOAST_SECONDS)
+        result = await self._call(lambda: call)
+        if not result.success:
+            log.debug("a press was not answered: %s", result.error, extra={"action": "telegram.toast"})
+
+    # -- out ---------------------------------------------------------------------------------------------
+
+    def pieces(self, text: str) -> list[str]:
+        return render.pieces(text, self.MAX_MESSAGE_LENGTH)
+
+    async def send(
+        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> SendResult:
+        return await self._send_text(chat_id, content, reply_to, metadata or {}, None)
+
+    async def send_buttons(
+        self,
+        chat_id: str,
+        content: str,
+        buttons: Sequence[Sequence[Button]],
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SendResult:
+        """Buttons whose answers are too long for Telegram are left out: the text says how to answer in words."""
+        return await self._send_text(chat_id, content, None, metadata or {}, self._keyboard(chat_id, buttons))
+
+    async def _send_text(
+        self,
+        chat_id: str,
+        content: str,
+        reply_to: str | None,
+        metadata: Mapping[str, Any],
+        keyboard: InlineKeyboardMarkup | None,
+    ) -> SendResult:
+        if self._line is None:
+            return _NOT_CONNECTED
+        from telegram import LinkPreviewOptions, ReplyParameters
+
+        options: dict[str, Any] = {
+            "message_thread_id": _number(metadata.get("thread_id")),
+            "link_preview_options": LinkPreviewOptions(is_disabled=True),
+            "reply_markup": keyboard,
+        }
+        if (replied := _number(reply_to)) is not None:
+            options["reply_parameters"] = ReplyParameters(replied, allow_sending_without_reply=True)
+        bot = self._line.bot
+        return await self._say(content, lambda text, mode: bot.send_message(chat_id, text, parse_mode=mode, **options))
+
+    def _keyboard(self, chat_id: str, rows: Sequence[Sequence[Button]]) -> InlineKeyboardMarkup | None:
+        from telegram import InlineKeyboardButton, InlineKeyboardMarkup
+
+        seal = self._seal
+        if seal is None:
+            return None
+        made = [
+            [
+                InlineKeyboardButton(button.label[:_LABEL_CHARS], callback_data=data)
+                for button in row
+                if (data := seal.write(chat_id, button.answer)) is not None
+            ]
+            for row in rows
+        ]
+        return InlineKeyboardMarkup([row for row in made if row]) if any(made) else None
+
+    async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
+        if self._line is None:
+            return _NOT_CONNECTED
+        number = _number(message_id)
+        if number is None:
+            return SendResult(success=False, error="no such message", error_kind="not_found", not_sent=True)
+        from telegram import LinkPreviewOptions
+
+        bot, quiet = self._line.bot, LinkPreviewOptions(is_disabled=True)
+        result = await self._say(
+            content,
+            lambda text, mode: bot.edit_message_text(
+                text, chat_id, number, parse_mode=mode, link_preview_options=quiet
+            ),
+        )
+        return SendResult(success=True, message_id=message_id) if result.success else result
+
+    async def _say(self, content: str, call: Callable[[str, str | None], Awaitable[Any]]) -> SendResult:
+        """A piece as HTML; as plain text when Telegram does not understand it."""
+        result = await self._call(lambda: call(content, "HTML"))
+        if result.error_kind == "bad_format" and result.not_sent:
+            log.warning("Telegram did not understand a piece: %s", result.error, extra={"action": "telegram.bad_html"})
+            result = await self._call(lambda: call(runs.to_plain(content), None))
+        return result
+
+    async def _call(self, call: Callable[[], Awaitable[Any]]) -> SendResult:
+        """One request, and what became of it."""
+        from telegram.error import TelegramError
+
+        try:
+            answer = await call()
+        except TelegramError as error:
+            if errors.is_not_modified(error):
+                return SendResult(success=True)
+            return errors.as_result(error, self.config.token or "")
+        return SendResult(success=True, message_id=None if answer is True else str(answer.message_id))
+
+    async def delete_message(self, chat_id: str, message_id: str) -> bool:
+        number, line = _number(message_id), self._line
+        if number is None or line is None:
+            return False
+        return (await self._call(lambda: line.bot.delete_message(chat_id, number))).success
+
+    async def send_file(
+        self, chat_id: str, path: Path, *, caption: str = "", metadata: Mapping[str, Any] | None = None
+    ) -> SendResult:
+        if self._line is None:
+            return _NOT_CONNECTED
+        given = metadata or {}
+        try:
+            upload = await asyncio.to_thread(files.read_upload, path, str(given.get("name") or path.name))
+        except files.CannotSend as error:
+            return SendResult(success=False, error=str(error), error_kind="unknown", not_sent=True)
+        bot, short = self._line.bot, files.fitting_caption(caption)
+        options: dict[str, Any] = {"message_thread_id": _number(given.get("thread_id")), "caption": short or None}
+        if upload.is_picture:
+            result = await self._call(lambda: bot.send_photo(chat_id, upload.data, filename=upload.name, **options))
+            if result.success or not (result.not_sent and result.error_kind == "unknown"):
+                return result  # Telegram may say that a picture has the wrong size or shape; a document has none
+        return await self._call(lambda: bot.send_document(chat_id, upload.data, filename=upload.name, **options))
+
+    async def send_typing(self, chat_id: str, metadata: Mapping[str, Any] | None = None) -> None:
+        if self._line is None or not self.config.typing_indicator:
+            return
+        bot, thread = self._line.bot, _number((metadata or {}).get("thread_id"))
+        result = await self._call(lambda: bot.send_chat_action(chat_id, "typing", message_thread_id=thread))
+        if not result.success:
+            log.debug("typing was not shown: %s", result.error, extra={"action": "telegram.typing"})
+
+    # -- look --------------------------------------------------------------------------------------------
+
+    async def fetch(self, attachment: Attachment, target: Path, *, limit: int) -> None:
+        if self._line is None:
+            raise CannotFetch("Telegram is not connected")
+        await files.fetch(
+            self._line.bot,
+            attachment,
+            target,
+            limit=limit,
+            local=self.config.extra.get("local_mode") is True,
+            say=lambda error: errors.said(error, self.config.token or ""),
+        )
+
+    async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
+        from telegram.error import TelegramError
+
+        if self._line is None:
+            return {"id": chat_id}
+        try:
+            chat = await self._line.bot.get_chat(chat_id)
+        except TelegramError as error:
+            return {"id": chat_id, "error": errors.said(error, self.config.token or "")}
+        return {"id": str(chat.id), "type": chat.type, "name": chat.title or chat.full_name}
+
+
+def _number(text: object) -> int | None:
+    """A message or topic id of Telegram's; None for what can be none."""
+    word = str(text) if isinstance(text, str | int) else ""
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 16 else None

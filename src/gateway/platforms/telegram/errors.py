@@ -1,0 +1,101 @@
+"""What Telegram's errors mean: for a piece that was sent, and for the operator.
+
+The one question that matters after a failed send is whether the message may stand in the chat all the same. Telegram's
+own "no" (400, 403, 429) means that it does not. So does a connection that could not be made. Everything else, a
+time-out, a connection that broke, a 5xx of whatever stands before Telegram, leaves it open.
+
+The token is a part of every address, so no text of an error leaves here unless the token was taken out.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from gateway.platforms.base import ErrorKind, SendResult
+
+if TYPE_CHECKING:
+    from telegram.error import TelegramError
+
+_NOT_MODIFIED = "message is not modified"
+_BAD_HTML = "can't parse entities"
+# Beginnings of Telegram's descriptions, in lower case as its library may have changed their first letter.
+_MEANINGS: tuple[tuple[str, ErrorKind], ...] = (
+    (_BAD_HTML, "bad_format"),
+    ("message is too long", "too_long"),
+    ("message caption is too long", "too_long"),
+    ("message text is empty", "bad_format"),
+    ("message to edit not found", "not_found"),
+    ("message to delete not found", "not_found"),
+    ("message can't be edited", "not_found"),
+    ("message_id_invalid", "not_found"),
+    ("message thread not found", "not_found"),
+    ("topic_closed", "forbidden"),
+    ("chat not found", "not_found"),
+    ("peer_id_invalid", "not_found"),
+    ("user is deactivated", "forbidden"),
+    ("not enough rights", "forbidden"),
+    ("have no rights", "forbidden"),
+    ("chat_write_forbidden", "forbidden"),
+    ("need administrator rights", "forbidden"),
+)
+
+
+def said(error: BaseException, token: str) -> str:
+    """An error in one line, without the token."""
+    text = " ".join((str(error) or type(error).__name__).split())
+    return (text.replace(token, "[token]") if token else text)[:300]
+
+
+def is_not_modified(error: BaseException) -> bool:
+    return _NOT_MODIFIED in str(error).lower()
+
+
+def is_bad_html(error: BaseException) -> bool:
+    return _BAD_HTML in str(error).lower()
+
+
+def was_written(error: BaseException) -> bool:
+    """Whether any of the request may have reached Telegram: False when no connection could be had at all."""
+    import httpx
+
+    return not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+
+
+def retry_after(error: Any) -> float:
+    """The pause Telegram asks for, in seconds."""
+    pause = error.retry_after
+    return pause.total_seconds() if isinstance(pause, datetime.timedelta) else float(pause)
+
+
+def as_result(error: TelegramError, token: str) -> SendResult:
+    """What a failed call means for the piece it carried."""
+    from telegram import error as kinds
+
+    text = said(error, token)
+    match error:
+        case kinds.RetryAfter():
+            return _no("rate_limited", text, retryable=True, retry_after=retry_after(error))
+        case kinds.Forbidden():
+            return _no("forbidden", text)
+        case kinds.ChatMigrated():
+            return _no("not_found", f"the group has become a supergroup with the id {error.new_chat_id}")
+        case kinds.BadRequest():
+            return _no(_meaning(text), text)
+        case kinds.InvalidToken() | kinds.Conflict():
+            # The operator can mend it (a new token), and then the message can still go out.
+            return _no("transient", text, retryable=True)
+        case kinds.NetworkError() if not was_written(error):
+            return _no("transient", text, retryable=True)
+    return SendResult(success=False, error=text, error_kind="transient")
+
+
+def _no(kind: ErrorKind, text: str, *, retryable: bool = False, retry_after: float | None = None) -> SendResult:
+    return SendResult(
+        success=False, error=text, error_kind=kind, retryable=retryable, retry_after=retry_after, not_sent=True
+    )
+
+
+def _meaning(text: str) -> ErrorKind:
+    lower = text.lower()
+    return next((kind for start, kind in _MEANINGS if start in lower), "unknown")

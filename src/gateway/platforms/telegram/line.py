@@ -1,0 +1,110 @@
+"""The line to Telegram: one keep-alive HTTP client, and python-telegram-bot's `Bot` on it.
+
+Opening it imports the library and reads the machine's certificates, which takes a fifth of a second, so it is done in
+a thread. The library writes the address of each request, and with it the token, to the log at level INFO, and what we
+send at DEBUG: its loggers are held at WARNING.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+if TYPE_CHECKING:
+    from telegram import Bot
+    from telegram.request import BaseRequest
+
+_CONNECTIONS = 64
+_KEEP_SECONDS = 55.0
+_CONNECT_SECONDS = 10.0
+_ANSWER_SECONDS = 20.0
+_UPLOAD_SECONDS = 120.0
+_TALKATIVE = ("httpx", "httpcore", "telegram")
+API_URL = "https://api.telegram.org/bot"
+FILE_URL = "https://api.telegram.org/file/bot"
+
+
+class Line:
+    """An open line. `bot` is for everything but updates."""
+
+    def __init__(self, bot: Bot, request: BaseRequest, *, token: str) -> None:
+        self.bot = bot
+        self.token = token
+        self._request = request
+
+    @classmethod
+    async def open(cls, token: str, extra: Mapping[str, Any]) -> Line:
+        """Nothing is sent yet; `extra` may name a Bot API server of one's own."""
+        _quieten()
+        line = await asyncio.to_thread(_make, token, extra)
+        await line._request.initialize()
+        return line
+
+    async def close(self) -> None:
+        await self._request.shutdown()
+
+    async def updates(self, *, offset: int | None, seconds: int, kinds: tuple[str, ...]) -> list[Any]:
+        """`getUpdates`, as JSON: the library's own call gives up on all updates when one of them makes no sense."""
+        from telegram.error import TelegramError
+
+        wanted: dict[str, Any] = {"timeout": seconds, "limit": 100, "allowed_updates": json.dumps(kinds)}
+        if offset is not None:
+            wanted["offset"] = offset
+        answer: Any = await self._request.post(
+            url=f"{self.bot.base_url}/getUpdates?{urlencode(wanted)}", read_timeout=seconds + _ANSWER_SECONDS
+        )
+        if not isinstance(answer, list):
+            raise TelegramError("getUpdates was not answered with a list")
+        return answer
+
+
+def _quieten() -> None:
+    for name in _TALKATIVE:
+        logger = logging.getLogger(name)
+        if logger.level < logging.WARNING:  # 0: whatever the root says, which may be anything
+            logger.setLevel(logging.WARNING)
+
+
+def _make(token: str, extra: Mapping[str, Any]) -> Line:
+    import httpx
+    from telegram import Bot
+    from telegram.request import HTTPXRequest
+
+    base_url = str(extra.get("base_url") or API_URL)
+    base_file_url = str(extra.get("base_file_url") or _beside(base_url))
+    options: dict[str, Any] = {
+        "limits": httpx.Limits(
+            max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=_KEEP_SECONDS
+        )
+    }
+    if base_url.startswith("http://") and base_file_url.startswith("http://"):
+        options["verify"] = False  # there is nothing to verify, and reading the certificates takes a while
+    request = HTTPXRequest(
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_ANSWER_SECONDS,
+        write_timeout=_ANSWER_SECONDS,
+        pool_timeout=_CONNECT_SECONDS,
+        media_write_timeout=_UPLOAD_SECONDS,
+        httpx_kwargs=options,
+    )
+    bot = Bot(
+        token,
+        base_url=base_url,
+        base_file_url=base_file_url,
+        request=request,
+        get_updates_request=request,
+        local_mode=extra.get("local_mode") is True,
+    )
+    return Line(bot, request, token=token)
+
+
+def _beside(base_url: str) -> str:
+    """Where a server hands out files, when only its address for calls is given: `…/bot` and `…/file/bot`."""
+    if base_url == API_URL:
+        return FILE_URL
+    head, bot, rest = base_url.rpartition("/bot")
+    return f"{head}/file/bot{rest}" if bot else base_url

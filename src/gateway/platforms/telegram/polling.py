@@ -1,0 +1,123 @@
+"""Asking Telegram for updates, again and again.
+
+An update is acknowledged by asking for the ones behind it, so the offset moves past an update only when `take` has
+returned for it: its message is stored, or was refused, or the update makes no sense. When `take` raises, everything
+from there on is asked for again after a pause. Within an answer updates are taken by their number, whatever order they
+came in; that one comes twice is harmless, the inbox knows it.
+
+Nothing but a refused token ends the asking. A network that is down is tried again after pauses of up to a minute, a
+second poller on the same token is named and waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from gateway.platforms.base import Health
+from gateway.platforms.telegram import errors, updates
+from gateway.platforms.telegram.contents import Malformed
+
+if TYPE_CHECKING:
+    from gateway.platforms.telegram.line import Line
+
+log = logging.getLogger("hermes.gateway")
+
+POLL_SECONDS = 25
+LONGEST_PAUSE = 60.0
+CONFLICT_PAUSE = 15.0
+
+REFUSED = "Telegram refuses the bot's token; get it from @BotFather and run hermes gateway setup telegram"
+CONFLICT = "another program asks for this bot's messages, too; stop it, or give it a bot of its own"
+WEBHOOK = "a webhook is set for this bot, so Telegram gives its messages away; hermes gateway setup telegram removes it"
+
+
+class Poller:
+    """Asks, hands each update to `take`, and knows when it last worked."""
+
+    def __init__(
+        self, line: Line, take: Callable[[dict[str, Any]], Awaitable[None]], *, seconds: int = POLL_SECONDS
+    ) -> None:
+        self._line = line
+        self._take = take
+        self._seconds = seconds
+        self._offset: int | None = None
+        self._failures = 0
+        self.health = Health(problem="not connected yet")
+
+    async def run(self) -> None:
+        """Until cancelled, or the token is refused."""
+        while True:
+            try:
+                found = await self._line.updates(offset=self._offset, seconds=self._seconds, kinds=updates.ALLOWED)
+            except Exception as error:  # noqa: BLE001 - boundary: the platform's library and network
+                if self._is_refusal(error):
+                    return
+                await self._pause_after(error)
+                continue
+            self.health = Health(last_contact=time.time())
+            if not found:
+                # What lay below the offset is forgotten there, and numbers may start anew after a quiet week.
+                self._offset = None
+            self._failures = 0 if await self._take_all(found) else self._failures + 1
+            if self._failures:
+                await asyncio.sleep(self._pause())
+
+    async def _take_all(self, found: list[Any]) -> bool:
+        """Every update in the order of their numbers; False when one was not taken, or none can be acknowledged."""
+        numbered: list[tuple[int, dict[str, Any]]] = []
+        for update in found:
+            try:
+                numbered.append((updates.update_id(update), update))
+            except Malformed as error:
+                log.warning("an update was skipped: %s", error, extra={"action": "telegram.malformed"})
+        for number, update in sorted(numbered, key=lambda pair: pair[0]):
+            try:
+                await self._take(update)
+            except Malformed as error:
+                facts = {"action": "telegram.malformed", "update_id": number}
+                log.warning("update %d was skipped: %s", number, error, extra=facts)
+            except Exception as error:
+                log.error(
+                    "update %d was not taken and will be asked for again: %s",
+                    number,
+                    type(error).__name__,
+                    exc_info=error,
+                    extra={"action": "telegram.not_taken", "update_id": number},
+                )
+                return False
+            self._offset = max(self._offset or 0, number + 1)
+        return bool(numbered) or not found
+
+    def _is_refusal(self, error: Exception) -> bool:
+        from telegram.error import InvalidToken
+
+        if not isinstance(error, InvalidToken):
+            return False
+        self.health = Health(last_contact=self.health.last_contact, problem=REFUSED)
+        log.error("%s", REFUSED, extra={"action": "telegram.refused"})
+        return True
+
+    async def _pause_after(self, error: Exception) -> None:
+        from telegram.error import Conflict, RetryAfter
+
+        said = errors.said(error, self._line.token)
+        self._failures += 1
+        if isinstance(error, Conflict):
+            problem = WEBHOOK if "webhook" in said.lower() else CONFLICT
+            pause = CONFLICT_PAUSE * random.uniform(0.8, 1.2)
+        elif isinstance(error, RetryAfter):
+            problem, pause = "Telegram asks for a pause", errors.retry_after(error)
+        else:
+            problem, pause = f"Telegram cannot be reached: {said}", self._pause()
+        self.health = Health(last_contact=self.health.last_contact, problem=problem, retry_at=time.time() + pause)
+        log.warning("%s; again in %.0f s", problem, pause, extra={"action": "telegram.poll_failed"})
+        await asyncio.sleep(pause)
+
+    def _pause(self) -> float:
+        """One second, two, four … up to a minute, each a little off, so that many do not come back at once."""
+        return min(2.0 ** min(self._failures - 1, 10), LONGEST_PAUSE) * random.uniform(0.7, 1.0)
