@@ -52,8 +52,8 @@ class _Away(NamedTuple):
 class Live(Protocol):
     """A message that a running turn shows in a chat, which will be the answer's."""
 
-    async def settle(self) -> Standing:
-        """End it: nothing more is shown after this, and this is what stands there."""
+    async def settle(self) -> Standing | None:
+        """End it: nothing more is shown after this, and this is what stands there. None: the item's row knows."""
 
 
 class Deliverer:
@@ -247,7 +247,7 @@ class Deliverer:
         began, slot = clock(), self._slot(item.platform)
         try:
             live = self._live.pop(item.dedup_key, None)
-            standing = Standing.of(item) if live is None else await live.settle()
+            standing = (await live.settle() if live is not None else None) or Standing.of(item)
             await slot.acquire()
         except asyncio.CancelledError:
             self.beside(self._report(item, Verdict(state="waits", error="not begun before the end", seconds=0.0)))

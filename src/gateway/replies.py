@@ -25,6 +25,11 @@ def is_silence(text: str) -> bool:
     return text.strip() in _SILENCE
 
 
+def may_be_silence(text: str) -> bool:
+    """What has come of a reply so far may still turn out to be such a marker."""
+    return any(marker.startswith(text.strip()) for marker in _SILENCE)
+
+
 def answer_key(turn_id: str) -> str:
     return f"answer:{turn_id}"
 
