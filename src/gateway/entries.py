@@ -181,11 +181,6 @@ class SessionEntry:
         """Raises ValueError with the reason when it is no entry."""
         return cls(**_fields(data))
 
-    def take(self, data: object) -> None:
-        """Become what a written entry says, staying the same object for whoever holds it."""
-        for name, value in _fields(data).items():
-            setattr(self, name, value)
-
 
 def instant(time: datetime) -> float:
     """Epoch seconds of an entry's naive local time (an aware one means itself)."""

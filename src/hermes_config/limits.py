@@ -50,6 +50,10 @@ class Limits:
         "rows that an undo, an edit or a compaction replaced are removed by maintenance",
         minimum=0,
     )
+    route_entries: int = _limit(256, "entries", "the one not used for longest is read again when it is needed")
+    mirror_routes: int = _limit(
+        10_000, "routes", "sessions.json shows those used last, and says how many it leaves out", minimum=0
+    )
 
     wal_bytes: int = _limit(
         16 * _MIB, "bytes", "the writer checkpoints until the log is below it", minimum=_MIB, area="Storage"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hermes_state import sessions, values
+from hermes_state import chain, sessions, values
 from hermes_state.engine.base import Connection, first, scalar
 from hermes_state.ids import SessionId, SessionKey, checked_id, is_possible_id
 from hermes_state.ledger import Q as LEDGER
@@ -64,6 +64,9 @@ class Routes:
         self._store = store
         self.scope = scope
 
+    def is_of(self, store: Store) -> bool:
+        return self._store is store
+
     def look(self, key: str) -> Route | None:
         if not is_possible_id(key):
             return None
@@ -92,6 +95,10 @@ class Routes:
             yield page
             at, key = page[-1].updated_at, page[-1].session_key
 
+    def used_since(self, moment: float) -> list[Route]:
+        """Looks at all of them: for a start, not for a message."""
+        return self._rows(Q.used_since, (self.scope, moment, moment))
+
     def drop_unused(self, keys: Sequence[str], before: float) -> int:
         """Forget those of `keys` that nobody used since `before`, also not just now."""
         wanted = json.dumps(list(keys))
@@ -119,6 +126,19 @@ class Routes:
                 conn.run(LEDGER.drop_route, (self.scope, key))
             for change in wanted:
                 self._change(conn, change, now)
+
+        self._store.engine.write(run)
+
+    def finish(self, change: RouteChange, session_id: str) -> None:
+        """The conversation's time is up: it ends, unless another route leads there, and the route says so; at once."""
+        now = self._store.clock()
+
+        def run(conn: Connection) -> None:
+            tip = chain.tip(conn, session_id)
+            if not conn.rows(LEDGER.other_route, (tip, self.scope, change.session_key)):
+                sessions.promote(conn, tip, "session_reset", now)
+                conn.run(sessions.Q.set_expiry_finalized, (1, tip))
+            self._change(conn, change, now)
 
         self._store.engine.write(run)
 

@@ -61,3 +61,6 @@ UPDATE routes SET session_key = ? WHERE scope = ? AND session_key = ?
 -- name: rename_peer
 -- So that the conversation is found by its new key, should the route be lost.
 UPDATE sessions SET session_key = ? WHERE id = ? AND session_key = ?
+
+-- name: used_since
+SELECT {known} FROM {joined} WHERE r.scope = ? AND (r.updated_at >= ? OR s.last_active >= ?)

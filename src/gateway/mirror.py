@@ -1,0 +1,129 @@
+"""`sessions.json`: the routes as a file for people to look at. The store is the truth; this is written behind it.
+
+The file is replaced whole and atomically: a reader sees the old one or the new one. `Mirror` writes it from one thread
+of its own, some time after a change and never on anybody's way; many changes make one write, and a slow write makes the
+next one wait longer. Rows are streamed, so the file's size does not decide how much memory this takes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from hermes_config.errors import HermesError
+from hermes_config.home import private_open, sync_folder
+
+log = logging.getLogger("hermes.gateway")
+
+# Bound at import: whoever replaces `threading.Thread` for a while does not get ours.
+_Thread = threading.Thread
+FILE = "sessions.json"
+_SOON = 1.0
+_SHARE = 10  # a write that took one second is followed by the next after ten
+README = (
+    "A mirror of the gateway's routes, written for people: it maps places (agent:main:<platform>:...) to the session "
+    "each leads to. It is not the list of sessions and editing it changes nothing. All sessions are in state.db and "
+    "are shown by `hermes sessions list` and `/sessions`. `gateway.write_sessions_json: false` in config.yaml stops it."
+)
+
+Entries = Iterable[tuple[str, dict[str, Any]]]
+
+
+def write(folder: Path, entries: Entries, *, left_out: int = 0) -> None:
+    """Replace the folder's file by these entries."""
+    note = f"{README} {left_out} more routes are not shown here." if left_out else README
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _replacing(folder / FILE) as file:
+        file.write(f'{{\n  "_README": {json.dumps(note, ensure_ascii=False)}')
+        for key, entry in entries:
+            body = json.dumps(entry, indent=2, ensure_ascii=False).replace("\n", "\n  ")
+            file.write(f",\n  {json.dumps(key, ensure_ascii=False)}: {body}")
+        file.write("\n}\n")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What the file holds, without what is meant for people only; {} where there is none to be read."""
+    file = folder / FILE
+    try:
+        index = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        log.warning("%s cannot be read: %s", file, error, extra={"action": "mirror_unreadable"})
+        return {}
+    if not isinstance(index, dict):
+        log.warning("%s holds no index", file, extra={"action": "mirror_unreadable"})
+        return {}
+    return {key: entry for key, entry in index.items() if not key.startswith("_")}
+
+
+class Mirror:
+    """Calls `write` after changes, from a thread that is started by the first one."""
+
+    def __init__(self, write: Callable[[], None], *, soon: float = _SOON) -> None:
+        self._write = write
+        self._soon = soon
+        self._changed = threading.Condition()
+        self._due = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def touch(self) -> None:
+        """Something changed. Returns at once."""
+        with self._changed:
+            if self._closed or self._due:
+                return
+            self._due = True
+            if self._thread is None:
+                self._thread = _Thread(target=self._run, name="hermes-mirror", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Write what is still to be written, and stop."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause = self._soon
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._due or self._closed)
+                if not self._due:
+                    return
+                self._changed.wait_for(lambda: self._closed, timeout=pause)
+                self._due = False
+            started = time.monotonic()
+            try:
+                self._write()
+            except (OSError, ValueError, HermesError) as error:  # the next change tries again
+                log.warning("sessions.json was not written: %s", error, extra={"action": "mirror_failed"})
+            pause = max(self._soon, _SHARE * (time.monotonic() - started))
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[str]]:
+    """A new file that takes the place of `path` when the block ends well. A symbolic link stays one."""
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f".sessions_{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        with private_open(draft, "x") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    except BaseException:
+        with suppress(OSError):  # the first failure is the one worth telling
+            draft.unlink()
+        raise
+    sync_folder(target.parent)
