@@ -52,7 +52,7 @@ def pieces(text: str, limit: int = LIMIT) -> list[str]:
 def _clean(text: str) -> str:
     """What Telegram would refuse or drop: characters that are no text, halves of characters."""
     text = text.replace("\r\n", "\n").translate(_CONTROLS)
-    return (text if text.isascii() else text.encode("utf-8", "replace").decode()).strip("\n ")
+    return (text if text.isascii() else text.encode("utf-8", "replace").decode()).strip()
 
 
 def _is_reasonable(text: str) -> bool:
@@ -174,8 +174,10 @@ class _Reader:
 
     def _code(self, content: str, info: str) -> tuple[Run, ...]:
         language = (info.split() or [""])[0]
+        if info and not (content.strip() and _LANGUAGE.fullmatch(language)):
+            content, language = f"{info}\n{content}", ""  # a sentence behind the fence, or nothing below it: shown
         self._serial += 1
-        mark = Mark("pre", language if _LANGUAGE.fullmatch(language) else "", self._serial)
+        mark = Mark("pre", language, self._serial)
         code = Run(content.rstrip("\n") or " ", (*self._around(), mark))
         if not self._label:
             return (code,)
