@@ -7,17 +7,15 @@ lets it wait, interrupting ends the running turn and lets it be next. The person
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Mode = Literal["interrupt", "queue", "steer"]
-MODES: tuple[Mode, ...] = ("interrupt", "queue", "steer")
+from gateway.config import BusyMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """What the choice depends on."""
 
-    mode: Mode
+    mode: BusyMode
     same_person: bool
     """The message is from whoever the running turn answers."""
     plain: bool
@@ -25,36 +23,17 @@ class Situation:
     started: bool
     """The agent is at work. Before that there is nothing to steer, and nothing was done that could be stopped."""
     waiting: int
-    """Messages that wait already: whoever is behind them waits too."""
+    """Messages that wait already."""
 
 
-def choose(situation: Situation) -> Mode:
-    """In a room nobody stops what another asked for."""
+def choose(situation: Situation) -> BusyMode:
+    """In a room nobody stops what another asked for, and no word overtakes one that waits."""
     if not (situation.same_person and situation.plain and situation.started):
         return "queue"
-    if situation.mode == "steer":
-        return "queue" if situation.waiting else "steer"
+    if situation.mode == "steer" and situation.waiting:
+        return "queue"
     return situation.mode
 
 
-def said(choice: Mode, *, waiting: int) -> str:
-    """What the person is told."""
-    if choice == "steer":
-        return "Passed on to the running turn. /stop ends it."
-    if choice == "interrupt":
-        return "Stopping what I was doing to read this. (display.busy_input_mode: queue would let it finish first.)"
-    place = "next" if waiting <= 1 else f"number {waiting} in the queue"
-    return f"I am still at work; your message is {place}. /stop ends the running turn."
-
-
-def full(waiting: int) -> str:
-    return (
-        f"{waiting} messages of this chat are waiting already, so this one was not taken. "
-        "Send it again later, or /stop what is running."
-    )
-
-
 def elsewhere() -> str:
-    return (
-        "This conversation is in use in another place, such as a terminal. Your message waits until it is free."
-    )
+    return "This conversation is in use in another place, such as a terminal. Your message waits until it is free."

@@ -7,10 +7,10 @@ answer owes nothing: a silence the model chose, and a turn the person stopped be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from gateway.session import SessionSource
+from gateway.entries import SessionSource
 from hermes_agent.errand import Ending
 from hermes_state.outbox import Parcel
 from hermes_state.turns import Work
@@ -41,13 +41,13 @@ def owe(
     place: SessionSource,
     account: str = "",
     sender: str | None = None,
-    showing: Callable[[], bool] = lambda: False,
+    showing: bool = False,
 ) -> Parcel | None:
     """What is owed to the chat of the turn's messages, or to `place` for a turn that has none.
 
     `showing`: something of the answer stands in the chat already, as the draft of this very parcel.
     """
-    text = _text(ending, shown=showing())
+    text = _text(ending, shown=showing)
     if not text:
         return None
     row = work.inbox[-1] if work.inbox else None

@@ -1,0 +1,79 @@
+"""What a lane is: the rows of one route that wait, and the turn that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from gateway.entries import SessionSource
+    from gateway.running import Running
+    from gateway.watching import Watcher
+    from hermes_state.ids import SessionKey
+    from hermes_state.inbox import InboxRow
+    from hermes_state.turns import Turn
+
+Kind = Literal["turn", "command", "now"]
+_ROWS_KEPT = 4
+
+
+class Commands(Protocol):
+    """Who answers what is not for the model (`gateway.commands`): slash commands and pressed buttons."""
+
+    def kind(self, row: InboxRow) -> Kind:
+        """`turn`: it is for the model. `now`: it does not wait behind a running turn."""
+
+    async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
+        """Take the row, do what it says, end it with its reply."""
+
+
+class Tell(Protocol):
+    """Something the gateway itself says in a chat, once for each (what, occasion)."""
+
+    async def __call__(
+        self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = ""
+    ) -> None: ...
+
+
+class Waiting(NamedTuple):
+    """A row that waits. Its content is read again when its turn comes, unless it is one of the next few."""
+
+    id: int
+    row: InboxRow | None
+    watcher: Watcher | None = None
+
+
+@dataclass(slots=True)
+class Lane:
+    route: SessionKey
+    waiting: deque[Waiting] = field(default_factory=deque)
+    left: deque[Turn] = field(default_factory=deque)
+    """Turns that a lost process left behind."""
+    passing: set[asyncio.Task[None]] = field(default_factory=set)
+    """Commands that did not wait."""
+    steered: list[Waiting] = field(default_factory=list)
+    """Words given to the running turn; those it did not take in wait again when it has ended."""
+    turn: Running | None = None
+    task: asyncio.Task[None] | None = None
+
+    def add(self, row: InboxRow, watcher: Watcher | None = None) -> None:
+        kept = row if len(self.waiting) < _ROWS_KEPT else None
+        self.waiting.append(Waiting(row.id, kept, watcher))
+
+    @property
+    def idle(self) -> bool:
+        return self.task is None and not (self.waiting or self.left or self.passing or self.turn)
+
+    @contextlib.contextmanager
+    def occupied(self, running: Running) -> Iterator[None]:
+        """While this is the lane's turn, messages meet it and /stop ends it."""
+        self.turn = running
+        try:
+            yield
+        finally:
+            self.turn = None
+            running.ended.set()

@@ -1,0 +1,352 @@
+"""One lane a route: what came in on it is worked off in the order in which it was accepted, one at a time.
+
+A lane exists while there is something to do. It holds no message of its own: everything in it is a row of the inbox,
+so nothing in a lane can be overwritten, and a lane that dies with its process is made again from the table. Of many
+waiting rows only the ids are in memory.
+
+A message that comes while a turn runs is steered into it, waits, or interrupts it (`busy`). Commands wait like
+messages, but for those that are about the running turn, which pass it; what was typed after them waits for them.
+Turns that a lost process left behind come first (`backlog`). Preparing turns is admitted in steps
+(`limits.turn_starts`), so that a thousand at once do not hold up the event loop (`working`); how many run at the same
+time is bounded by `max_concurrent_sessions` alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
+
+from gateway import busy, notices
+from gateway.backlog import Backlog
+from gateway.entries import SessionSource
+from gateway.lane import Commands, Lane, Waiting
+from gateway.running import Running
+from gateway.troubles import Troubles
+from gateway.working import Worker
+
+if TYPE_CHECKING:
+    from gateway.board import Board
+    from gateway.turns import TurnRunner
+    from gateway.watching import Watcher
+    from hermes_state.ids import SessionKey
+    from hermes_state.inbox import InboxRow
+    from hermes_state.outbox import OutboxItem, Parcel
+
+_log = logging.getLogger("hermes.gateway")
+
+_NOTICE_SECONDS = 30.0
+_NOTICES_KNOWN = 4_096
+_STALE_SECONDS = 2.0
+_STOP_SECONDS = 10.0
+_LAST_SECONDS = 5.0
+
+
+class Lanes:
+    """All lanes of a gateway. Its methods are called on the event loop."""
+
+    def __init__(
+        self,
+        board: Board,
+        turns: TurnRunner,
+        commands: Commands,
+        *,
+        say: Callable[[Parcel], Awaitable[OutboxItem]],
+    ) -> None:
+        self._board, self._commands, self._say = board, commands, say
+        self._troubles = Troubles(board, self.tell)
+        self._backlog = Backlog(board, commands, self.tell)
+        self._worker = Worker(board, turns, commands, self._troubles, self._backlog)
+        self._lanes: dict[SessionKey, Lane] = {}
+        self._told: OrderedDict[SessionKey, float] = OrderedDict()
+        self._stale: dict[SessionKey, asyncio.TimerHandle] = {}
+        self._beside: set[asyncio.Task[None]] = set()
+        self._open = False
+
+    # -- in ----------------------------------------------------------------------------------------------
+
+    def put(self, row: InboxRow, *, watcher: Watcher | None = None, wait: bool = False) -> None:
+        """An accepted row. `wait`: it neither steers nor interrupts, whatever the mode (`/queue`)."""
+        lane, kind = self._lane(row), self._commands.kind(row)
+        turn = lane.turn
+        if kind == "now" and (turn is not None or "answer" in (row.payload or {})):
+            self._pass(lane, row, watcher)
+            return
+        waited = len(lane.waiting)
+        lane.add(row, watcher)
+        if kind == "turn" and turn is not None and not wait:
+            self._meet(lane, turn, row, waited)
+        self._kick(lane)
+
+    def edited(self, row: InboxRow, before: InboxRow, *, watcher: Watcher | None = None) -> None:
+        """A new version of a message: read in its place, or in place of the turn that reads it, or only noted."""
+        lane, new = self._lane(row), Waiting(row.id, row, watcher)
+        for at, one in enumerate(lane.waiting):
+            if one.id == before.id:
+                lane.waiting[at] = new
+                return
+        turn = lane.turn
+        if turn is not None and turn.rows and turn.rows[-1].id == before.id and not lane.waiting:
+            lane.waiting.append(new)
+            turn.interrupt("the message was edited")
+        elif before.state == "queued":  # it waits for /catchup
+            self.hold(row)
+        else:
+            self._start(self._backlog.finish([row.id], "silent", "an edit of a message that was answered already"))
+        self._forget(lane)
+
+    def hold(self, row: InboxRow) -> None:
+        """A message from long ago: it stays queued until somebody says /catchup, and its chat is told of it."""
+        assert row.route is not None
+        if self._commands.kind(row) != "turn":
+            why = "a command from before the gateway was there"
+            self._start(self._backlog.finish([row.id], "dropped", why))
+        elif row.route not in self._stale:  # they come in a burst, and are told of once
+            later = asyncio.get_running_loop().call_later
+            self._stale[row.route] = later(_STALE_SECONDS, self._tell_held, row.route)
+
+    def _tell_held(self, route: SessionKey) -> None:
+        self._stale.pop(route, None)
+        self._start(self._backlog.tell_held(route))
+
+    # -- look --------------------------------------------------------------------------------------------
+
+    def waiting(self, route: SessionKey) -> int:
+        lane = self._lanes.get(route)
+        return 0 if lane is None else len(lane.waiting) + len(lane.steered)
+
+    def running(self, route: SessionKey) -> Running | None:
+        lane = self._lanes.get(route)
+        return None if lane is None else lane.turn
+
+    def busy(self, route: SessionKey) -> bool:
+        return self.running(route) is not None
+
+    @property
+    def active(self) -> int:
+        """How many turns run now."""
+        return sum(lane.turn is not None for lane in self._lanes.values())
+
+    # -- what commands ask -------------------------------------------------------------------------------
+
+    async def stop(self, route: SessionKey) -> bool:
+        """Interrupt the turn that runs and see it end; False when there is none."""
+        turn = self.running(route)
+        if turn is None:
+            return False
+        turn.interrupt()
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await turn.ended.wait()
+        except TimeoutError:
+            if turn.task is not None:
+                turn.task.cancel()
+        return True
+
+    async def drop(self, route: SessionKey, *, before: int, reason: str) -> int:
+        """What waits and was said before that row is not answered; how many."""
+        lane = self._lanes.get(route)
+        if lane is None:
+            return 0
+        ids = [one.id for one in (*lane.steered, *lane.waiting) if one.id < before]
+        lane.waiting = type(lane.waiting)(one for one in lane.waiting if one.id >= before)
+        lane.steered = [one for one in lane.steered if one.id >= before]
+        if ids:
+            await self._backlog.finish(ids, "dropped", reason)
+        return len(ids)
+
+    async def run_turn(self, running: Running, watcher: Watcher | None = None) -> dict[str, Any] | None:
+        """A turn that a command asks for, while the lane waits for that command."""
+        return await self._worker.turn(self._lane_of(running.route), running, watcher)
+
+    @contextlib.contextmanager
+    def occupied(self, running: Running) -> Iterator[None]:
+        """What a command does with the conversation counts as the lane's turn, so that /stop ends it."""
+        with self._lane_of(running.route).occupied(running):
+            yield
+
+    async def catch_up(self, route: SessionKey) -> int:
+        """Answer what was too old to be answered by itself; how many."""
+        rows = await self._backlog.held(route)
+        lane = self._lane_of(route)
+        known = {one.id for one in lane.waiting}
+        new = [Waiting(row.id, None) for row in rows if row.id not in known]
+        lane.waiting.extendleft(reversed(new))
+        self._kick(lane)
+        return len(new)
+
+    async def wake(self, route: SessionKey) -> None:
+        """Another process has queued something on this route."""
+        found = await self._backlog.queued(route)
+        lane = self._lane_of(route)
+        held = {one.id for one in (*lane.waiting, *lane.steered)}
+        held.update(row.id for row in (lane.turn.rows if lane.turn else ()))
+        for row in found.fresh:
+            if row.id not in held:
+                self.put(row)
+        self._forget(lane)
+
+    async def tell(self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = "") -> None:
+        """The gateway itself says something in a chat, once for each (what, occasion)."""
+        parcel = notices.parcel(
+            what, occasion, text, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
+            thread_id=source.thread_id,
+        )  # fmt: skip
+        await self._say(parcel)
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take up what the table holds: turns that were left behind, then what is queued. Then lanes move."""
+        await self._backlog.end_cut_off()
+        await self.take_up()
+        for route in await self._backlog.routes():
+            found = await self._backlog.queued(route)
+            lane = self._lane_of(route)
+            known = {one.id for one in lane.waiting}
+            for row in found.fresh:
+                if row.id not in known:
+                    lane.add(row)
+            if found.held:
+                await self._backlog.tell_held(route)
+            self._forget(lane)
+        self._open = True
+        for lane in list(self._lanes.values()):
+            self._kick(lane)
+
+    async def take_up(self) -> int:
+        """Turns of lost processes join their lanes; how many. Asked again now and then: a lease may run out later."""
+        found = await self._backlog.left_behind()
+        new = 0
+        for turn in found:
+            assert turn.route is not None
+            lane = self._lane_of(turn.route)
+            if turn.id not in {one.id for one in lane.left} and lane.turn is None:
+                lane.left.append(turn)
+                new += 1
+            self._kick(lane)
+            self._forget(lane)
+        return new
+
+    async def drain(self, seconds: float) -> bool:
+        """Begin nothing more and wait for what runs; what is not done in time is left for the next process."""
+        self._open = False
+        self._troubles.closing.set()
+        for handle in self._stale.values():
+            handle.cancel()
+        ended = await self._finished(seconds)
+        if not ended:
+            for lane in list(self._lanes.values()):
+                self._abandon(lane)
+            await self._finished(_LAST_SECONDS)
+        return ended
+
+    async def _finished(self, seconds: float) -> bool:
+        """Tasks may start others; all of them count."""
+        until = time.monotonic() + seconds
+        while tasks := self._tasks():
+            if not (left := until - time.monotonic()) > 0:
+                return False
+            await asyncio.wait(tasks, timeout=left)
+        return True
+
+    def _tasks(self) -> set[asyncio.Task[Any]]:
+        lanes = self._lanes.values()
+        own = {lane.task for lane in lanes if lane.task is not None}
+        return own.union(self._beside, *(lane.passing for lane in lanes))
+
+    def _abandon(self, lane: Lane) -> None:
+        turn = lane.turn
+        if turn is not None and turn.task is not None:
+            if turn.agent is not None:
+                turn.agent.abandon()
+            turn.task.cancel()
+        elif lane.task is not None:
+            lane.task.cancel()
+        for task in lane.passing:
+            task.cancel()
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _lane(self, row: InboxRow) -> Lane:
+        assert row.route is not None, "an accepted row has a route"
+        return self._lane_of(row.route)
+
+    def _lane_of(self, route: SessionKey) -> Lane:
+        lane = self._lanes.get(route)
+        if lane is None:
+            lane = self._lanes[route] = Lane(route)
+        return lane
+
+    def _forget(self, lane: Lane) -> None:
+        if lane.idle:
+            self._lanes.pop(lane.route, None)
+
+    def _kick(self, lane: Lane) -> None:
+        if self._open and lane.task is None and (lane.waiting or lane.left):
+            lane.task = asyncio.ensure_future(self._worker.work(lane))
+            lane.task.add_done_callback(lambda task: self._rested(lane, task))
+
+    def _rested(self, lane: Lane, task: asyncio.Task[None]) -> None:
+        lane.task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a lane broke in our own code", exc_info=error, extra={"action": "lane_defect"})
+        self._kick(lane)
+        self._forget(lane)
+
+    def _pass(self, lane: Lane, row: InboxRow, watcher: Watcher | None) -> None:
+        task = asyncio.ensure_future(self._worker.command(row, watcher))
+        lane.passing.add(task)
+        task.add_done_callback(lambda done: self._passed(lane, done))
+
+    def _passed(self, lane: Lane, task: asyncio.Task[None]) -> None:
+        lane.passing.discard(task)
+        self._forget(lane)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._beside.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("work beside the lanes failed", exc_info=error, extra={"action": "lane_defect"})
+
+    def _meet(self, lane: Lane, turn: Running, row: InboxRow, waited: int) -> None:
+        """A message meets a turn that runs."""
+        payload = row.payload or {}
+        choice = busy.choose(
+            busy.Situation(
+                mode=self._board.settings.busy_input_mode, same_person=row.person_id == turn.person_id,
+                plain=not payload.get("attachments") and not payload.get("album"), started=turn.started, waiting=waited,
+            )
+        )  # fmt: skip
+        if choice == "steer":
+            if turn.steer(str(payload.get("text") or ""), row.id):
+                lane.steered.append(lane.waiting.pop())
+            else:
+                choice = "queue"
+        elif choice == "interrupt":
+            turn.interrupt(str(payload.get("text") or ""))
+        if not payload.get("album"):
+            self._acknowledge(row, choice, len(lane.waiting))
+
+    def _acknowledge(self, row: InboxRow, choice: str, waiting: int) -> None:
+        """Say what becomes of it, at most once in a while."""
+        from gateway.intake import source_of
+
+        assert row.route is not None
+        now = time.monotonic()
+        if now - self._told.get(row.route, -_NOTICE_SECONDS) < _NOTICE_SECONDS:
+            return
+        self._told[row.route] = now
+        self._told.move_to_end(row.route)
+        while len(self._told) > _NOTICES_KNOWN:
+            self._told.popitem(last=False)
+        text = notices.busy(choice, waiting=waiting)
+        self._start(self.tell(source_of(row), text, what="busy", occasion=row.id, account=row.account))

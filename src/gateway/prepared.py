@@ -1,0 +1,126 @@
+"""From stored messages to one user message for the model.
+
+In a room each message begins with a line that names its author and the author's stable id; a line of somebody's text
+that looks like one is marked, so that nobody can put words into another's mouth. Names are cleaned: no line breaks, no
+direction marks. What the person wrote is stored as it is (`persist`); what the model gets beside it is added around it.
+
+Files are fetched here, after authorisation and for a turn that will run: pictures reach models that see, for all others
+one line says what was sent and that it was not seen. A file that cannot be had costs a line, never the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateway import media
+from gateway.platforms.base import Attachment, CannotFetch, MessageType
+from hermes_config.errors import HermesError
+
+if TYPE_CHECKING:
+    from gateway.platforms.base import BasePlatformAdapter
+    from hermes_state.inbox import InboxRow
+
+_QUOTED = 500
+_NAME = 64
+_FRAME = re.compile(r"^(?=\[[^\]\n]* \([a-z_0-9]+:[^\s)]+\)\])", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    content: str | list[Any]
+    """For the model."""
+    persist: str | None
+    """What is stored as the person's words; None when that is the content itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What the message is prepared for."""
+
+    shared: bool
+    """Several people speak in this conversation."""
+    sees: bool
+    """The model takes pictures."""
+    has_files: bool
+    """The model may read files."""
+    home: Path
+    media: media.MediaLimits
+
+
+async def prepare(
+    rows: Sequence[InboxRow], setting: Setting, *, adapter: BasePlatformAdapter | None, note: str = ""
+) -> Prepared:
+    """The rows of one turn as its user message. `note` is for the model alone."""
+    texts, framed, pictures = [], [], []
+    for row in rows:
+        kept: Mapping[str, Any] = row.payload or {}
+        text = str(kept.get("text") or "")
+        files = [await _file(one, setting, adapter) for one in kept.get("attachments") or ()]
+        lines = [line for line, _ in files]
+        pictures += [part for _, part in files if part is not None]
+        texts.append("\n".join(filter(None, (text, *lines))))
+        framed.append("\n".join(filter(None, (*_before(row, kept, setting), _unframed(text, setting), *lines))))
+    words, plain = "\n\n".join(filter(None, (note, *framed))), "\n\n".join(texts)
+    persist = None if words == plain else plain
+    if pictures:
+        return Prepared(content=[{"type": "text", "text": words}, *pictures], persist=persist)
+    return Prepared(content=words, persist=persist)
+
+
+def clean_name(name: str | None) -> str:
+    """A name that strangers gave themselves, on one line, without what could change how a line is read."""
+    kept = "".join(
+        mark if not unicodedata.category(mark).startswith("C") else " " for mark in (name or "") if mark not in "[]()"
+    )
+    return " ".join(kept.split())[:_NAME]
+
+
+def speaker(row: InboxRow) -> str:
+    """`Ada (telegram:42)`: the name for people, the id for certainty."""
+    source = (row.payload or {}).get("source") or {}
+    return f"{clean_name(source.get('user_name')) or 'somebody'} ({row.platform}:{source.get('user_id') or 'unknown'})"
+
+
+def _before(row: InboxRow, kept: Mapping[str, Any], setting: Setting) -> list[str]:
+    lines = []
+    if setting.shared:
+        lines.append(f"[{speaker(row)}]")
+    if row.version:
+        lines.append("[This is a new version of a message that was edited.]")
+    reply = kept.get("reply_to") or {}
+    if quoted := " ".join(str(reply.get("text") or "").split()):
+        whose = "your message" if reply.get("own") else f"{clean_name(reply.get('author_name')) or 'a message'}"
+        short = quoted if len(quoted) <= _QUOTED else f"{quoted[:_QUOTED]}…"
+        lines.append(f"[In reply to {whose}: {short}]")
+    return lines
+
+
+def _unframed(text: str, setting: Setting) -> str:
+    """Lines that look like the line of another author do so no more."""
+    return _FRAME.sub(r"\\", text) if setting.shared else text
+
+
+async def _file(
+    kept: Mapping[str, Any], setting: Setting, adapter: BasePlatformAdapter | None
+) -> tuple[str, dict[str, object] | None]:
+    """(a line for the model, the picture itself where it can be seen)."""
+    attachment = Attachment(
+        ref=str(kept["ref"]), kind=MessageType(kept["kind"]), name=str(kept.get("name") or ""),
+        mime=str(kept.get("mime") or ""), size=kept.get("size"),
+    )  # fmt: skip
+    if adapter is None:
+        return media.refusal_line(attachment, CannotFetch("its platform is not connected")), None
+    try:
+        stored = await media.take(adapter, attachment, home=setting.home, limits=setting.media)
+    except HermesError as error:
+        return media.refusal_line(attachment, error), None
+    line = media.line(stored, sees=setting.sees, has_files=setting.has_files)
+    if stored.is_picture and setting.sees:
+        return line, await asyncio.to_thread(media.image_part, stored)
+    return line, None

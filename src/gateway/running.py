@@ -1,0 +1,99 @@
+"""A turn from the moment a lane takes it up until its end, and how those who look on are attached to its agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gateway.entries import SessionSource
+    from gateway.watching import Watcher
+    from hermes_agent import AIAgent
+    from hermes_state.ids import PersonId, SessionKey
+    from hermes_state.inbox import InboxRow
+    from hermes_state.turns import Work
+
+
+class Stopped(Exception):
+    """The person stopped it before it began."""
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(slots=True)
+class Running:
+    """What can be done to it: ask it to stop, or give it a word more."""
+
+    route: SessionKey
+    source: SessionSource
+    person_id: PersonId | None
+    rows: tuple[InboxRow, ...] = ()
+    content: Any = None
+    """For a turn that a command asked for, which has no rows."""
+    agent: AIAgent | None = None
+    work: Work | None = None
+    task: asyncio.Task[Any] | None = None
+    stopped: bool = False
+    on_begun: Callable[[], None] = _nothing
+    """Told when the turn has its row: the next one may be prepared."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def started(self) -> bool:
+        return self.work is not None
+
+    def begun(self, work: Work) -> None:
+        self.work = work
+        self.on_begun()
+
+    def interrupt(self, message: str | None = None) -> None:
+        """Ask it to stop; what was done is kept."""
+        self.stopped = True
+        if self.agent is not None:
+            self.agent.interrupt(message)
+
+    def steer(self, text: str, inbox_id: int) -> bool:
+        """True when its words will reach the model; the row joins the turn as they do."""
+        return self.work is not None and self.agent is not None and self.agent.steer(text, inbox_id=inbox_id)
+
+
+@contextlib.contextmanager
+def watched(agent: AIAgent, watchers: Sequence[Watcher]) -> Iterator[None]:
+    """The agent tells these, and nobody when the turn is over: agents outlive turns."""
+    if not watchers:
+        yield
+        return
+
+    def delta(text: str | None) -> None:
+        for watcher in watchers:
+            if text:
+                watcher.delta(text)
+
+    def step(number: int, names: Sequence[str]) -> None:
+        for watcher in watchers:
+            watcher.step()
+
+    def tool(event: str, name: str, preview: str, args: Any = None, **more: Any) -> None:
+        for watcher in watchers:
+            watcher.tool(
+                event, name, preview, duration=more.get("duration"), failed=bool(more.get("is_error"))
+            )  # fmt: skip
+
+    def status(kind: str, text: str) -> None:
+        for watcher in watchers:
+            watcher.status(kind, text)
+
+    agent.stream_delta_callback, agent.step_callback = delta, step
+    agent.tool_progress_callback, agent.status_callback = tool, status
+    try:
+        yield
+    finally:
+        agent.stream_delta_callback = agent.step_callback = None
+        agent.tool_progress_callback = agent.status_callback = None

@@ -1,0 +1,280 @@
+"""One turn of a lane: where its route leads, which agent, what it is told, and what is done with the end.
+
+    resolve the route → agent from the cache → the rows as one user message → the agent, with an errand → deliver
+
+Everything that must not be lost happens inside the agent's own commits: the rows are claimed as the turn opens and
+answered as it ends. What follows the commit (delivery, hooks, the cache's count) can be repeated or missed. Errors that
+are a person's business are part of the answer; all others are raised and are the lane's business.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gateway import media, prepared, replies
+from gateway.agents import PENDING, Agents, Wanted
+from gateway.entries import SessionSource
+from gateway.intake import source_of
+from gateway.looking import look
+from gateway.running import Running, Stopped, watched
+from gateway.watching import Watcher
+from hermes_agent import closing, context
+from hermes_agent.errand import Ending, Errand
+from hermes_state.ids import ConversationId, SessionId, SessionKey
+
+if TYPE_CHECKING:
+    from gateway.board import Board
+    from gateway.config import Platform
+    from gateway.platforms.base import BasePlatformAdapter
+    from hermes_agent import AIAgent
+    from hermes_state.ledger import Resolved
+    from hermes_state.outbox import OutboxItem, Parcel
+    from hermes_state.turns import Turn, Work
+
+_log = logging.getLogger("hermes.gateway")
+Result = dict[str, Any]
+
+_SEEING = ("claude", "gpt-4o", "gpt-4.1", "gpt-5", "o3", "o4", "gemini", "pixtral", "llava", "qwen-vl", "qwen2.5-vl")
+
+
+class Deliverer(Protocol):
+    """Who sends (`gateway.delivery`)."""
+
+    def deliver(self, item: OutboxItem) -> object:
+        """Send an item that is ours already, or in its turn; returns at once."""
+
+    def wake(self) -> None:
+        """Something is due."""
+
+
+class Projection(Watcher, Protocol):
+    """A watcher that shows the answer in its chat while it is made (`gateway.streaming`)."""
+
+    @property
+    def showing(self) -> bool:
+        """Something of this turn's answer stands in the chat."""
+
+
+Project = Callable[[Running, "BasePlatformAdapter"], Projection | None]
+
+
+def _unseen(running: Running, adapter: BasePlatformAdapter) -> Projection | None:
+    return None
+
+
+class AfterTurn(Protocol):
+    """What the runner does about a turn that has ended (`gateway.run`)."""
+
+    async def rotated(self, route: SessionKey, *, started: SessionId, now: SessionId) -> None:
+        """The conversation was compressed in the middle of the turn."""
+
+    async def exhausted(self, route: SessionKey, source: SessionSource) -> None:
+        """It could not be made to fit any more."""
+
+    async def counted(self, conversation_id: ConversationId, session_id: SessionId) -> None:
+        """What the turn wrote is not a foreign write."""
+
+
+class TurnRunner:
+    """Runs the turns of every lane."""
+
+    def __init__(
+        self,
+        board: Board,
+        agents: Agents,
+        deliverer: Deliverer,
+        *,
+        adapters: Mapping[Platform, BasePlatformAdapter],
+        after: AfterTurn,
+        project: Project = _unseen,
+    ) -> None:
+        self._board, self._agents, self._deliverer = board, agents, deliverer
+        self._adapters, self._after, self._project = adapters, after, project
+
+    async def run(self, running: Running, watcher: Watcher | None = None) -> Result:
+        """A turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
+        self._agents.running[running.route] = PENDING
+        try:
+            resolved = await self._resolved(running)
+            handle = resolved.handle
+            agent = await self._agent(running, handle.conversation_id, handle.session_id)
+            message = await self._message(running, agent, note=_note(resolved))
+            if running.stopped:
+                raise Stopped
+            shown = self._shown(running)
+            watchers = [one for one in (shown, watcher) if one is not None]
+            with watched(agent, watchers):
+                result = await agent.arun_conversation(
+                    message.content, persist_user_message=message.persist, persist_user_timestamp=_said_at(running),
+                    platform_message_id=running.rows[-1].message_id if running.rows else None,
+                    errand=self._errand(running, shown, watchers),
+                )  # fmt: skip
+        finally:
+            self._agents.running.pop(running.route, None)
+        self._ended(result, watchers)
+        await self._settle(running, handle.conversation_id, handle.session_id, result)
+        return result
+
+    async def resume(self, running: Running, turn: Turn, watcher: Watcher | None = None) -> Result | None:
+        """Bring a turn to its end that a lost process left behind; None when somebody else did."""
+        self._agents.running[running.route] = PENDING
+        try:
+            agent = await self._agent(running, turn.conversation_id, turn.session_id)
+            shown = self._shown(running)
+            watchers = [one for one in (shown, watcher) if one is not None]
+            with watched(agent, watchers):
+                result = await agent.resume_unfinished(errand=self._errand(running, shown, watchers))
+        finally:
+            self._agents.running.pop(running.route, None)
+        if result is not None:
+            self._ended(result, watchers)
+            await self._settle(running, turn.conversation_id, turn.session_id, result)
+        else:
+            self._deliverer.wake()
+        return result
+
+    # -- before ------------------------------------------------------------------------------------------
+
+    async def _resolved(self, running: Running) -> Resolved:
+        """Where the route leads now; a conversation that was left for it is closed for whoever listens."""
+        resolved = await self._board.store.aresolve(running.source, running.route)
+        if resolved.created:
+            platform, source = running.source.platform.value, running.source
+            if resolved.previous is not None:
+                self._agents.evict(str(resolved.previous))
+                await closing.left(session_id=resolved.previous, platform=platform)
+            await self._board.hooks.emit(
+                "session:start",
+                {
+                    "platform": platform, "user_id": source.user_id, "session_id": resolved.handle.session_id,
+                    "session_key": running.route,
+                },
+            )  # fmt: skip
+        return resolved
+
+    async def _agent(self, running: Running, conversation_id: ConversationId, session_id: SessionId) -> AIAgent:
+        db = self._board.db
+        state = await look(db, db.live_state, session_id)
+        wanted = self._wanted(running)
+        agent = await self._agents.get(
+            conversation_id, session_id, wanted, count=None if state is None else state.message_count
+        )
+        running.agent = self._agents.running[running.route] = agent
+        return agent
+
+    def _wanted(self, running: Running) -> Wanted:
+        """A room has one agent for all who speak there: its tools must not change with the speaker."""
+        source = running.source
+        override = self._board.store.get_model_override(running.route) or {}
+        shared = self._shared(source)
+        return Wanted(
+            platform=source.platform.value, person_id=None if shared else running.person_id,
+            private=source.chat_type == "dm", toolsets=None if source.chat_type == "dm" else _group_toolsets(self._board.config.tree),
+            model=override.get("model"), provider=override.get("provider"),
+        )  # fmt: skip
+
+    async def _message(self, running: Running, agent: AIAgent, *, note: str) -> prepared.Prepared:
+        if not running.rows:
+            return prepared.Prepared(content=running.content, persist=None)
+        board = self._board
+        setting = prepared.Setting(
+            shared=board.store.is_shared(running.source), sees=_sees(board.config.tree, agent.model),
+            has_files="read_file" in agent.valid_tool_names, home=board.home,
+            media=media.MediaLimits(file_bytes=board.settings.media_bytes),
+        )  # fmt: skip
+        adapter = self._adapters.get(running.source.platform)
+        return await prepared.prepare(running.rows, setting, adapter=adapter, note=note)
+
+    def _shown(self, running: Running) -> Projection | None:
+        adapter = self._adapters.get(running.source.platform)
+        return None if adapter is None else self._project(running, adapter)
+
+    def _errand(self, running: Running, shown: Projection | None, watchers: list[Watcher]) -> Errand:
+        source, route, holder = running.source, running.route, self._board.holder
+        account = running.rows[-1].account if running.rows else ""
+
+        def owe(work: Work, ending: Ending) -> Parcel | None:
+            showing = shown is not None and shown.showing
+            return replies.owe(work, ending, place=source, account=account, sender=holder, showing=showing)
+
+        def began(work: Work) -> None:
+            running.begun(work)
+            for one in watchers:
+                one.began(work)
+
+        return Errand(
+            route=route, inbox_ids=tuple(row.id for row in running.rows), owe=owe, began=began,
+            person_id=running.person_id, identity=lambda work: _identity(work, source, route),
+        )  # fmt: skip
+
+    # -- after -------------------------------------------------------------------------------------------
+
+    def _ended(self, result: Result, watchers: list[Watcher]) -> None:
+        """The answer goes out before anything else is done."""
+        item: OutboxItem | None = result.get("outbox_item")
+        for one in watchers:
+            one.ended(result)
+        if item is not None:
+            self._deliverer.deliver(item)
+
+    async def _settle(
+        self, running: Running, conversation_id: ConversationId, started: SessionId, result: Result
+    ) -> None:
+        now = SessionId(result["session_id"])
+        if now != started:
+            self._agents.rotated(conversation_id, now)
+            await self._after.rotated(running.route, started=started, now=now)
+        if result.get("compression_exhausted"):
+            await self._after.exhausted(running.route, running.source)
+        self._agents.used(conversation_id)
+        await self._after.counted(conversation_id, now)
+        self._count(running, result)
+
+    def _count(self, running: Running, result: Result) -> None:
+        outcome = "failed" if result["failed"] else "stopped" if result["interrupted"] else "done"
+        self._board.metrics.turns.labels(running.source.platform.value, outcome).inc()
+        if running.rows:
+            seconds = max(0.0, self._board.db.clock() - running.rows[0].received_at)
+            self._board.metrics.turn_seconds.labels(running.source.platform.value).observe(seconds)
+
+
+def _identity(work: Work, source: SessionSource, route: SessionKey) -> context.Identity:
+    """What tools and their children are told, from the turn's own message: in a room the speaker changes."""
+    row = work.inbox[-1] if work.inbox else None
+    place = source if row is None else source_of(row)
+    platform = place.platform.value
+    return context.Identity(
+        platform=platform, source=platform, chat_id=str(place.chat_id or ""), chat_name=place.chat_name or "",
+        thread_id=place.thread_id or "", user_id=place.user_id or "", user_name=place.user_name or "",
+        session_key=route, message_id="" if row is None else row.message_id, profile=place.profile or "",
+    )  # fmt: skip
+
+
+def _said_at(running: Running) -> float | None:
+    kept = running.rows[-1].payload if running.rows else None
+    return None if kept is None else float(kept["at"])
+
+
+def _note(resolved: Resolved) -> str:
+    """What the model is told when a conversation began because the one before it was reset."""
+    if resolved.reset_reason is None or resolved.previous is None:
+        return ""
+    return f"[The conversation before this one was reset ({resolved.reset_reason}); this one begins without it.]"
+
+
+def _sees(tree: Mapping[str, Any], model: str) -> bool:
+    """`model.vision` says whether the model takes pictures; without it, its name does."""
+    section = tree.get("model")
+    said = section.get("vision") if isinstance(section, Mapping) else None
+    return said if isinstance(said, bool) else any(part in model.lower() for part in _SEEING)
+
+
+def _group_toolsets(tree: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """`gateway.group_toolsets`: what agents of rooms may have at most; None when nothing is said."""
+    section = tree.get("gateway")
+    said = section.get("group_toolsets") if isinstance(section, Mapping) else None
+    if isinstance(said, str):
+        said = said.split(",")
+    return tuple(str(name).strip() for name in said) if isinstance(said, list | tuple) else None

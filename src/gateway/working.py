@@ -1,0 +1,171 @@
+"""How a lane is worked off: what a lost process left, then row after row, until nothing waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from gateway.intake import source_of
+from gateway.lane import Commands, Lane, Waiting
+from gateway.looking import look
+from gateway.running import Running
+from gateway.troubles import Patience, Troubles
+
+if TYPE_CHECKING:
+    from gateway.backlog import Backlog
+    from gateway.board import Board
+    from gateway.turns import TurnRunner
+    from gateway.watching import Watcher
+    from hermes_state.inbox import InboxRow
+    from hermes_state.turns import Turn
+
+_log = logging.getLogger("hermes.gateway")
+_ALBUM_PAUSE, _ALBUM_LONGEST = 0.35, 1.0
+
+
+class Worker:
+    """Works off lanes, each in a task of its own."""
+
+    def __init__(
+        self, board: Board, turns: TurnRunner, commands: Commands, troubles: Troubles, backlog: Backlog
+    ) -> None:
+        self._board, self._turns, self._commands = board, turns, commands
+        self._troubles, self._backlog = troubles, backlog
+        self._starts = asyncio.Semaphore(board.db.limits.turn_starts)
+        most = board.settings.max_concurrent_sessions
+        self._room = asyncio.Semaphore(most) if most else contextlib.nullcontext()
+
+    async def work(self, lane: Lane) -> None:
+        """Until there is nothing to do. What goes wrong with one row is that row's trouble."""
+        while not self._troubles.closing.is_set():
+            if lane.passing:
+                await asyncio.wait(lane.passing)  # what was typed before comes before
+            elif lane.left:
+                await self._take_up(lane, lane.left.popleft())
+            elif lane.waiting:
+                await self._next(lane)
+            else:
+                return
+
+    async def _next(self, lane: Lane) -> None:
+        head = lane.waiting[0]
+        row = await self._row(head)
+        if row is None:
+            lane.waiting.popleft()
+        elif self._commands.kind(row) != "turn":
+            lane.waiting.popleft()
+            await self.command(row, head.watcher)
+        else:
+            rows = await self._batch(lane, row)
+            if rows:
+                running = Running(lane.route, source_of(rows[-1]), rows[-1].person_id, rows=rows)
+                await self.turn(lane, running, head.watcher)
+
+    async def command(self, row: InboxRow, watcher: Watcher | None) -> None:
+        """The named boundary of a command: a defect costs that command alone."""
+        try:
+            await self._commands.run(row, watcher)
+        except Exception as error:  # noqa: BLE001
+            extra = {"action": "command_defect", "trace_id": row.trace_id}
+            _log.error("a command failed in our own code (%s)", type(error).__name__, exc_info=error, extra=extra)
+
+    async def turn(self, lane: Lane, running: Running, watcher: Watcher | None = None) -> dict[str, Any] | None:
+        """One turn to its end, whatever comes; its result, None when there is none."""
+        with lane.occupied(running):
+            try:
+                return await self._turn(running, watcher)
+            finally:
+                await self._wait_again(lane)
+
+    async def _turn(self, running: Running, watcher: Watcher | None) -> dict[str, Any] | None:
+        patience = Patience()
+        while True:
+            try:
+                return await self._attempt(running, self._turns.run(running, watcher))
+            except Exception as error:  # noqa: BLE001 - the named boundary of a lane: `Troubles` has a rule for each
+                if not await self._troubles.after(error, running, patience):
+                    return None
+            if running.stopped:
+                await self._troubles.finish(running.rows, "dropped", "stopped by the person")
+                return None
+
+    async def _attempt(
+        self, running: Running, work: Coroutine[Any, Any, dict[str, Any] | None]
+    ) -> dict[str, Any] | None:
+        """A task of its own: whoever gives the turn up cancels that and not the lane."""
+        async with self._room, self._admitted(running):
+            running.task = asyncio.ensure_future(work)
+            await asyncio.wait({running.task})
+        return None if running.task.cancelled() else running.task.result()
+
+    @contextlib.asynccontextmanager
+    async def _admitted(self, running: Running) -> AsyncIterator[None]:
+        """Only so many turns are prepared at once; one that has begun makes room for the next."""
+        await self._starts.acquire()
+        inside = True
+
+        def leave() -> None:
+            nonlocal inside
+            if inside:
+                inside = False
+                self._starts.release()
+
+        running.on_begun = leave
+        try:
+            yield
+        finally:
+            leave()
+
+    async def _take_up(self, lane: Lane, turn: Turn) -> None:
+        """A turn that a lost process left behind. Its rows are its own already."""
+        source, rows = await self._backlog.place(turn)
+        if source is None:
+            _log.warning("a turn that was left behind has no place", extra={"action": "left_behind", "turn": turn.id})
+            return
+        running = Running(lane.route, source, rows[-1].person_id if rows else None)
+        with lane.occupied(running):
+            try:
+                await self._attempt(running, self._turns.resume(running, turn))
+            except Exception as error:  # noqa: BLE001 - the named boundary of a lane
+                await self._troubles.after(error, running, Patience())
+        await self._wait_again(lane)
+
+    async def _wait_again(self, lane: Lane) -> None:
+        """Words that came too late for the turn they were meant for are messages again, before all others."""
+        steered, lane.steered = lane.steered, []
+        late = [one for one in steered if await self._row(Waiting(one.id, None)) is not None]
+        lane.waiting.extendleft(reversed(late))
+
+    # -- rows ----------------------------------------------------------------------------------------------
+
+    async def _row(self, waiting: Waiting) -> InboxRow | None:
+        """The row, when it still waits."""
+        if waiting.row is not None:
+            return waiting.row  # accepted a moment ago; should it have ended since, the turn is not opened
+        db = self._board.db
+        row = await look(db, db.inbox.get, waiting.id)
+        return row if row is not None and row.state == "queued" else None
+
+    async def _batch(self, lane: Lane, first: InboxRow) -> tuple[InboxRow, ...]:
+        """The next message; the parts of an album, which come one by one, are one message."""
+        album = (first.payload or {}).get("album")
+        if album is None:
+            lane.waiting.popleft()
+            return (first,)
+        began, seen = time.monotonic(), 0
+        while len(lane.waiting) > seen and time.monotonic() - began < _ALBUM_LONGEST:
+            seen = len(lane.waiting)
+            await asyncio.sleep(_ALBUM_PAUSE)
+        rows: list[InboxRow] = []
+        while lane.waiting:
+            row = await self._row(lane.waiting[0])
+            if row is not None and (row.payload or {}).get("album") != album:
+                break
+            lane.waiting.popleft()
+            if row is not None:
+                rows.append(row)
+        return tuple(rows)
