@@ -74,7 +74,7 @@ class Telegram:
         raise NotImplementedError
 
     def person(self, name: str, **facts: Any) -> Person:
-        """Somebody, made when there is nobody of that name: `number=` (the id), `first_name=`, `username=`, `is_bot=`."""
+        """Somebody; made when nobody has that name: `number=` (the id), `first_name=`, `username=`, `is_bot=`."""
         made = self.call("person", name=name, **facts)
         return Person(self, name, made["id"])
 

@@ -111,8 +111,7 @@ class FakeTelegram(Telegram):
 
     def stop(self) -> None:
         if self._server is not None and self._thread is not None:
-            self._server.should_exit = True
-            self._server.cut_all()
+            self._server.leave()
             self._thread.join(_STARTING_SECONDS)
             self._server = self._thread = None
         if self._state is not None:
@@ -232,6 +231,7 @@ class _Server(uvicorn.Server):
     def __init__(self, app: Starlette) -> None:
         self._connections: dict[tuple[str, int], asyncio.Transport] = {}
         self._saving: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         connections = self._connections
 
         class Connection(H11Protocol):
@@ -255,9 +255,19 @@ class _Server(uvicorn.Server):
         if transport := self._connections.get(peer):
             transport.abort()
 
-    def cut_all(self) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    def leave(self) -> None:
+        """From any thread: cut every connection and end."""
+        self.should_exit = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cut_all)
+
+    def _cut_all(self) -> None:
         for transport in list(self._connections.values()):
-            transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            transport.abort()
 
     def later(self, seconds: float, work: Callable[[], None]) -> None:
         """Once, some time from now; while one is due, another is not added."""

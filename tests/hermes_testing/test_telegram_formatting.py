@@ -1,0 +1,140 @@
+"""HTML and Markdown as Telegram parses them; most cases are those its own open-source parser is tested with."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes_testing.telegram_answers import BotApiError
+from hermes_testing.telegram_entities import formatted, units
+
+S = "\N{STADIUM} \N{STADIUM}"
+"""Five UTF-16 units, nine bytes."""
+_CANNOT = "Bad Request: can't parse entities: "
+_SURROGATE = (
+    "Text contains invalid Unicode characters after decoding HTML entities, check for unmatched surrogate code units"
+)
+
+
+def shape(text: str, mode: str) -> tuple[str, list[tuple[object, ...]]]:
+    result = formatted(text, mode)
+    found = [(one.type, one.offset, one.length, *(value for _name, value in one.more)) for one in result.entities]
+    return result.text, found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "entities"),
+    [
+        ("&lt;&gt;&amp;&quot;&laquo;&#12345678;", '<>&"&laquo;&#12345678;', []),
+        (f"{S}<em>{S}</em><strong>{S}</strong>", S * 3, [("italic", 5, 5), ("bold", 10, 5)]),
+        (f"{S}<i>\N{STADIUM} &lt\N{STADIUM}</i>", f"{S}\N{STADIUM} <\N{STADIUM}", [("italic", 5, 6)]),
+        ("<i a = '&lt;\"'>a</>", "a", [("italic", 0, 1)]),
+        ("<b></b>x", "x", []),
+        ('<span class="tg-spoiler">a</span><tg-spoiler>b</tg-spoiler>', "ab", [("spoiler", 0, 1), ("spoiler", 1, 1)]),
+        ('<a href="telegram.org">x</a>', "x", [("text_link", 0, 1, "http://telegram.org/")]),
+        ('<a href="tg://user?id=42">x</a>', "x", [("text_mention", 0, 1, "42")]),
+        ('<a href="nowhere">x</a>', "x", []),
+        ('<pre><code class="language-py">1\n2</code></pre>', "1\n2", [("pre", 0, 3, "py")]),
+        ("<pre><code>1</code></pre>", "1", [("pre", 0, 1), ("code", 0, 1)]),
+        ("<blockquote expandable>a<b>b</b></blockquote>", "ab", [("expandable_blockquote", 0, 2), ("bold", 1, 1)]),
+        ("<u><s>x</s></u>", "x", [("underline", 0, 1), ("strikethrough", 0, 1)]),
+        ("<b>a <code>b</code> c</b>", "a b c", [("bold", 0, 2), ("code", 2, 1), ("bold", 3, 2)]),
+        ("  <b> x </b>  ", "x", [("bold", 0, 1)]),
+    ],
+)  # fmt: skip
+def test_html(text: str, expected: str, entities: list[tuple[object, ...]]) -> None:
+    assert shape(text, "HTML") == (expected, entities)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{S}&lt;<abacaba", "Unclosed start tag at byte offset 13"),
+        (f"{S}&lt;<abac aba>", 'Unsupported start tag "abac" at byte offset 13'),
+        ("<script>x</script>", 'Unsupported start tag "script" at byte offset 0'),
+        (f"{S}&lt;<i   =aba>", 'Empty attribute name in the tag "i" at byte offset 13'),
+        (f"{S}&lt;<i    aba>", 'Can\'t find end tag corresponding to start tag "i"'),
+        (f"{S}&lt;<i    aba  =  ", 'Unclosed start tag "i" at byte offset 13'),
+        (f"{S}&lt;<i    aba  =  190azAz-.,", "Unexpected end of name token at byte offset 27"),
+        (f'{S}&lt;<i    aba  =  "&lt;&gt;&quot;>', "Unclosed start tag at byte offset 13"),
+        (f"{S}&lt;</", "Unexpected end tag at byte offset 13"),
+        (f"{S}&lt;<i>a</i   ", "Unclosed end tag at byte offset 17"),
+        (f"{S}&lt;<i>a</em   >", 'Unmatched end tag at byte offset 17, expected "</i>", found "</em>"'),
+        ("<b><i>x</b></i>", 'Unmatched end tag at byte offset 7, expected "</i>", found "</b>"'),
+        ("<span>x</span>", 'Tag "span" must have class "tg-spoiler" at byte offset 0'),
+        ('<tg-emoji emoji-id="x">y</tg-emoji>', "Invalid custom emoji identifier specified"),
+        ("&#xDFDF;", _SURROGATE),
+    ],
+)  # fmt: skip
+def test_html_that_is_refused(text: str, words: str) -> None:
+    with pytest.raises(BotApiError) as caught:
+        formatted(text, "html")
+    assert caught.value.description == _CANNOT + words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "entities"),
+    [
+        ("\\\\\\\\\\_\\*\\`", "\\\\_*`", []),
+        (f"{S}_abac \\* asd _x", f"{S}abac * asd x", [("italic", 5, 11)]),
+        (f"{S}_\N{STADIUM} __\N{STADIUM}___", f"{S}{S}", [("italic", 5, 5), ("underline", 8, 2)]),
+        ("*bold _italic_ ~gone~ ||hidden||*", "bold italic gone hidden",
+         [("bold", 0, 23), ("italic", 5, 6), ("strikethrough", 12, 4), ("spoiler", 17, 6)]),
+        ("```py\nx = 1\n```", "x = 1", [("pre", 0, 5, "py")]),
+        (f"{S}```\N{STADIUM} \\\\\\`\N{STADIUM}```", f"{S} \\`\N{STADIUM}", [("pre", 5, 5, "\N{STADIUM}")]),
+        ("[telegram\\.org](https://telegram.dog?\\\\\\()", "telegram.org",
+         [("text_link", 0, 12, "https://telegram.dog/?\\(")]),
+        ("[x](tg://user?id=42)", "x", [("text_mention", 0, 1, "42")]),
+        ("[x]()", "x", []),
+        ("abc\n> a\n> b\ndef", "abc\n a\n b\ndef", [("blockquote", 4, 6)]),
+        (">a\n>b||", "a\nb", [("expandable_blockquote", 0, 3)]),
+        ("![👍](tg://emoji?id=25)", "👍", [("custom_emoji", 0, 2, "25")]),
+    ],
+)  # fmt: skip
+def test_markdown(text: str, expected: str, entities: list[tuple[object, ...]]) -> None:
+    assert shape(text, "MarkdownV2") == (expected, entities)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        *((character, f"Character '{character}' is reserved and must be escaped with the preceding '\\'")
+          for character in "]()#+-=|{}.!"),
+        (f"{S}>", "Character '>' is reserved and must be escaped with the preceding '\\'"),
+        (f"{S}_abacaba", "Can't find end of Italic entity at byte offset 9"),
+        (f"{S}_abac * asd ", "Can't find end of Bold entity at byte offset 15"),
+        (f"{S}```a ", "Can't find end of PreCode entity at byte offset 9"),
+        (f"{S}```\N{STADIUM} \N{STADIUM}`", "Can't find end of Code entity at byte offset 21"),
+        (f"{S}_{S}__", "Can't find end of Underline entity at byte offset 19"),
+        ("[telegram\\.org](asd", "Can't find end of a URL at byte offset 16"),
+        (f"{S}||test\\|", "Can't find end of Spoiler entity at byte offset 9"),
+        (">*b\n>ld \n>bo\nld*\nasd\ndef", "Can't find end of Bold entity at byte offset 1"),
+        (f"{S}![👍]", "Custom emoji entity must contain a tg://emoji URL"),
+    ],
+)  # fmt: skip
+def test_markdown_that_is_refused(text: str, words: str) -> None:
+    with pytest.raises(BotApiError) as caught:
+        formatted(text, "MarkdownV2")
+    assert caught.value.description == _CANNOT + words
+
+
+def test_legacy_markdown() -> None:
+    text = "*b* _i_ `c` [x](example.org) \\_"
+    assert shape(text, "Markdown") == (
+        "b i c x _",
+        [("bold", 0, 1), ("italic", 2, 1), ("code", 4, 1), ("text_link", 6, 1, "http://example.org/")],
+    )
+    with pytest.raises(BotApiError, match="Can't find end of the entity starting at byte offset 2"):
+        formatted("a *b", "markdown")
+
+
+def test_telegram_marks_commands_mentions_and_links_on_its_own() -> None:
+    text = "\N{PILE OF POO} /new@hermes_demo_bot @hermes_demo_bot https://example.org/a, me@example.org a/b `"
+    assert [(one.type, one.offset, one.length) for one in formatted(text).entities] == [
+        ("bot_command", 3, 20), ("mention", 24, 16), ("url", 41, 21), ("email", 64, 14),
+    ]  # fmt: skip
+    assert formatted("<code>/new</code>", "HTML").entities[0].type == "code"
+    assert len(formatted("<code>/new</code>", "HTML").entities) == 1
+
+
+def test_lengths_are_utf_16_units() -> None:
+    assert (units("a"), units("京"), units("\N{PILE OF POO}"), units("")) == (1, 1, 2, 0)
