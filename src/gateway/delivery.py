@@ -42,6 +42,7 @@ _LONGEST_PAUSE = 300.0
 _LONGEST_AWAY = 30.0
 _LOSE_SECONDS = 30.0
 _REPORT_TRIES = 6
+_REMEMBERED = 4_096
 
 
 class _Away(NamedTuple):
@@ -73,6 +74,10 @@ class Deliverer:
         self._behind: set[tuple[str, str, str]] = set()
         self._away: dict[str, _Away] = {}
         self._busy: Counter[str] = Counter()
+        self._in_hand: set[tuple[int, int]] = set()
+        """Attempts from their beginning until what became of them is stored."""
+        self._settled: dict[tuple[int, int], None] = {}
+        """The last of those after it, for whoever comes late with an item that is done."""
         self._deliveries: set[asyncio.Task[str]] = set()
         self._beside: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
@@ -179,10 +184,17 @@ class Deliverer:
             self._db.engine,
             lambda conn: outbox.claim_due_in(conn, sender=self._holder, limit=room, platforms=platforms),
         )
+        if woken and not claimed:
+            claimed = await self._left_lying()
         for item in claimed:
             self._behind.add(_chat(item))  # it may have more to come
             self._begin(item)
         return len(claimed)
+
+    async def _left_lying(self) -> tuple[OutboxItem, ...]:
+        """Items that were made ours and never handed over: their turn failed between its commit and `deliver`."""
+        ours = await asyncio.to_thread(self._db.outbox.of_sender, self._holder)
+        return tuple(item for item in ours if not self._known(item))
 
     def _room(self) -> tuple[int, list[str]]:
         """Platforms that can be written to now, and how many more chats at once each of them may have."""
@@ -215,12 +227,20 @@ class Deliverer:
 
     # -- one item ----------------------------------------------------------------------------------------
 
-    def _begin(self, item: OutboxItem) -> asyncio.Task[str]:
+    def _begin(self, item: OutboxItem) -> asyncio.Task[str] | None:
+        """Start the delivery, once for each attempt whoever asks for it."""
+        if self._known(item):
+            return None
+        self._in_hand.add((item.id, item.attempts))
         task = asyncio.create_task(self._deliver(item), name=f"delivery {item.id}")
         self._deliveries.add(task)
         self._busy[item.platform] += 1
         task.add_done_callback(lambda done: self._ended(item, done))
         return task
+
+    def _known(self, item: OutboxItem) -> bool:
+        attempt = (item.id, item.attempts)
+        return attempt in self._in_hand or attempt in self._settled
 
     def _ended(self, item: OutboxItem, task: asyncio.Task[str]) -> None:
         self._deliveries.discard(task)
@@ -298,10 +318,17 @@ class Deliverer:
                 log.warning("delivery %s is not written down: %s", item.id, error, extra={"action": "delivery.store"})
                 await asyncio.sleep(0.1 * 2**attempt)
             else:
+                self._let_go(item)
                 await self._reported(item, verdict, closed)
                 return
         log.error("delivery %s (%s) could not be written down", item.id, verdict.state,
                   extra={"action": "delivery.report_lost", "trace_id": item.trace_id})  # fmt: skip
+
+    def _let_go(self, item: OutboxItem) -> None:
+        self._in_hand.discard((item.id, item.attempts))
+        self._settled[item.id, item.attempts] = None
+        if len(self._settled) > _REMEMBERED:
+            self._settled.pop(next(iter(self._settled)))
 
     def _record(self, item: OutboxItem, verdict: Verdict) -> Callable[[Connection], Any]:
         outbox = self._db.outbox

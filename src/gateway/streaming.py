@@ -49,6 +49,7 @@ class Projection:
         self._draft: Draft | None = None
         self._story = _Story(self._display)
 
+    @property
     def showing(self) -> bool:
         """Whether something of the answer is, or may be, in the chat."""
         return self._draft is not None and self._draft.stands

@@ -208,6 +208,10 @@ class Outbox:
     ) -> OutboxItem | None:
         return self._close(conn, Q.close, (state, rows.note(error), shared_now(self._store), item.id, item.attempts))
 
+    def of_sender(self, sender: str) -> tuple[OutboxItem, ...]:
+        """What this sender has to report on, oldest first."""
+        return tuple(map(_item, self._store.engine.read(lambda conn: conn.rows(Q.of_sender, (sender,)))))
+
     def senders(self) -> tuple[str, ...]:
         """Who is sending something now, or was when it died."""
         return tuple(row[0] for row in self._store.engine.read(lambda conn: conn.rows(Q.senders)))

@@ -102,6 +102,9 @@ UPDATE outbox SET state = 'unknown', error = ?, sending_until = NULL, ended_at =
 WHERE state = 'sending' AND (sending_until <= {now} OR sending_until > {now} + ? OR sender = ?)
 RETURNING {columns}
 
+-- name: of_sender
+SELECT {columns} FROM outbox WHERE state = 'sending' AND sender = ? ORDER BY id
+
 -- name: senders
 SELECT DISTINCT sender FROM outbox WHERE state = 'sending' AND sender IS NOT NULL
 
