@@ -89,7 +89,7 @@ class _Reader:
         self._source = source
 
     def platforms(self) -> set[str]:
-        """Every platform that anything was said about."""
+        """Every platform that anything was said about, and mail, which has a rule of its own."""
         found = {name.lower() for blocks in self._source.all("platforms") for name, _ in blocks.parts()}
         ours = frozenset({*_SETTINGS, _STRANGERS})
         tree = self._source.config.tree
@@ -100,7 +100,7 @@ class _Reader:
             if ending is not None:
                 prefix = name.removesuffix(ending).removesuffix("_GROUP")
                 found.add(prefixes.get(prefix, prefix.lower()))
-        return found - _NO_PLATFORMS
+        return (found | {"email"}) - _NO_PLATFORMS
 
     def _written(self, platform: str, setting: str) -> Value | None:
         """The setting where it counts; None: it is set nowhere."""

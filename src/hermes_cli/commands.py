@@ -49,6 +49,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("tools", "show what the model may call", "hermes_cli.cmd_tools"),
         Command("memory", "show what is remembered of you", "hermes_cli.cmd_memory"),
         Command("skills", "show what the model can look up", "hermes_cli.cmd_skills"),
+        Command("pairing", "let people in who ask, and shut them out", "hermes_cli.cmd_pairing"),
+        Command("people", "show whom Hermes knows, and give roles", "hermes_cli.cmd_people"),
         Command("plugins", "list plug-ins, and enable or disable one", "hermes_cli.cmd_plugins"),
         Command("import", "bring over a home of the reference", "hermes_cli.cmd_import"),
     ),

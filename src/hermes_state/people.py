@@ -117,6 +117,12 @@ class People:
         row = first(self._store.engine.read(lambda conn: conn.rows(Q.by_identity, key)))
         return None if row is None else Person(*row)
 
+    def known_as(self, *, platform: str, native_id: str) -> tuple[Person, ...]:
+        """Everybody who goes by this id, under whichever of our accounts."""
+        rows.outside_key(platform=platform, native_id=native_id)
+        found = self._store.engine.read(lambda conn: conn.rows(Q.known_as, (platform, native_id)))
+        return tuple(Person(*row) for row in found)
+
     def get(self, person_id: PersonId) -> Person | None:
         row = first(self._store.engine.read(lambda conn: conn.rows(Q.get, (person_id,))))
         return None if row is None else Person(*row)

@@ -7,6 +7,10 @@ p.id, p.display_name, p.role, p.zone, p.created_at
 SELECT {person} FROM identities i JOIN people p ON p.id = i.person_id
 WHERE i.platform = ? AND i.account = ? AND i.native_id = ?
 
+-- name: known_as
+SELECT DISTINCT {person} FROM identities i JOIN people p ON p.id = i.person_id
+WHERE i.platform = ? AND i.native_id = ? ORDER BY p.created_at, p.id
+
 -- name: get
 SELECT {person} FROM people p WHERE p.id = ?
 
