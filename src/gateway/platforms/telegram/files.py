@@ -35,16 +35,16 @@ class Upload(NamedTuple):
 def read_upload(path: Path, name: str) -> Upload:
     """The file as it is now, under the name that people see. Blocks."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise CannotSend(f"{name} cannot be read: {error.strerror}") from error
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
+        status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
             raise CannotSend(f"{name} is not a plain file")
         if not 0 < status.st_size <= UPLOAD_BYTES:
             raise CannotSend(f"{name} has {status.st_size:,} bytes; Telegram takes 1 to {UPLOAD_BYTES:,}")
-        data = file.read(UPLOAD_BYTES + 1)
+        # A link or a pipe may have taken its place meanwhile: neither is followed or waited for.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            data = file.read(UPLOAD_BYTES + 1)
+    except OSError as error:
+        raise CannotSend(f"{name} cannot be read: {error.strerror}") from error
     if len(data) > UPLOAD_BYTES:
         raise CannotSend(f"{name} has grown beyond {UPLOAD_BYTES:,} bytes")
     return Upload(name, data, Path(name).suffix.lower() in _PICTURES and len(data) <= PICTURE_BYTES)

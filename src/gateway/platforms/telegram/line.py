@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -73,7 +74,10 @@ def _make(token: str, extra: Mapping[str, Any]) -> Line:
     import httpx
     from telegram import Bot
     from telegram.request import HTTPXRequest
+    from telegram.warnings import PTBDeprecationWarning
 
+    # Said at each flood, about a type that `errors.retry_after` takes in either form.
+    warnings.filterwarnings("ignore", message="(?s).*retry_after", category=PTBDeprecationWarning)
     base_url = str(extra.get("base_url") or API_URL)
     base_file_url = str(extra.get("base_file_url") or _beside(base_url))
     options: dict[str, Any] = {

@@ -53,7 +53,9 @@ class Poller:
         """Until cancelled, or the token is refused."""
         while True:
             try:
-                found = await self._line.updates(offset=self._offset, seconds=self._seconds, kinds=updates.ALLOWED)
+                # After trouble the first answer is not waited for: it is the evidence that all is well again.
+                seconds = 0 if self.health.problem else self._seconds
+                found = await self._line.updates(offset=self._offset, seconds=seconds, kinds=updates.ALLOWED)
             except Exception as error:  # noqa: BLE001 - boundary: the platform's library and network
                 if self._is_refusal(error):
                     return
