@@ -59,7 +59,7 @@ class Backlog:
         rows = await asyncio.to_thread(self._board.db.inbox.of_turn, turn.id)
         if rows:
             return source_of(rows[-1]), rows
-        entry = await asyncio.to_thread(self._board.store._entries.get, turn.route)
+        entry = await asyncio.to_thread(self._board.store.lookup_by_session_id, turn.session_id)
         return None if entry is None else entry.origin, ()
 
     async def routes(self) -> list[SessionKey]:

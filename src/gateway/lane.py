@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from gateway.agents import Agents
     from gateway.entries import SessionSource
+    from gateway.lanes import Lanes
     from gateway.running import Running
     from gateway.watching import Watcher
     from hermes_state.ids import SessionKey
@@ -23,6 +25,9 @@ _ROWS_KEPT = 4
 
 class Commands(Protocol):
     """Who answers what is not for the model (`gateway.commands`): slash commands and pressed buttons."""
+
+    def serve(self, lanes: Lanes, agents: Agents) -> None:
+        """Told once, before anything runs, whose turns it is to stop and which agents to drop."""
 
     def kind(self, row: InboxRow) -> Kind:
         """`turn`: it is for the model. `now`: it does not wait behind a running turn."""

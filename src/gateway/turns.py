@@ -166,12 +166,12 @@ class TurnRunner:
 
     def _wanted(self, running: Running) -> Wanted:
         """A room has one agent for all who speak there: its tools must not change with the speaker."""
-        source = running.source
-        override = self._board.store.get_model_override(running.route) or {}
-        shared = self._shared(source)
+        source, store = running.source, self._board.store
+        override = store.get_model_override(running.route) or {}
+        private = source.chat_type == "dm"
         return Wanted(
-            platform=source.platform.value, person_id=None if shared else running.person_id,
-            private=source.chat_type == "dm", toolsets=None if source.chat_type == "dm" else _group_toolsets(self._board.config.tree),
+            platform=source.platform.value, person_id=None if store.is_shared(source) else running.person_id,
+            private=private, toolsets=None if private else _group_toolsets(self._board.config.tree),
             model=override.get("model"), provider=override.get("provider"),
         )  # fmt: skip
 

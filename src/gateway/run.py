@@ -1,0 +1,313 @@
+"""`GatewayRunner`: puts the switchboard's parts together, starts and stops them, and closes conversations.
+
+The parts do the work (`docs/contributors/gateway.md`); what is here is what belongs to none of them: /new, the end of a
+conversation's time, the end of the process, and what follows a turn. Its names are public: other programs build a
+runner without `__init__` and call its methods, so every attribute has a default on the class, and hooks, sleep and
+status are looked up on their modules at the moment of the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from gateway import agents as agents_module
+from gateway import run_parts, status, watchers
+from gateway.config import GatewayConfig
+from gateway.defaults import Lazy
+from gateway.replies import normalize_empty_agent_response
+from gateway.run_parts import Parts
+from hermes_agent import closing
+from hermes_config.errors import HermesError
+from hermes_state.errors import StateError
+from hermes_state.ids import ConversationId, SessionId, SessionKey
+
+if TYPE_CHECKING:
+    from gateway.board import Board
+    from gateway.config import Platform
+    from gateway.entries import SessionEntry, SessionSource
+    from gateway.lane import Commands
+    from gateway.platforms.base import BasePlatformAdapter, MessageEvent
+    from hermes_agent.approvals.base import Approver
+    from hermes_agent.tools.base import Ask
+    from hermes_state import AsyncSessionDB
+
+_log = logging.getLogger("hermes.gateway")
+
+_AGENT_PENDING_SENTINEL = agents_module.PENDING
+_normalize_empty_agent_response = normalize_empty_agent_response
+_EXHAUSTED = (
+    "Session automatically reset: it no longer fits the model, however it is compressed. "
+    "/resume brings the earlier conversation back."
+)
+
+
+class GatewayRunner:
+    """One gateway."""
+
+    config: GatewayConfig = Lazy(GatewayConfig)  # type: ignore[assignment]
+    adapters: Mapping[Platform, BasePlatformAdapter] = Lazy(dict)  # type: ignore[assignment]
+    session_store: Any = None
+    hooks: Any = None
+    _parts: Parts | None = None
+    _session_db: AsyncSessionDB | None = None
+    _agent_cache: MutableMapping[str, agents_module.Entry] = Lazy(dict)  # type: ignore[assignment]
+    _agent_cache_lock: Any = None
+    _running_agents: MutableMapping[Any, Any] = Lazy(dict)  # type: ignore[assignment]
+    _session_model_overrides: dict[str, Any] = Lazy(dict)  # type: ignore[assignment]
+    _pending_model_notes: dict[str, str] = Lazy(dict)  # type: ignore[assignment]
+    _voice_mode: dict[str, str] = Lazy(dict)  # type: ignore[assignment]
+    _background_tasks: set[asyncio.Task[None]] = Lazy(set)  # type: ignore[assignment]
+    _failures: watchers.Failures = Lazy(watchers.Failures)  # type: ignore[assignment]
+    _due_entries: Callable[[], Iterable[SessionEntry]] | None = None
+    _running = False
+    _draining = False
+    _shutdown_event: Any = Lazy(asyncio.Event)
+    _stop_task: asyncio.Task[None] | None = None
+    _restart_requested = False
+    _restart_drain_timeout = 0.0
+    _exit_reason: str | None = None
+    _exit_code: int | None = None
+    _last_session_store_prune_ts = 0.0
+
+    def __init__(
+        self,
+        board: Board,
+        adapters: Mapping[Platform, BasePlatformAdapter],
+        *,
+        commands: Callable[[GatewayRunner], Commands],
+        approver: Approver | None = None,
+        ask: Ask | None = None,
+    ) -> None:
+        """`commands` makes who answers commands; it may keep this runner's `_handle_reset_command`, which is /new."""
+        self.config, self.adapters, self.hooks, self.session_store = board.settings, adapters, board.hooks, board.store
+        parts = self._parts = run_parts.assemble(
+            board, adapters, after=self, commands=commands(self), approver=approver, ask=ask
+        )
+        self._session_db = parts.async_db
+        self._agent_cache, self._agent_cache_lock = parts.agents.entries, parts.agents.lock
+        self._running_agents = parts.agents.running
+        self._due_entries = board.store.due_entries
+        self._restart_drain_timeout = board.settings.drain_seconds
+
+    @property
+    def parts(self) -> Parts:
+        assert self._parts is not None, "a gateway that runs was put together"
+        return self._parts
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take up what was left, then let messages in. The caller holds the home's lock."""
+        parts = self.parts
+        self._running = True
+        await parts.deliverer.start()
+        await parts.lanes.start()
+        parts.connections.start()
+        self._spawn(self._session_expiry_watcher())
+        self._spawn(watchers.take_up_lost_turns(parts.lanes))
+        await parts.board.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
+
+    async def stop(
+        self, *, restart: bool = False, detached_restart: bool = False, service_restart: bool = False
+    ) -> None:
+        """End: finish what runs within the bound, leave the rest to the next process. Twice is once."""
+        self._restart_requested = self._restart_requested or restart or detached_restart or service_restart
+        if self._stop_task is None:
+            self._stop_task = asyncio.ensure_future(self._stop())
+        await asyncio.shield(self._stop_task)
+
+    async def _stop(self) -> None:
+        self._running, self._draining = False, True
+        active = [agent for agent in self._running_agents.values() if agent is not _AGENT_PENDING_SENTINEL]
+        parts = self._parts
+        if parts is not None:
+            await parts.lanes.drain(self._restart_drain_timeout)
+            await parts.deliverer.drain(self._restart_drain_timeout)
+        for agent in active:
+            await closing.left(session_id=agent.session_id, platform="gateway")
+            self._cleanup_agent_resources(agent)
+        if parts is not None:
+            await parts.connections.stop()
+        for task in list(self._background_tasks):
+            task.cancel()
+        await asyncio.gather(*self._background_tasks, return_exceptions=True)
+        if parts is not None:
+            await parts.close()
+        self._update_runtime_status("stopped", self._exit_reason)
+        status.remove_pid_file()
+        self._shutdown_event.set()
+
+    def _update_runtime_status(self, state: str, reason: str | None = None) -> None:
+        status.write_runtime_status(gateway_state=state, exit_reason=reason)
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._spawned_ended)
+
+    def _spawned_ended(self, task: asyncio.Task[None]) -> None:
+        self._background_tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a background task ended", exc_info=error, extra={"action": "background_defect"})
+
+    # -- /new --------------------------------------------------------------------------------------------
+
+    async def _handle_reset_command(self, event: MessageEvent) -> str:
+        """The place gets a new conversation; the old one is kept. What the person is told."""
+        key = self.session_store._generate_session_key(event.source)
+        if self._parts is not None:
+            await self._parts.lanes.stop(key)
+        old: SessionEntry | None = await asyncio.to_thread(self.session_store._entries.get, key)
+        old_id = None if old is None else SessionId(old.session_id)
+        new: SessionEntry = await asyncio.to_thread(self._begin_anew, key, event.source, old)
+        await self._left(key, old_id)
+        await closing.turned(old=old_id, new=SessionId(new.session_id), platform=event.source.platform.value)
+        await self._tell_hooks(("session:end", "session:reset"), event.source, key)
+        title = await asyncio.to_thread(self._titled, SessionId(new.session_id), event.get_command_args())
+        said = (
+            "New session." if old is None else "Session reset: this is a new conversation. /resume brings others back."
+        )
+        return "\n".join(line for line in (said, title, self._format_session_info()) if line)
+
+    def _begin_anew(self, key: str, source: SessionSource, old: SessionEntry | None) -> SessionEntry:
+        new: SessionEntry | None = None if old is None else self.session_store.reset_session(key)
+        return new or self.session_store.get_or_create_session(source, force_new=True)
+
+    def _titled(self, session_id: SessionId, title: str) -> str:
+        if not title.strip() or self._session_db is None:
+            return ""
+        try:
+            self._session_db._db.set_session_title(session_id, title.strip())
+        except StateError as error:
+            return f"It has no title: {error.what}."
+        return f"Title: {title.strip()}"
+
+    def _format_session_info(self) -> str:
+        """What a new conversation begins with, for the person."""
+        return "" if self._parts is None else self._parts.model_line()
+
+    async def _tell_hooks(self, events: Iterable[str], source: SessionSource, key: str) -> None:
+        facts = {"platform": source.platform.value, "user_id": source.user_id, "session_key": key}
+        if self.hooks is not None:
+            for event in events:
+                await self.hooks.emit(event, facts)
+
+    async def _left(self, key: str, session_id: SessionId | None) -> None:
+        """What belonged to the conversation that a place has left goes with it."""
+        self._session_model_overrides.pop(key, None)
+        self._pending_model_notes.pop(key, None)
+        if session_id is not None:
+            self._evict_cached_agent(await self._conversation(session_id))
+
+    async def _conversation(self, session_id: SessionId) -> str:
+        if self._session_db is None:
+            return session_id
+        root: str = await self._session_db.get_conversation_root(session_id)
+        return root
+
+    # -- the agent cache ---------------------------------------------------------------------------------
+
+    async def _refresh_agent_cache_message_count(self, session_key: str, session_id: str | None) -> None:
+        """After our own turn: what it wrote is not a foreign write, so the next turn uses the same agent."""
+        db, lock = self._session_db, self._agent_cache_lock
+        if db is None or lock is None or not session_id:
+            return
+        try:
+            state = await db.live_state(session_id)
+        except HermesError as error:
+            _log.warning("a cached agent was not counted: %s", error.one_line(), extra={"action": "agent_cache"})
+            return
+        if state is not None:
+            with lock:
+                agents_module.rebaseline(self._agent_cache, session_key, session_id, state.message_count)
+
+    def _evict_cached_agent(self, key: str) -> None:
+        """Drop the agent of a conversation; one in a turn is only forgotten."""
+        if self._parts is not None:
+            self._parts.agents.evict(key)
+        else:
+            self._agent_cache.pop(key, None)
+
+    def _cleanup_agent_resources(self, agent: Any) -> None:
+        """Give back what an agent holds. Nothing of it is waited for."""
+        agent.close()
+
+    def _sweep_idle_cached_agents(self) -> int:
+        if self._parts is None:
+            return 0
+        return self._parts.agents.sweep_idle(seconds=self._parts.board.db.limits.agent_idle_seconds)
+
+    # -- conversations whose time is up ------------------------------------------------------------------
+
+    async def _session_expiry_watcher(self, interval: int = 300) -> None:
+        """Close what has expired, sweep the cache, forget old routes; every `interval` seconds until we stop."""
+        await asyncio.sleep(watchers.FIRST_EXPIRY_SECONDS)
+        while self._running:
+            for entry in await asyncio.to_thread(watchers.expired, self.session_store, self._due_entries):
+                await self._expire(entry)
+            self._sweep_idle_cached_agents()
+            await self._forget_old_routes()
+            await self._rest(interval)
+
+    async def _rest(self, seconds: int) -> None:
+        """In small steps, so that whoever stops us does not wait for the rest of the pause."""
+        for _ in range(seconds):
+            if self._running:
+                await asyncio.sleep(1)
+
+    async def _expire(self, entry: SessionEntry) -> None:
+        """Closed first, told after: a crash in between may lose a hook and never repeats one."""
+        if entry.session_key in self._running_agents:
+            return  # somebody is talking; the rule is asked again when they are done
+        session_id = SessionId(entry.session_id)
+        try:
+            await asyncio.to_thread(self.session_store.set_expiry_finalized, entry)
+        except StateError as error:
+            if self._failures.again(session_id, error):
+                return
+        platform = entry.session_key.split(":")[2] if entry.session_key.count(":") > 1 else ""
+        await closing.left(session_id=session_id, platform=platform)
+        await self._left(entry.session_key, session_id)
+
+    async def _forget_old_routes(self) -> None:
+        days = self.config.session_store_max_age_days
+        if days > 0 and time.time() - self._last_session_store_prune_ts > watchers.PRUNE_SECONDS:
+            self._last_session_store_prune_ts = time.time()
+            await asyncio.to_thread(self.session_store.prune_old_entries, days)
+
+    # -- after a turn ------------------------------------------------------------------------------------
+
+    async def rotated(self, route: SessionKey, *, started: SessionId, now: SessionId) -> None:
+        """The conversation was compressed in the middle of a turn; the ledger has moved its routes already."""
+        await asyncio.to_thread(self._publish, route, started, now)
+        facts = {"session_id": now, "old_session_id": started, "session_key": route, "in_place": False}
+        await self.hooks.emit("session:compress", facts)
+
+    def _publish(self, route: SessionKey, started: SessionId, now: SessionId) -> None:
+        with self.session_store._lock:
+            self._publish_rotation(route, started, now)
+
+    def _publish_rotation(self, route: SessionKey, started: SessionId, now: SessionId) -> None:
+        """Bring the entry that others may hold in line, unless its place has turned to another conversation."""
+        session_entry = self.session_store._entries.get(route)
+        if session_entry is None or session_entry.session_id not in (started, now):
+            return
+        session_entry.session_id = now
+        self.session_store._save()
+
+    async def exhausted(self, route: SessionKey, source: SessionSource) -> None:
+        """The conversation does not fit the model any more, however it is compressed: the place begins anew."""
+        old = await asyncio.to_thread(self.session_store._entries.get, route)
+        new = await asyncio.to_thread(self._begin_anew, route, source, old)
+        old_id = None if old is None else SessionId(old.session_id)
+        await self._left(route, old_id)
+        await closing.turned(old=old_id, new=SessionId(new.session_id), platform=source.platform.value)
+        if self._parts is not None:
+            await self._parts.lanes.tell(source, _EXHAUSTED, what="exhausted", occasion=new.session_id)
+
+    async def counted(self, conversation_id: ConversationId, session_id: SessionId) -> None:
+        await self._refresh_agent_cache_message_count(conversation_id, session_id)

@@ -1,0 +1,127 @@
+"""The parts of a gateway, put together. What they need of the runner they are given; nothing reaches up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway.agents import Agents
+from gateway.board import Board
+from gateway.connections import Connections
+from gateway.delivery import Deliverer
+from gateway.hooks import HookRegistry
+from gateway.intake import Intake
+from gateway.lane import Commands
+from gateway.lanes import Lanes
+from gateway.metrics import Metrics
+from gateway.pairing import Pairing
+from gateway.policy import PolicyKeeper
+from gateway.session import SessionStore
+from gateway.streaming import Projection
+from gateway.turns import AfterTurn, TurnRunner
+from hermes_agent import holders
+from hermes_state import AsyncSessionDB
+
+if TYPE_CHECKING:
+    from gateway.config import GatewayConfig, Platform
+    from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Receipt
+    from gateway.running import Running
+    from hermes_agent.approvals.base import Approver
+    from hermes_agent.tools.base import Ask
+    from hermes_config.config import Config
+    from hermes_state import SessionDB
+
+_CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Everything that runs in a gateway."""
+
+    board: Board
+    async_db: AsyncSessionDB
+    adapters: Mapping[Platform, BasePlatformAdapter]
+    agents: Agents
+    deliverer: Deliverer
+    turns: TurnRunner
+    commands: Commands
+    lanes: Lanes
+    intake: Intake
+    connections: Connections
+
+    def model_line(self) -> str:
+        """Which model a new conversation begins with, for a person; empty when none can be had."""
+        from hermes_agent.models import providers
+        from hermes_config import config as configuration
+        from hermes_config.errors import ConfigError
+
+        config, _ = configuration.load_or_last_good(self.board.home)
+        try:
+            endpoint = providers.primary(config)
+        except ConfigError as error:
+            return error.one_line()
+        return f"Model: {endpoint.model} ({endpoint.provider}), {endpoint.context_length:,} tokens of context."
+
+    async def close(self) -> None:
+        """Wait a moment for what goes on beside the turns, and let go of connections."""
+        from hermes_agent.models import client
+
+        agents = [entry[0] for entry in self.agents.entries.values()]
+        if agents:
+            closing = [asyncio.ensure_future(agent.aclose()) for agent in agents]
+            await asyncio.wait(closing, timeout=_CLOSE_SECONDS)
+        self.agents.clear()
+        await client.close_clients()
+        await asyncio.to_thread(self.board.store.close)
+
+
+def board_of(config: Config, settings: GatewayConfig, db: SessionDB) -> Board:
+    """What the parts share."""
+    hooks = HookRegistry(config.home, db.limits)
+    hooks.discover_and_load()
+    return Board(
+        db=db, config=config, settings=settings, store=SessionStore(settings.sessions_dir, settings, db=db),
+        policy=PolicyKeeper(db, config.home), hooks=hooks, metrics=Metrics(), holder=holders.new_holder(),
+    )  # fmt: skip
+
+
+def assemble(
+    board: Board,
+    adapters: Mapping[Platform, BasePlatformAdapter],
+    *,
+    after: AfterTurn,
+    commands: Commands,
+    approver: Approver | None = None,
+    ask: Ask | None = None,
+) -> Parts:
+    """A gateway's parts, wired; nothing runs yet."""
+    agents = Agents(board, approver=approver, ask=ask)
+    deliverer = Deliverer(board, adapters)
+
+    def project(running: Running, adapter: BasePlatformAdapter) -> Projection:
+        source, row = running.source, running.rows[-1] if running.rows else None
+        return Projection(
+            board, adapter, deliverer, chat_id=str(source.chat_id), account=adapter.account,
+            thread_id=source.thread_id, reply_to=None if row is None or source.chat_type == "dm" else row.message_id,
+        )  # fmt: skip
+
+    turns = TurnRunner(board, agents, deliverer, adapters=adapters, after=after, project=project)
+    lanes = Lanes(board, turns, commands, say=deliverer.say)
+    commands.serve(lanes, agents)
+    intake = Intake(board, lanes, pairing=Pairing(board.db))
+    for adapter in adapters.values():
+        adapter.set_message_handler(_receiver(intake, adapter))
+    return Parts(
+        board=board, async_db=AsyncSessionDB(board.db), adapters=adapters, agents=agents, deliverer=deliverer,
+        turns=turns, commands=commands, lanes=lanes, intake=intake,
+        connections=Connections(adapters, connected=lambda platform: deliverer.wake()),
+    )  # fmt: skip
+
+
+def _receiver(intake: Intake, adapter: BasePlatformAdapter) -> Callable[[MessageEvent], Awaitable[Receipt]]:
+    def receive(event: MessageEvent) -> Awaitable[Receipt]:
+        return intake.receive(event, adapter=adapter)
+
+    return receive
