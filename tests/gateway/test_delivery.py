@@ -162,7 +162,7 @@ def test_a_time_out_is_unknown_and_never_sent_again_by_itself(board: Board, cloc
 
             assert board.db.outbox.retry(item.id)  # a person decides
             deliverer.wake()
-            found = await settled(board, item, "sent")
+            await settled(board, item, "sent")
         assert adapter.chat()[-1] == f"{SENT_AGAIN}\n\nthe answer"
         assert len(adapter.messages) == 3
 
@@ -226,7 +226,7 @@ def test_without_a_connection_items_wait_and_go_out_when_it_is_back(board: Board
             waiting = await put_off(board, item)
             assert waiting.state == "pending" and adapter.messages == []
             deliverer.back(Platform.TELEGRAM)
-            found = await settled(board, item, "sent")
+            await settled(board, item, "sent")
         assert waiting.give_up_after - waiting.attempts == board.db.limits.delivery_attempts, "none is used up"
         assert adapter.chat() == ["hello"]
 
