@@ -1,0 +1,277 @@
+"""A pretend phone in the terminal: somebody's chat with the bot, on a fake Telegram.
+
+    python -m hermes_testing.phone --as ada
+    echo "hello" | python -m hermes_testing.phone --as ada
+
+At a terminal it takes the whole window: messages appear and change where they stand, buttons have numbers. In a pipe
+it sends each line of its input, waits until the answer rests, and prints what was said.
+
+It finds the fake by the file that `telegram_server --announce` writes (`--at`, by default `.demo/phone.json`). It
+knows one chat: the private one with the bot, or a group by `--chat`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx2
+
+from hermes_testing import phone_keys, phone_screen
+from hermes_testing.phone_screen import Style, cells, harmless
+from hermes_testing.telegram_answers import Json
+from hermes_testing.telegram_client import Person, RemoteTelegram
+
+DEFAULT_AT = Path(".demo/phone.json")
+_HELP = ":file PATH · :photo PATH · :voice PATH · :edit TEXT changes your last message · :press N · :quit"
+_HINT = "Enter sends · 1 2 3 press a button · PgUp scrolls · :help · Ctrl-C leaves"
+_FRAME_SECONDS = 0.05
+_LOST = (httpx2.HTTPError, OSError)
+
+
+class CannotReach(Exception):
+    """There is no pretend Telegram to talk to."""
+
+
+def found(path: Path) -> RemoteTelegram:
+    """The fake that announced itself in this file. Raises `CannotReach`."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return RemoteTelegram(raw["address"], raw["token"])
+    except (OSError, ValueError, KeyError) as error:
+        raise CannotReach(f"there is no pretend Telegram at {path}; start one with: make run") from error
+
+
+class Phone:
+    """One person's hands: what a typed line does."""
+
+    def __init__(self, telegram: RemoteTelegram, person: Person, chat: int | None) -> None:
+        self.telegram = telegram
+        self.person = person
+        self.chat = chat
+
+    def look(self) -> Json:
+        return self.person.look(chat=self.chat)
+
+    def enter(self, line: str) -> str:
+        """Do what the line says; a word for the status line, empty when there is nothing to say."""
+        if line.strip().isdigit() and self._press(int(line)):
+            return ""
+        if not line.startswith(":"):
+            if line.strip():
+                self.person.say(line, chat=self.chat)
+            return ""
+        verb, _space, rest = line[1:].partition(" ")
+        match verb:
+            case "file" | "photo" | "voice":
+                return self._attach(verb, rest.strip())
+            case "edit":
+                return self._edit(rest)
+            case "press" if rest.strip().isdigit():
+                return "" if self._press(int(rest)) else f"there is no button {rest.strip()}"
+        return _HELP
+
+    def _press(self, number: int) -> bool:
+        shown = phone_screen.buttons(self.look()["messages"])
+        if not 1 <= number <= len(shown):
+            return False
+        message, button = shown[number - 1]
+        if "callback_data" in button:
+            self.telegram.call(
+                "press", name=self.person.name, message=message, data=button["callback_data"], chat=self.chat
+            )
+        return True
+
+    def _attach(self, kind: str, named: str) -> str:
+        path = Path(named).expanduser()
+        if not path.is_file():
+            return f"there is no file {named}"
+        send = {"file": self.person.document, "photo": self.person.photo, "voice": self.person.voice}[kind]
+        send(path, chat=self.chat)
+        return ""
+
+    def _edit(self, text: str) -> str:
+        mine = [message["id"] for message in self.look()["messages"] if message["mine"]]
+        if not mine or not text.strip():
+            return "nothing to edit"
+        self.person.edit(mine[-1], text, chat=self.chat)
+        return ""
+
+
+class _Window:
+    """The chat on a terminal. A thread watches the fake, the main one the keyboard; whoever has news has it drawn."""
+
+    def __init__(self, phone: Phone) -> None:
+        self._phone = phone
+        self._chat = phone.look()
+        self._line = phone_keys.Line()
+        self._status = ""
+        self._scrolled = 0
+        self._left = threading.Event()
+        self._drawn = ""
+
+    def run(self) -> None:
+        watcher = threading.Thread(target=self._watch, daemon=True)
+        write("\x1b[?1049h\x1b[?2004l")
+        try:
+            with phone_keys.every_key():
+                watcher.start()
+                while not self._left.is_set():
+                    self._draw()
+                    for key in phone_keys.pressed(_FRAME_SECONDS):
+                        self._key(key)
+        finally:
+            self._left.set()
+            write("\x1b[?1049l")
+
+    def _watch(self) -> None:
+        telegram, person = self._phone.telegram, self._phone.person
+        while not self._left.is_set():
+            try:
+                chat = telegram.watch(person.name, version=self._chat["version"], chat=self._phone.chat, within=2.0)
+            except _LOST:
+                self._status = "no connection to the pretend Telegram; trying again"
+                self._left.wait(0.5)
+                continue
+            if self._status.startswith("no connection"):
+                self._status = ""
+            if chat["toasts"] != self._chat["toasts"] and chat["toasts"]:
+                self._status = harmless(chat["toasts"][-1]["text"])
+            self._chat = chat
+
+    def _key(self, key: str) -> None:
+        match key:
+            case "ctrl-c" | "gone":
+                self._left.set()
+            case "ctrl-d" if not self._line.text:
+                self._left.set()
+            case "enter":
+                self._enter(self._line.take())
+            case "page up" | "up":
+                self._scrolled += 10 if key == "page up" else 1
+            case "page down" | "down":
+                self._scrolled = max(0, self._scrolled - (10 if key == "page down" else 1))
+            case "ctrl-l":
+                self._drawn = ""
+            case _:
+                self._line.press(key)
+
+    def _enter(self, line: str) -> None:
+        if line.strip() in (":quit", ":q"):
+            self._left.set()
+            return
+        self._scrolled = 0
+        try:
+            self._status = self._phone.enter(line)
+        except _LOST:
+            self._status = "not sent: no connection to the pretend Telegram"
+            self._line.text, self._line.at = line, len(line)
+        except RuntimeError as error:  # the fake says no: a message that cannot be sent
+            self._status = harmless(str(error))
+
+    def _draw(self) -> None:
+        width, height = shutil.get_terminal_size()
+        frame = "\r\n".join(self._rows(width, height))
+        column = 5 + cells(self._line.text[: self._line.at])
+        frame += f"\x1b[{height - 1};{min(column, width)}H"
+        if frame != self._drawn:
+            self._drawn = frame
+            # Hidden while it moves over the screen, shown again at the line being typed.
+            write(f"\x1b[?25l\x1b[H{frame}\x1b[?25h")
+
+    def _rows(self, width: int, height: int) -> list[str]:
+        style = Style()
+        chat = self._chat
+        room = height - 4
+        every = phone_screen.lines(chat, width, style)
+        self._scrolled = min(self._scrolled, max(0, len(every) - room))
+        end = len(every) - self._scrolled
+        shown = every[max(0, end - room) : end]
+        title = f"  ● {harmless(chat['title'])}   @{chat['bot']} · pretend Telegram"
+        owner = f"you are {harmless(self._phone.person.name)}  "
+        head = title + " " * max(1, width - cells(title) - cells(owner)) + owner
+        state = phone_screen.doing(chat) or self._status or ("↓ more below" if self._scrolled else "")
+        typed = harmless(self._line.text)
+        prompt = f"  {style.paint('>', '1;34')} {typed}" if typed else f"  {style.paint('>', '1;34')} "
+        rows = [style.paint(head, "7"), *[""] * (room - len(shown)), *shown, "  " + style.paint(state, "2;3"), prompt]
+        return [f"{row}\x1b[K" for row in (*rows, "  " + style.paint(_HINT[: width - 3], "2"))]
+
+
+def _piped(phone: Phone, *, wait: float, settle: float) -> int:
+    """Lines in, the conversation out. Exit code 1 when an answer did not come in time."""
+    said: dict[int, tuple[str, list[list[Json]]]] = {
+        message["id"]: (message["text"], message["buttons"]) for message in phone.look()["messages"]
+    }
+    missing = 0
+    for line in sys.stdin:
+        word = phone.enter(line.rstrip("\n"))
+        if word:
+            print(word, flush=True)
+        rested = _rested(phone, wait=wait, settle=settle)
+        for message in phone.look()["messages"]:
+            now = (message["text"], message["buttons"])
+            if said.get(message["id"]) != now:
+                print(phone_screen.plain(message, again=message["id"] in said), flush=True)
+                said[message["id"]] = now
+        if not rested:
+            print(f"(no answer within {wait:g} s)", flush=True)
+            missing = 1
+    return missing
+
+
+def _rested(phone: Phone, *, wait: float, settle: float) -> bool:
+    """Whether the bot answered what was said last, and then changed nothing for `settle` seconds."""
+    deadline = time.monotonic() + wait
+    chat = phone.look()
+    quiet_since = time.monotonic()
+    while time.monotonic() < deadline:
+        known = chat["version"]
+        chat = phone.telegram.watch(phone.person.name, version=known, chat=phone.chat, within=min(settle, 0.2))
+        if chat["version"] != known or chat["action"]:
+            quiet_since = time.monotonic()
+        answered = bool(chat["messages"]) and chat["messages"][-1]["bot"]
+        if answered and time.monotonic() - quiet_since >= settle:
+            return True
+    return False
+
+
+def write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m hermes_testing.phone",
+        description="A pretend phone: one person's chat with the bot, on a pretend Telegram.",
+        epilog="example: python -m hermes_testing.phone --as mallory",
+    )
+    parser.add_argument("--as", dest="name", default="ada", metavar="NAME", help="whose phone it is (ada)")
+    parser.add_argument("--at", type=Path, default=DEFAULT_AT, help=f"where the fake announced itself ({DEFAULT_AT})")
+    parser.add_argument("--chat", type=int, help="a group's id instead of the chat with the bot")
+    parser.add_argument("--wait", type=float, default=30.0, help="in a pipe: seconds to wait for an answer (30)")
+    parser.add_argument("--settle", type=float, default=1.0, help="in a pipe: seconds without a change (1)")
+    options = parser.parse_args(arguments)
+    try:
+        with found(options.at) as telegram:
+            phone = Phone(telegram, telegram.person(options.name), options.chat)
+            if sys.stdin.isatty() and sys.stdout.isatty():
+                _Window(phone).run()
+                return 0
+            return _piped(phone, wait=options.wait, settle=options.settle)
+    except (CannotReach, *_LOST) as error:
+        said = error if isinstance(error, CannotReach) else f"the pretend Telegram of {options.at} does not answer"
+        print(f"phone: {said}", file=sys.stderr)
+        return 1
+    except RuntimeError as error:
+        print(f"phone: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
