@@ -114,6 +114,8 @@ class _Window:
         self._scrolled = 0
         self._left = threading.Event()
         self._drawn = ""
+        self._laid_out: tuple[tuple[int, int], list[str]] = ((-1, 0), [])
+        """For which version of the chat and which width, and the lines: a long chat is not laid out for every key."""
 
     def run(self) -> None:
         watcher = threading.Thread(target=self._watch, daemon=True)
@@ -188,7 +190,9 @@ class _Window:
         style = Style()
         chat = self._chat
         room = height - 4
-        every = phone_screen.lines(chat, width, style)
+        if (chat["version"], width) != self._laid_out[0]:
+            self._laid_out = ((chat["version"], width), phone_screen.lines(chat, width, style))
+        every = self._laid_out[1]
         self._scrolled = min(self._scrolled, max(0, len(every) - room))
         end = len(every) - self._scrolled
         shown = every[max(0, end - room) : end]
