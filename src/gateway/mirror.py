@@ -26,7 +26,7 @@ log = logging.getLogger("hermes.gateway")
 _Thread = threading.Thread
 FILE = "sessions.json"
 _SOON = 1.0
-_SHARE = 10  # a write that took one second is followed by the next after ten
+_SHARE = 50  # a write that took one second is followed by the next after fifty
 README = (
     "A mirror of the gateway's routes, written for people: it maps places (agent:main:<platform>:...) to the session "
     "each leads to. It is not the list of sessions and editing it changes nothing. All sessions are in state.db and "

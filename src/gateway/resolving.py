@@ -8,7 +8,7 @@ newest segment, asks the reset rule, finds the conversation of a route that was 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
@@ -158,15 +158,13 @@ class Resolver:
             known = None if person is None else person.zone
         return reset.zone_of(known, self._rules.config.timezone)
 
-    def due_rows(self, now: float) -> list[Route]:
+    def due_rows(self, now: float) -> Iterator[Route]:
         """Routes whose conversation's time is up and not marked so yet, longest ago first."""
         config = self._rules.config
         policies = (config.default_reset_policy, *config.reset_by_type.values(), *config.reset_by_platform.values())
         moments = [moment for policy in policies if (moment := reset.latest_due(policy, now)) is not None]
-        if not moments:
-            return []
-        pages = self._routes.unused(max(moments), still_open=True)
-        return [row for page in pages for row in page if self._is_due(row, now)]
+        pages = self._routes.unused(max(moments), still_open=True) if moments else ()
+        return (row for page in pages for row in page if self._is_due(row, now))
 
     def _is_due(self, row: Route, now: float) -> bool:
         entry = row.entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from gateway.entries import SessionEntry, instant, local_time
@@ -97,15 +98,15 @@ class RouteMarks(RouteFolder):
         return self._rules.policy(entry.platform, entry.chat_type).mode in ("idle", "daily", "both")
 
     def due_entries(self, now: float | None = None) -> list[SessionEntry]:
-        """Those whose time is up and which are not marked so, longest ago first: by an index, not by looking at all."""
+        """Those whose time is up and which are not marked so, longest ago first: by an index, and a bounded number."""
         self._save_loaded()
         moment = self._now() if now is None else now
         if self._db is None:
             found = (e for e in self._plain.values() if self._reason(e, moment, at_message=False) is not None)
             return [entry for entry in found if not entry.expiry_finalized]
         entries = self._over(self._db)
-        due = (entries.of_row(row) for row in self._resolver(self._db).due_rows(moment))
-        return [entry for entry in due if entry is not None]
+        rows = islice(self._resolver(self._db).due_rows(moment), self._db.limits.expiry_batch)
+        return [entry for row in rows if (entry := entries.of_row(row)) is not None]
 
     def set_expiry_finalized(self, entry: SessionEntry, *, clear_model_override: bool = True) -> None:
         """The conversation is over and was closed; in one step with its session's end."""

@@ -51,6 +51,7 @@ class Limits:
         minimum=0,
     )
     route_entries: int = _limit(256, "entries", "the one not used for longest is read again when it is needed")
+    expiry_batch: int = _limit(500, "conversations", "the rest of those whose time is up is closed at the next look")
     mirror_routes: int = _limit(
         10_000, "routes", "sessions.json shows those used last, and says how many it leaves out", minimum=0
     )
@@ -95,6 +96,10 @@ class Limits:
     deliveries: int = _limit(64, "chats", "of each platform are written to at once; the next delivery waits")
     send_seconds: int = _limit(60, "seconds", "a message the platform did not answer for counts as unknown")
     send_file_seconds: int = _limit(600, "seconds", "a file the platform did not answer for counts as unknown")
+    send_file_bytes: int = _limit(50 * _MIB, "bytes", "`send_file` refuses a larger file", minimum=_KIB)
+    media_folder_bytes: int = _limit(
+        2 * _GIB, "bytes", "of the files people sent and were sent, those used longest ago are removed", minimum=_MIB
+    )
     stream_messages: int = _limit(8, "messages", "the rest of a longer answer is shown at its end")
     stream_floods: int = _limit(3, "refusals", "the answer is not shown further before its end")
     typing_seconds: int = _limit(3_600, "seconds", "a turn that takes longer shows no more signs of typing")
@@ -184,7 +189,9 @@ class Limits:
     pairing_pending: int = _limit(3, "codes", "further strangers of the platform are not answered")
     pairing_wait_seconds: int = _limit(600, "seconds", "a person who asks again earlier is not answered")
     pairing_failures: int = _limit(5, "wrong codes", "the platform's codes are neither given out nor taken for a while")
-    pairing_lockout_seconds: int = _limit(3_600, "seconds", "the length of that while, and of our memory of wrong codes")
+    pairing_lockout_seconds: int = _limit(
+        3_600, "seconds", "the length of that while, and of our memory of wrong codes"
+    )
 
     backups_kept: int = _limit(
         10,
