@@ -62,6 +62,8 @@ class Wanted:
 
     platform: str
     person_id: PersonId | None
+    role: str | None = None
+    """In force for the person at this turn; None: what the store says, and for nobody in particular a guest's."""
     private: bool = True
     """Nobody else reads along: the person's memory may enter."""
     toolsets: tuple[str, ...] | None = None
@@ -81,7 +83,7 @@ def signature(config: Config, wanted: Wanted) -> str:
         endpoint.model, hashlib.sha256(endpoint.api_key.encode()).hexdigest(), endpoint.base_url, endpoint.provider,
         endpoint.wire, [str(config.tree.get(name)) for name in ("toolsets", "platform_toolsets", "custom_providers")],
         sorted(wanted.toolsets or ()), wanted.toolsets is None, wanted.platform, wanted.private, settings,
-        registry.shared().generation, wanted.person_id,
+        registry.shared().generation, wanted.person_id, wanted.role,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -160,8 +162,8 @@ class Agents:
     def _made(self, config: Config, session_id: SessionId, wanted: Wanted) -> AIAgent:
         return self._make(
             wanted.model, wanted.provider, session_db=self._board.db, session_id=session_id, config=config,
-            platform=wanted.platform, person_id=wanted.person_id, approver=self._approver, ask=self._ask,
-            enabled_toolsets=wanted.toolsets, skip_memory=not wanted.private, workdir=None,
+            platform=wanted.platform, person_id=wanted.person_id, role=wanted.role, approver=self._approver,
+            ask=self._ask, enabled_toolsets=wanted.toolsets, skip_memory=not wanted.private, workdir=None,
             skip_context_files=True, origin={"source": wanted.platform},
         )  # fmt: skip
 

@@ -41,6 +41,7 @@ from gateway.authorisation_facts import (
 from hermes_state.ids import LOCAL_OWNER
 
 if TYPE_CHECKING:
+    from gateway.entries import SessionSource
     from hermes_state.people import Role
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "decide",
     "is_stable",
     "principal_of",
+    "role_of",
     "surface_of",
 ]
 
@@ -107,6 +109,12 @@ def admit(principal: Principal, surface: Surface, policy: Policy) -> Decision:
     if kind not in ("user", "bot") or surface.place not in ("dm", "group") or surface.platform in (LOCAL, API, ""):
         return _no("nobody writes from there")
     return _admit_bot(surface, policy) if kind == "bot" else _admit_user(principal, surface, known, policy)
+
+
+def role_of(source: SessionSource, policy: Policy, *, account: str = "") -> Role:
+    """The role in force for who wrote this; for somebody who does not get in any more, a guest's."""
+    entry = admit(principal_of(source, account=account), surface_of(source, account=account), policy)
+    return entry.role if entry.allowed else "guest"
 
 
 def is_stable(native_id: str) -> bool:

@@ -61,7 +61,7 @@ class Intake:
         if not event.internal and plugins.has_hook("pre_gateway_dispatch") and not await self._dispatched(event):
             return Receipt(state="ignored", reason="a plug-in took it")
         person = decision.person_id
-        if person is None and principal.kind == "user":
+        if person is None and principal.kind != "bot":
             keeper = self._board.policy
             person = (await asyncio.to_thread(keeper.person, principal, decision, source.user_name)).id
         return await self._accept(event, adapter, person, watcher)

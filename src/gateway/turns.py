@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gateway import media, prepared, replies
+from gateway import authorisation, media, prepared, replies
 from gateway.agents import PENDING, Agents, Wanted
 from gateway.entries import SessionSource
 from gateway.intake import source_of
@@ -25,6 +25,7 @@ from hermes_agent.errand import Ending, Errand
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 
 if TYPE_CHECKING:
+    from gateway.authorisation import Policy
     from gateway.board import Board
     from gateway.config import Platform
     from gateway.platforms.base import BasePlatformAdapter
@@ -157,21 +158,25 @@ class TurnRunner:
     async def _agent(self, running: Running, conversation_id: ConversationId, session_id: SessionId) -> AIAgent:
         db = self._board.db
         state = await look(db, db.live_state, session_id)
-        wanted = self._wanted(running)
+        policy = await self._board.policy.fresh()  # a role that was taken away is gone at the next turn
+        wanted = self._wanted(running, policy)
         agent = await self._agents.get(
             conversation_id, session_id, wanted, count=None if state is None else state.message_count
         )
         running.agent = self._agents.running[running.route] = agent
         return agent
 
-    def _wanted(self, running: Running) -> Wanted:
+    def _wanted(self, running: Running, policy: Policy) -> Wanted:
         """A room has one agent for all who speak there: its tools must not change with the speaker."""
         source, store = running.source, self._board.store
         override = store.get_model_override(running.route) or {}
-        private = source.chat_type == "dm"
+        private, shared = source.chat_type == "dm", store.is_shared(source)
+        adapter = self._adapters.get(source.platform)
+        role = authorisation.role_of(source, policy, account="" if adapter is None else adapter.account)
         return Wanted(
-            platform=source.platform.value, person_id=None if store.is_shared(source) else running.person_id,
-            private=private, toolsets=None if private else _group_toolsets(self._board.config.tree),
+            platform=source.platform.value, person_id=None if shared else running.person_id,
+            role=None if shared else role, private=private,
+            toolsets=None if private else _group_toolsets(self._board.config.tree),
             model=override.get("model"), provider=override.get("provider"),
         )  # fmt: skip
 

@@ -65,6 +65,7 @@ class AIAgent(Listeners):
         config: Config | None = None,
         platform: str = "cli",
         person_id: PersonId | None = LOCAL_OWNER,
+        role: str | None = None,
         workdir: Path | None = None,
         approver: Approver | None = None,
         approver_id: PersonId | None = None,
@@ -79,13 +80,16 @@ class AIAgent(Listeners):
         skip_context_files: bool = False,
         origin: Mapping[str, Any] | None = None,
     ) -> None:
-        """The configuration says which model, unless `endpoint` does. `origin`: columns of a new session, user_id …"""
+        """The configuration says which model, unless `endpoint` does. `origin`: columns of a new session, user_id …
+
+        `role`: what the person may use, where the store does not have the last word on it.
+        """
         super().__init__()
         log_guard.install()
         self._yolo = Yolo(on=yolo)
         self._setup: Setup = assembling.setup(
             session_db=session_db, config=config, endpoint=endpoint, fallbacks=fallbacks, model=model,
-            provider=provider, base_url=base_url, api_key=api_key,
+            provider=provider, base_url=base_url, api_key=api_key, role=role,
             platform=platform, person_id=person_id, workdir=workdir, approver=approver, approver_id=approver_id,
             ask=ask, yolo=self._yolo, max_steps=max_iterations, max_tokens=max_tokens, enabled=enabled_toolsets,
             disabled=disabled_toolsets, extra_text=ephemeral_system_prompt or "", with_memory=not skip_memory,

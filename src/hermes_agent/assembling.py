@@ -51,6 +51,7 @@ def setup(
     api_key: str | None,
     platform: str,
     person_id: PersonId | None,
+    role: str | None,
     workdir: Path | None,
     approver: Approver | None,
     approver_id: PersonId | None,
@@ -68,7 +69,7 @@ def setup(
     db = session_db if session_db is not None else _default_store(loaded)
     tree = loaded.tree
     tools = registry.shared().offered(
-        tree, role=_role(db, person_id), platform=platform, enabled=enabled, disabled=disabled
+        tree, role=role or _role(db, person_id), platform=platform, enabled=enabled, disabled=disabled
     )
     return Setup(
         db=db, config=loaded, workdir=environment.working_directory(loaded.home, started_in=workdir),
