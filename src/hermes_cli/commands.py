@@ -38,6 +38,10 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "Gateway": (
         Command("gateway", "run, start, stop and see the gateway; connect a chat platform", "hermes_cli.cmd_gateway"),
+        Command("send", "send a message to a chat", "hermes_cli.cmd_send"),
+        Command("inbox", "show messages that came in and what became of them", "hermes_cli.cmd_inbox"),
+        Command("turns", "show what is being worked on, and end it", "hermes_cli.cmd_turns"),
+        Command("outbox", "show what is owed to chats; retry or drop what is stuck", "hermes_cli.cmd_outbox"),
     ),
     "Data": (
         Command("backup", "make, check, list and restore backups", "hermes_cli.cmd_backup"),

@@ -85,6 +85,10 @@ PROBES: dict[str, tuple[str, ...]] = {
     ),
     "plugins": ("plugins list", "!plugins enable nothing", "!plugins disable nothing"),
     "usage": ("usage", "usage --by conversation --since 7d --json"),
+    "outbox": ("outbox list", "!outbox show 1", "!outbox retry 1", "!outbox drop 1 --yes"),
+    "inbox": ("inbox list", "!inbox show 1"),
+    "turns": ("turns list", "!turns cancel nothing"),
+    "send": ("!send nowhere:1 hello",),
     "import": ("import hermes {tmp}/reference --yes", "!import hermes {home} --yes"),
 }
 
