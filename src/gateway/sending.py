@@ -206,10 +206,10 @@ class _Run:
             if not await asyncio.to_thread(path.is_file):
                 raise _Stop(Verdict(state="failed", error=f"the file {path.name} is not there any more"))
             await self._intend(number, seconds=self.limits.send_file_seconds)
+            metadata = {**self._metadata(), "name": str(file.get("name") or path.name)}
+            caption = str(file.get("caption") or "")
             result = await bounded(
-                self.adapter.send_file(
-                    self.item.chat_id, path, caption=str(file.get("caption") or ""), metadata=self._metadata()
-                ),
+                self.adapter.send_file(self.item.chat_id, path, caption=caption, metadata=metadata),
                 seconds=self.limits.send_file_seconds,
             )
             await self._add(result, number, more=number < before + len(files) - done - 1)

@@ -98,6 +98,8 @@ class Tool:
     """False for what only looks: such a call may simply be repeated after a crash."""
     roles: frozenset[str] = frozenset({"owner", "admin", "member", "guest"})
     available: Callable[[Mapping[str, Any]], bool] = lambda config: True
+    places: Callable[[str], bool] = lambda platform: True
+    """On which platforms it is of use."""
     summary: Callable[[Mapping[str, Any]], str] = lambda args: ""
     """One line for a person: what this call does."""
     minds_time: bool = False

@@ -38,6 +38,7 @@ BUILT_INS: Mapping[str, str] = {
         ("clarify", "clarify"),
         ("skills_list", "skills_list"),
         ("skill_view", "skill_view"),
+        ("send_file", "send_file"),
     )
 }
 INTERRUPTED = "interrupted by the person"
@@ -86,7 +87,8 @@ class Registry:
         """What a conversation gets. `enabled` and `disabled` name toolsets (or single tools) for this agent alone."""
         choice = toolsets.choose(config, platform=platform, enabled=enabled, disabled=disabled)
         tools = (self.get(name, role=role) for name in self.names())
-        return tuple(tool for tool in tools if tool and choice.takes(tool) and tool.available(config))
+        useful = (tool for tool in tools if tool and tool.places(platform))
+        return tuple(tool for tool in useful if choice.takes(tool) and tool.available(config))
 
     def specs(
         self,

@@ -22,6 +22,8 @@ from hermes_agent.tools.registry import BUILT_INS, NameTaken, Registry, run_call
 from .conftest import Bench
 
 FILES = {"terminal", "read_file", "write_file", "patch", "search_files"}
+HERE = set(BUILT_INS) - {"send_file"}
+"""What there is at a terminal, which is no chat to send files to."""
 
 
 def _names(config: Mapping[str, Any], **more: Any) -> list[str]:
@@ -66,14 +68,14 @@ def test_members_and_guests_get_no_terminal_and_no_files() -> None:
     [
         ({"toolsets": ["file"]}, {"read_file", "write_file", "patch", "search_files"}),
         ({"toolsets": "terminal, todo"}, {"terminal", "todo"}),
-        ({"toolsets": ["hermes-cli"]}, set(BUILT_INS)),
+        ({"toolsets": ["hermes-cli"]}, HERE),
         ({"toolsets": ["web", "browser"]}, set()),
-        ({"toolsets": ["safe"]}, set(BUILT_INS) - FILES),
-        ({"agent": {"disabled_toolsets": ["file", "memory"]}}, {"terminal"} | (set(BUILT_INS) - FILES - {"memory"})),
+        ({"toolsets": ["safe"]}, HERE - FILES),
+        ({"agent": {"disabled_toolsets": ["file", "memory"]}}, {"terminal"} | (HERE - FILES - {"memory"})),
         ({"toolsets": ["terminal"], "agent": {"disabled_toolsets": ["terminal"]}}, set()),
         ({"toolsets": ["terminal"], "platform_toolsets": {"cli": ["todo"]}}, {"todo"}),
         ({"toolsets": ["read_file"]}, {"read_file"}),
-        ({"toolsets": None, "agent": None, "platform_toolsets": []}, set(BUILT_INS)),
+        ({"toolsets": None, "agent": None, "platform_toolsets": []}, HERE),
     ],
 )
 def test_configuration_chooses(config: dict[str, Any], on: set[str]) -> None:
@@ -96,7 +98,9 @@ def test_a_plug_in_registers_as_we_do_and_replaces_only_on_purpose() -> None:
         tools.register(_tool("terminal"))
     tools.register(_tool("terminal"), override=True)
     names = [spec["name"] for spec in tools.specs({}, role="owner")]
-    assert names == [*BUILT_INS, "apple", "zebra"], "its place stays, and plug-ins come by name"
+    assert names == [*(name for name in BUILT_INS if name in HERE), "apple", "zebra"], (
+        "its place stays, and plug-ins come by name"
+    )
     replaced = tools.get("terminal")
     assert replaced is not None and replaced.toolset == "plugin"
 
