@@ -108,18 +108,24 @@ class RouteMarks(RouteFolder):
         rows = islice(self._resolver(self._db).due_rows(moment), self._db.limits.expiry_batch)
         return [entry for row in rows if (entry := entries.of_row(row)) is not None]
 
-    def set_expiry_finalized(self, entry: SessionEntry, *, clear_model_override: bool = True) -> None:
-        """The conversation is over and was closed; in one step with its session's end."""
+    def set_expiry_finalized(self, entry: SessionEntry, *, clear_model_override: bool = True) -> bool:
+        """Close the conversation, in one step with its session's end; False when somebody used it in between."""
         with self._lock:
+            before = entry.expiry_finalized, entry.model_override
             entry.expiry_finalized = True
             if clear_model_override:
                 entry.model_override = None
             if self._db is None:
                 self._save()
-                return
-            self._over(self._db).routes.finish(change_of(entry), entry.session_id)
-            entry.stored = entry.to_dict()
-            self._touch_mirror()
+                return True
+            used_at = instant(entry.updated_at)
+            closed = self._over(self._db).routes.finish(change_of(entry), entry.session_id, used_at=used_at)
+            if closed:
+                entry.stored = entry.to_dict()
+                self._touch_mirror()
+            else:
+                entry.expiry_finalized, entry.model_override = before
+            return closed
 
     # -- listing, forgetting ---------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from hermes_state.store import Store
 
 Q = Queries("routes")
 _PAGE = 500
+_ROUNDING = 0.001  # an entry's time has microseconds, a row's has more
 
 
 class Route(NamedTuple):
@@ -129,18 +130,28 @@ class Routes:
 
         self._store.engine.write(run)
 
-    def finish(self, change: RouteChange, session_id: str) -> None:
-        """The conversation's time is up: it ends, unless another route leads there, and the route says so; at once."""
+    def finish(self, change: RouteChange, session_id: str, *, used_at: float) -> bool:
+        """The conversation's time is up: it ends, unless another route leads there, and the route says so; at once.
+
+        False, and nothing changes, when the route has turned away or was used since `used_at`.
+        """
         now = self._store.clock()
 
-        def run(conn: Connection) -> None:
+        def run(conn: Connection) -> bool:
             tip = chain.tip(conn, session_id)
+            row = first(conn.rows(LEDGER.route, (self.scope, change.session_key)))
+            session = sessions.fetch(conn, tip, lock=True)
+            if row is None or row[0] is None or chain.tip(conn, row[0]) != tip or session is None:
+                return False
+            if session["last_active"] > used_at + _ROUNDING:
+                return False
             if not conn.rows(LEDGER.other_route, (tip, self.scope, change.session_key)):
                 sessions.promote(conn, tip, "session_reset", now)
                 conn.run(sessions.Q.set_expiry_finalized, (1, tip))
             self._change(conn, change, now)
+            return True
 
-        self._store.engine.write(run)
+        return self._store.engine.write(run)
 
     def _change(self, conn: Connection, change: RouteChange, now: float) -> None:
         key = checked_id(change.session_key, what="session key")

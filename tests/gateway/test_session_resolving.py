@@ -367,6 +367,26 @@ def test_what_is_due_is_told_once_and_the_next_message_says_why(
     assert not store._entries[KEY].expiry_finalized
 
 
+def test_whoever_comes_back_while_it_is_being_closed_keeps_the_conversation(
+    make_store: MakeStore, db: SessionDB, clock: Clock
+) -> None:
+    store = make_store(IDLE)
+    first = store.resolve(dm()).handle.session_id
+    clock.advance(3600)
+    (due,) = store.due_entries()
+    db.append_message(first, "user", "wait, I am here")  # from a terminal, say
+    assert not store.set_expiry_finalized(due)
+    assert not due.expiry_finalized
+    assert store.resolve(dm()).handle.session_id == first
+    clock.advance(3600)
+    (due,) = store.due_entries()
+    second = store.resolve(dm()).handle.session_id
+    assert second != first
+    assert not store.set_expiry_finalized(due)
+    assert not store._entries[KEY].expiry_finalized
+    assert db.get_session(second)["ended_at"] is None  # type: ignore[index]
+
+
 def test_without_a_rule_nothing_is_looked_for(store: SessionStore, clock: Clock) -> None:
     store.resolve(dm())
     clock.advance(10**8)
