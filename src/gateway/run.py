@@ -45,6 +45,12 @@ _EXHAUSTED = (
 )
 
 
+def _commands(board: Board, runner: GatewayRunner) -> Commands:
+    from gateway.commands import ChatCommands
+
+    return ChatCommands(board, reset=runner._handle_reset_command)
+
+
 class GatewayRunner:
     """One gateway."""
 
@@ -78,14 +84,14 @@ class GatewayRunner:
         board: Board,
         adapters: Mapping[Platform, BasePlatformAdapter],
         *,
-        commands: Callable[[GatewayRunner], Commands],
+        commands: Callable[[Board, GatewayRunner], Commands] = _commands,
         approver: Approver | None = None,
         ask: Ask | None = None,
     ) -> None:
         """`commands` makes who answers commands; it may keep this runner's `_handle_reset_command`, which is /new."""
         self.config, self.adapters, self.hooks, self.session_store = board.settings, adapters, board.hooks, board.store
         parts = self._parts = run_parts.assemble(
-            board, adapters, after=self, commands=commands(self), approver=approver, ask=ask
+            board, adapters, after=self, commands=commands(board, self), approver=approver, ask=ask
         )
         self._session_db = parts.async_db
         self._agent_cache, self._agent_cache_lock = parts.agents.entries, parts.agents.lock

@@ -1,0 +1,83 @@
+"""What tests of the engine share: the fewest commands that need a lane, and a gateway on a fresh home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gateway.agents import Agents
+from gateway.board import Board
+from gateway.intake import event_of, source_of
+from gateway.lane import Kind
+from gateway.lanes import Lanes
+from gateway.run import GatewayRunner
+from gateway.running import Running
+from gateway.watching import Watcher
+from hermes_state import SessionDB
+from hermes_state.aio import queued
+from hermes_state.ids import SessionKey
+from hermes_state.inbox import InboxRow
+from hermes_state.outbox import Parcel
+from hermes_testing.gateways import PretendGateway
+from hermes_testing.scripted_model import ScriptedModel
+
+ROUTE = SessionKey("agent:main:telegram:dm:42")
+_NOW = ("new", "stop", "status")
+
+
+class FewCommands:
+    """/new /stop /catchup /again, each through the doors that all commands use."""
+
+    def __init__(self, board: Board, runner: GatewayRunner) -> None:
+        self._db, self._runner = board.db, runner
+        self.ran: list[str] = []
+
+    def serve(self, lanes: Lanes, agents: Agents) -> None:
+        self._lanes, self._agents = lanes, agents
+
+    def kind(self, row: InboxRow) -> Kind:
+        event = event_of(row)
+        if event.answer is not None:
+            return "now"
+        name = event.get_command()
+        return "turn" if name is None else "now" if name in _NOW else "command"
+
+    async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
+        if not await queued(self._db.engine, lambda conn: self._db.inbox.take_command_in(conn, row.id)):
+            return
+        said = await self._said(row)
+        reply = Parcel(
+            dedup_key=f"command:{row.id}", platform=row.platform, chat_id=row.chat_id, payload={"text": said}
+        )
+        await queued(self._db.engine, lambda conn: self._db.inbox.end_command_in(conn, row.id, "answered", reply=reply))
+        self._runner.parts.deliverer.wake()
+
+    async def _said(self, row: InboxRow) -> str:
+        assert row.route is not None
+        event, name = event_of(row), event_of(row).get_command()
+        self.ran.append(event.text)
+        if name == "new":
+            await self._lanes.drop(row.route, before=row.id, reason="/new")
+            return await self._runner._handle_reset_command(event)
+        if name == "stop":
+            dropped = await self._lanes.drop(row.route, before=row.id, reason="stopped by the person")
+            stopped = await self._lanes.stop(row.route)
+            return f"stopped {stopped}, dropped {dropped}"
+        if name == "catchup":
+            return f"catching up on {await self._lanes.catch_up(row.route)}"
+        if name == "again":
+            running = Running(row.route, source_of(row), row.person_id, content="once more")
+            await self._lanes.run_turn(running)
+        return f"done {name}"
+
+
+Start = Callable[..., PretendGateway]
+
+
+def starter(db: SessionDB, home: Path) -> Start:
+    def start(model: ScriptedModel | None = None, **more: Any) -> PretendGateway:
+        return PretendGateway(db, home, model, **{"commands": FewCommands, **more})
+
+    return partial(start)
