@@ -1,0 +1,125 @@
+"""The process `hermes gateway run`: the lock, the parts, the signals, and a heartbeat that others can look at.
+
+It refuses to be a second gateway of a home, starts whatever can be started (a platform that cannot be had is named and
+the others run), and ends on SIGTERM or Ctrl-C when the running turns are done or `gateway.drain_seconds` are over. What
+is not done by then is left as it is, exactly as after a crash: the next start takes it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from gateway import run, run_parts, status
+from gateway.config import load_gateway_config
+from gateway.platforms import registry
+from hermes_config import config as configuration
+from hermes_config import log_file
+from hermes_config.errors import HermesError
+from hermes_state import SessionDB
+
+if TYPE_CHECKING:
+    from gateway.config import GatewayConfig, Platform
+    from gateway.platforms.base import BasePlatformAdapter
+    from hermes_config.config import Config
+
+_log = logging.getLogger("hermes.gateway")
+
+
+async def serve(config: Config) -> int:
+    """Until somebody ends it. The exit code."""
+    lock = status.acquire_gateway_lock(config.home)
+    try:
+        log_file.install("gateway.log", level=logging.INFO, screen=True)
+        _discover_plugins()
+        settings = load_gateway_config(config)
+        url = config.database_url() or config.home / "state.db"
+        db = SessionDB(url, synchronous=config.state.synchronous.upper(), limits=config.limits)
+        try:
+            return await _serve(config, settings, db)
+        finally:
+            await asyncio.to_thread(db.close)
+    finally:
+        lock.release()
+
+
+async def _serve(config: Config, settings: GatewayConfig, db: SessionDB) -> int:
+    board = run_parts.board_of(config, settings, db)
+    runner = run.GatewayRunner(board, _adapters(settings))
+    ended = _ended_by_signal()
+    status.write_pid_file(config.home)
+    beating = asyncio.create_task(_beat(runner), name="heartbeat")
+    try:
+        await runner.start()
+        _say_started(runner)
+        await ended.wait()
+        _log.info("ending; running turns have %g s", settings.drain_seconds, extra={"action": "stop"})
+    finally:
+        await runner.stop()
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+    return 0
+
+
+def _discover_plugins() -> None:
+    from hermes_cli import plugins
+
+    plugins.discover_plugins()
+
+
+def _adapters(settings: GatewayConfig) -> dict[Platform, BasePlatformAdapter]:
+    made = {}
+    for platform in settings.get_connected_platforms():
+        try:
+            made[platform] = registry.make(platform, settings.platforms[platform])
+        except HermesError as error:
+            _log.error("%s: %s", platform.value, error.one_line(), extra={"action": "platform_unusable"})
+    return made
+
+
+def _ended_by_signal() -> asyncio.Event:
+    """Set at the first signal; a second one ends the process at once, and nothing is lost by that."""
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def end() -> None:
+        if ended.is_set():
+            os._exit(130)
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(number, end)
+        except NotImplementedError:  # Windows has none for loops
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
+    return ended
+
+
+def _say_started(runner: run.GatewayRunner) -> None:
+    names = ", ".join(platform.value for platform in runner.adapters) or "none"
+    home = runner.parts.board.home
+    _log.info("the gateway runs on %s; platforms: %s", home, names, extra={"action": "start"})
+
+
+async def _beat(runner: run.GatewayRunner) -> None:
+    """Evidence for `hermes gateway status`, and how late the loop is for the metrics."""
+    board, began, lag = runner.parts.board, time.time(), runner.parts.board.metrics.loop_lag
+    while True:
+        health = runner.parts.connections.health()
+        platforms = {
+            name: {"last_contact": one.last_contact, "problem": one.problem, "retry_at": one.retry_at}
+            for name, one in health.items()
+        }
+        broken = configuration.load_or_last_good(board.home)[1]
+        await asyncio.to_thread(
+            status.write_runtime_status, board.home, gateway_state="draining" if runner._draining else "running",
+            started_at=began, platforms=platforms, draining=runner._draining,
+            turns_running=len(runner._running_agents),
+            config_problem=None if broken is None else broken.one_line(),
+        )  # fmt: skip
+        due = time.monotonic() + status.HEARTBEAT_SECONDS
+        await asyncio.sleep(status.HEARTBEAT_SECONDS)
+        lag.observe(max(0.0, time.monotonic() - due))
