@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hermes_state.lost_routes import Search
+from hermes_state.routes import RouteChange, Routes
 from hermes_state.session_db import SessionDB
 from hermes_testing.sweep import Journal
 
@@ -36,6 +38,12 @@ def work(db: SessionDB, journal: Journal) -> None:
     do("end", lambda: ledger.end("c", "user_exit"))
     do("reopen", lambda: ledger.reopen("c"))
     do("switch back", lambda: ledger.switch(PHONE, "a"))
+    routes, place = Routes(db, ""), Search("telegram", (DESK,), lambda entry, session: session is not None)
+    do("forget a route", lambda: routes.drop_unused([PHONE], 1e12))
+    do("find it again", lambda: ledger.resolve(PHONE, source="telegram", search=Search("telegram")))
+    do("under an older key", lambda: ledger.resolve("agent:main:cli:table", source="cli", search=place))
+    gone = RouteChange(PHONE, {"expiry_finalized": True}, {})
+    do("close it", lambda: routes.finish(gone, "d", used_at=1e12))
 
 
 def check(db: SessionDB, _effects: list[str]) -> list[str]:
