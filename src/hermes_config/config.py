@@ -1,10 +1,10 @@
-"""Reads `<home>/config.yaml` and `<home>/.env`, and sets single keys of the former.
+"""Reads `<home>/config.yaml` and `<home>/.env`; sets single keys of the former, adds single variables to the latter.
 
 A home made by the reference loads unchanged. The keys that Hermes uses are checked, with file, line, key
 and reason in the error; all others are carried in `Config.tree` and survive a save. Results are frozen and
 shared: a second `load` costs two `stat` calls until one of the files changes.
 
-- A variable of the environment wins over the same one in `.env`. `.env` is read and never written.
+- A variable of the environment wins over the same one in `.env`. A variable that stands in `.env` is never changed.
 - A save never follows a failed read, and never writes a configuration that would not load.
 - A running process uses `load_or_last_good`: a broken edit leaves it as it was, and tells.
 
@@ -141,6 +141,24 @@ def set_value(key: str, value: Any, home: Path | None = None) -> Saved:
             write_atomic(backup, text)
         write_atomic(file, changed)
         return Saved(file, backup)
+    raise ConfigError("keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again.")
+
+
+def add_variable(name: str, value: str, home: Path | None = None) -> bool:
+    """Write a new variable below the others in `.env`; False, and nothing is done, when there is one of that name."""
+    file = (home or ensure_home()) / ".env"
+    for _ in range(_SAVE_ATTEMPTS):
+        stamp, text = _read(file)
+        if name in dotenv.parse(text, file=str(file)):
+            return False
+        if text and not text.endswith("\n"):
+            text += "\n"
+        changed = f"{text}{dotenv.line(name, value)}\n"
+        if dotenv.parse(changed, file=str(file)).get(name) != value:
+            raise ConfigError("cannot hold this value", file=str(file), key=name)
+        if _stamp(file) == stamp:
+            write_atomic(file, changed)
+            return True
     raise ConfigError("keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again.")
 
 

@@ -1,4 +1,4 @@
-"""Reads `.env`: one KEY=VALUE a line, in order, and never writes it.
+"""Reads `.env`: one KEY=VALUE a line, in order. What it writes is one line, for `config.add_variable` to append.
 
 Understood: blank lines, `#` comments, an `export ` prefix, 'single' quotes (literal but for \\\\ and \\'),
 "double" quotes (with the usual backslash escapes), quoted values over several lines, a comment after
@@ -27,6 +27,7 @@ _ENTRY = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_BARE_VALUE = re.compile(r"[A-Za-z0-9_:./@%+,=-]+")
 _DOUBLE_ESCAPE = re.compile(r"\\([\\'\"abfnrtv$])")
 _SINGLE_ESCAPE = re.compile(r"\\([\\'])")
 _MEANING = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -54,6 +55,14 @@ def parse(text: str, *, file: str) -> dict[str, str]:
             entries[entry["key"]] = value
         position = entry.end()
     return entries
+
+
+def line(key: str, value: str) -> str:
+    """`KEY=value`, quoted where it has to be, without a line break behind it."""
+    if _BARE_VALUE.fullmatch(value):
+        return f"{key}={value}"
+    quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}='{quoted}'"
 
 
 def _value(entry: re.Match[str]) -> str | None:

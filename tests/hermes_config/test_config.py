@@ -342,3 +342,22 @@ def test_saving_leaves_secrets_alone(write: Write, home: Path) -> None:
     after = (home / ".env").stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert "hunter2" not in (home / "config.yaml").read_text()
+
+
+def test_a_variable_is_added_to_env_below_what_stands_there(home: Path) -> None:
+    file = home / ".env"
+    file.write_text("# mine\nexport A='x y'   # kept")
+    assert config.add_variable("TELEGRAM_BOT_TOKEN", "12:AA", home)
+    assert file.read_text() == "# mine\nexport A='x y'   # kept\nTELEGRAM_BOT_TOKEN=12:AA\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert config.load(home).environ("TELEGRAM_BOT_TOKEN") == "12:AA"
+    before = file.read_text()
+    assert not config.add_variable("TELEGRAM_BOT_TOKEN", "13:BB", home), "what stands there is not changed"
+    assert file.read_text() == before
+
+
+def test_nothing_is_added_to_an_env_that_cannot_be_read(home: Path) -> None:
+    (home / ".env").write_text("not a line\n")
+    with pytest.raises(ConfigError, match="KEY=VALUE"):
+        config.add_variable("A", "1", home)
+    assert (home / ".env").read_text() == "not a line\n"

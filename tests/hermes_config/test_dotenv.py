@@ -45,3 +45,11 @@ def test_a_bad_line_is_named_by_number_and_its_text_is_not_shown(bad: str) -> No
     assert caught.value.line == 3
     assert "/h/.env:3" in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", ["12:AA-b_c", "", "with space", "it's", 'a"b', "back\\slash", "#hash", "two\nlines", "ünï", "$HOME", " x "]
+)
+def test_a_line_that_is_written_is_read_back(value: str) -> None:
+    written = f"A=1\n{dotenv.line('KEY', value)}\nB=2\n"
+    assert dotenv.parse(written, file=".env") == {"A": "1", "KEY": value, "B": "2"}
