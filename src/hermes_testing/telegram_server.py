@@ -19,26 +19,25 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hermes_testing import telegram_parameters, telegram_state
-from hermes_testing.telegram_answers import NO_SUCH_TOKEN, TOO_LARGE, UNAUTHORIZED, BotApiError
+from hermes_testing.telegram_answers import NO_SUCH_TOKEN, TOO_LARGE, UNAUTHORIZED, BotApiError, Json
 from hermes_testing.telegram_chats import World
 from hermes_testing.telegram_client import Telegram
 from hermes_testing.telegram_control import Control
 from hermes_testing.telegram_faults import Fault, Faults
 from hermes_testing.telegram_flood import OFF, FloodControl, FloodRules
 from hermes_testing.telegram_journal import Call, Journal
+from hermes_testing.telegram_listener import Listener
 from hermes_testing.telegram_methods import BotMethods
 from hermes_testing.telegram_parameters import Parameters
 from hermes_testing.telegram_people import People
@@ -53,6 +52,8 @@ _STARTING_SECONDS = 10.0
 
 class FakeTelegram(Telegram):
     """The whole fake. Use it as a context manager."""
+
+    platform = "telegram"
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class FakeTelegram(Telegram):
         self._state = state
         if state is not None and state.exists():
             telegram_state.load(self.world, state)
-        self._server: _Server | None = None
+        self._server: Listener | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -90,6 +91,16 @@ class FakeTelegram(Telegram):
     def base_file_url(self) -> str:
         return f"{self.address}/file/bot"
 
+    def gateway_settings(self) -> Json:
+        """What a gateway's `platforms.telegram` needs to come here instead of to Telegram."""
+        return {"extra": {"base_url": self.base_url, "base_file_url": self.base_file_url}}
+
+    def gateway_environment(self, allowed: Sequence[int]) -> dict[str, str]:
+        return {"TELEGRAM_BOT_TOKEN": self.token, "TELEGRAM_ALLOWED_USERS": ",".join(map(str, allowed))}
+
+    def requests_seen(self) -> int:
+        return self.calls.total
+
     def call(self, verb: str, /, **fields: Any) -> Any:
         return self._control.perform(verb, fields)
 
@@ -98,7 +109,7 @@ class FakeTelegram(Telegram):
     def start(self, port: int = 0) -> None:
         listening = socket.create_server(("127.0.0.1", port))
         self.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        self._server = _Server(self._app())
+        self._server = Listener(self._app())
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [listening]}, name="fake-telegram", daemon=True
         )
@@ -202,7 +213,8 @@ class FakeTelegram(Telegram):
     async def _people(self, request: Request) -> Response:
         try:
             self._check_token(request.path_params["token"])
-            result = await self._control.answer(request.path_params["verb"], await request.body())
+            body = await request.body()
+            result = await _unless_gone(request, self._control.answer(request.path_params["verb"], body))
         except BotApiError as error:
             return JSONResponse(error.body(), error.code)
         self._keep()
@@ -225,54 +237,16 @@ class FakeTelegram(Telegram):
             telegram_state.save(self.world, self._state)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn on a thread, with its connections at hand."""
-
-    def __init__(self, app: Starlette) -> None:
-        self._connections: dict[tuple[str, int], asyncio.Transport] = {}
-        self._saving: asyncio.TimerHandle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        connections = self._connections
-
-        class Connection(H11Protocol):
-            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-                super().connection_made(transport)
-                self.peer = tuple(transport.get_extra_info("peername"))
-                connections[self.peer] = transport
-
-            def connection_lost(self, exc: Exception | None) -> None:
-                connections.pop(self.peer, None)
-                super().connection_lost(exc)
-
-        super().__init__(
-            uvicorn.Config(
-                app, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False, loop="asyncio",
-                timeout_graceful_shutdown=2,
-            )
-        )  # fmt: skip
-
-    def cut(self, peer: tuple[str, int]) -> None:
-        if transport := self._connections.get(peer):
-            transport.abort()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
-
-    def leave(self) -> None:
-        """From any thread: cut every connection and end."""
-        self.should_exit = True
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._cut_all)
-
-    def _cut_all(self) -> None:
-        for transport in list(self._connections.values()):
-            transport.abort()
-
-    def later(self, seconds: float, work: Callable[[], None]) -> None:
-        """Once, some time from now; while one is due, another is not added."""
-        if self._saving is None or self._saving.when() < asyncio.get_running_loop().time():
-            self._saving = asyncio.get_running_loop().call_later(seconds, work)
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
+    """The outcome of some work, which ends with the connection of whoever asked for it."""
+    gone = asyncio.ensure_future(request.receive())
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({gone, task}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        gone.cancel()
+        task.cancel()
 
 
 async def _nothing(_request: Request) -> Response:

@@ -1,0 +1,180 @@
+"""The pretend phone: in a window, and in a pipe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from hermes_testing import phone_screen
+from hermes_testing.phone_screen import Style, cells
+from hermes_testing.telegram_command import announce
+from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.terminal import Terminal, rendered
+
+BUTTONS = {"inline_keyboard": [[{"text": "Once", "callback_data": "o"}, {"text": "Deny", "callback_data": "d"}]]}
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeTelegram]:
+    with FakeTelegram() as server:
+        server.person("ada")
+        announce(tmp_path / "phone.json", server.address, server.token)
+        yield server
+
+
+def bot(fake: FakeTelegram, method: str, **parameters: object) -> dict[str, int]:
+    answer = httpx2.post(f"{fake.base_url}{fake.token}/{method}", json=parameters, trust_env=False).json()
+    assert answer["ok"], answer
+    result: dict[str, int] = answer["result"]
+    return result
+
+
+class Window(Terminal):
+    """The phone in a window of 60 × 24; `frame` is what it shows now."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        command = [sys.executable, "-m", "hermes_testing.phone", "--as", "ada", "--at", str(tmp_path / "phone.json")]
+        super().__init__(command, columns=60, lines=24)
+
+    def frame(self, words: str, seconds: float = 20.0) -> str:
+        """The picture on the screen, as soon as it contains the words."""
+        deadline = time.monotonic() + seconds
+        while words not in (shown := self._picture()):
+            if not self._read(deadline):
+                raise AssertionError(f"{words!r} is not on the screen:\n{shown}")
+        return shown
+
+    def _picture(self) -> str:
+        """The last whole one: it begins at the top left corner and ends by showing the cursor."""
+        pictures = self.raw.split("\x1b[?25l\x1b[H")[1:]
+        whole = [picture for picture in pictures if "\x1b[?25h" in picture]
+        return rendered(whole[-1]) if whole else ""
+
+
+def test_a_chat_in_a_window(fake: FakeTelegram, tmp_path: Path) -> None:
+    ada = fake.person("ada")
+    with Window(tmp_path) as window:
+        assert "pretend Telegram" in window.frame("Nothing yet. Write something to Hermes.")
+        window.type("hello 京都")
+        fake.wait(lambda: len(ada.messages()) == 1, "the message")
+        bot(fake, "sendChatAction", chat_id=ada.id, action="typing")
+        window.frame("Hermes is typing…")
+        sent = bot(fake, "sendMessage", chat_id=ada.id, text="Draft")
+        assert "hello 京都 ▐" in window.frame("▌ Draft")
+        bot(
+            fake,
+            "editMessageText",
+            chat_id=ada.id,
+            message_id=sent["message_id"],
+            text="Finished",
+            reply_markup=BUTTONS,
+        )
+        shown = window.frame("[1 Once]  [2 Deny]")
+        assert "▌ Finished" in shown
+        assert "Draft" not in shown
+        assert "edited" in shown
+        window.type("2")
+        fake.wait(lambda: fake.updates()[-1]["kind"] == "callback_query", "the press")
+        press = fake.updates()[-1]["body"]["callback_query"]
+        bot(fake, "answerCallbackQuery", callback_query_id=press["id"], text="as you wish")
+        window.frame("as you wish")
+        assert press["data"] == "d"
+        assert len(ada.messages()) == 2  # the number was a press, not a message
+        window.type(":edit hello 奈良")
+        fake.wait(lambda: ada.messages()[0].text == "hello 奈良", "the edit")
+        window.type(f":file {tmp_path / 'phone.json'}")
+        fake.wait(lambda: len(ada.messages()) == 3, "the file")
+        assert "phone.json" in window.frame("📎")
+        window.type(":file /nowhere")
+        window.frame("there is no file /nowhere")
+        window.press("ctrl-c")
+        assert window.end() == 0
+        assert window.raw.endswith("\x1b[?1049l")
+
+
+def test_the_line_can_be_changed_before_it_is_sent(fake: FakeTelegram, tmp_path: Path) -> None:
+    ada = fake.person("ada")
+    with Window(tmp_path) as window:
+        window.frame("Nothing yet")
+        window.keys("helo\x1b[Dl\x1b[F there\x17you")
+        window.frame("> hello you")
+        window.press("enter")
+        fake.wait(lambda: [seen.text for seen in ada.messages()] == ["hello you"], "the message")
+        window.press("ctrl-d")
+        assert window.end() == 0
+
+
+def test_in_a_pipe(fake: FakeTelegram, tmp_path: Path) -> None:
+    ada = fake.person("ada")
+    ada.say("before")
+
+    def answering() -> None:
+        said = ada.messages()[-1].id
+        fake.wait(lambda: ada.messages()[-1].id > said, "the first line")
+        sent = bot(fake, "sendMessage", chat_id=ada.id, text="Dra")
+        bot(fake, "editMessageText", chat_id=ada.id, message_id=sent["message_id"], text="Draft\x1b[2J\nof two lines")
+        fake.wait(lambda: ada.messages()[-1].mine, "the second line")
+        bot(fake, "sendMessage", chat_id=ada.id, text="May I?", reply_markup=BUTTONS)
+
+    thread = threading.Thread(target=answering)
+    thread.start()
+    result = _piped(tmp_path, "one\ntwo\n", "--settle", "0.3")
+    thread.join()
+    assert result.stdout.splitlines() == [
+        "Ada: one",
+        "Hermes: Draft·[2J",
+        "    of two lines",
+        "Ada: two",
+        "Hermes: May I?",
+        "    [1] Once",
+        "    [2] Deny",
+    ]
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_in_a_pipe_silence_is_told(fake: FakeTelegram, tmp_path: Path) -> None:
+    result = _piped(tmp_path, "anybody?\n", "--wait", "0.4", "--settle", "0.1")
+    assert result.stdout.splitlines() == ["Ada: anybody?", "(no answer within 0.4 s)"]
+    assert result.returncode == 1
+
+
+def test_without_a_telegram_it_says_what_to_do(tmp_path: Path) -> None:
+    result = _piped(tmp_path, "")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert (
+        result.stderr == f"phone: there is no pretend Telegram at {tmp_path / 'phone.json'}; start one with: make run\n"
+    )
+    announce(tmp_path / "phone.json", "http://127.0.0.1:9", "1:x")
+    assert _piped(tmp_path, "").stderr.endswith("does not answer\n")
+
+
+def _piped(tmp_path: Path, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "hermes_testing.phone",
+        "--as",
+        "ada",
+        "--at",
+        str(tmp_path / "phone.json"),
+        *arguments,
+    ]
+    return subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_no_line_is_wider_than_the_window(fake: FakeTelegram) -> None:
+    ada = fake.person("ada")
+    ada.say("京都" * 200)
+    bot(fake, "sendMessage", chat_id=ada.id, text="x" * 300 + " word " * 50 + "\n    indented", reply_markup=BUTTONS)
+    for width in (24, 40, 80, 200):
+        shown = phone_screen.lines(ada.look(), width, Style(colour=False))
+        assert max(cells(line) for line in shown) <= width
+        assert sum(line.count("京") for line in shown) == 200
+        assert any("    indented" in line for line in shown)
