@@ -178,7 +178,8 @@ class Deliverer:
         outbox = self._db.outbox
         if not woken:
             due = await asyncio.to_thread(outbox.next_due, platforms=platforms)
-            if due is None or due > self._db.clock():
+            now = self._db.clock()
+            if due is None or now < due <= now + self._db.limits.retry_seconds:  # further away: the clock was set back
                 return 0
         claimed: tuple[OutboxItem, ...] = await queued(
             self._db.engine,
