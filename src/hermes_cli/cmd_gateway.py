@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli import output, text
-from hermes_cli.parser import Parser, Verbs, add_json, positive
+from hermes_cli.parser import Parser, Verbs, add_json, add_yes, positive
 from hermes_config import config
 from hermes_config.home import ensure_home, hermes_home
 
@@ -53,6 +53,9 @@ def register(parser: Parser) -> None:
     setup.add_argument("platform", nargs="?", metavar="PLATFORM", help="for example telegram")
     setup.add_argument("--token", metavar="TOKEN", help="do not ask for it (- reads it from standard input)")
     setup.add_argument("--no-pair", action="store_true", help="do not wait for the owner's first message")
+    setup.add_argument("--owner", metavar="ID", help="your id there, instead of a message with a code")
+    setup.add_argument("--wait", type=positive, default=600, metavar="SECONDS", help="for that message (default 600)")
+    add_yes(setup)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -127,10 +130,10 @@ def _uninstall(args: argparse.Namespace) -> None:
     print("Taken out." if gateway_process.uninstall() else "It was not installed.")
 
 
-def _setup(args: argparse.Namespace) -> int | None:
+def _setup(args: argparse.Namespace) -> None:
     from hermes_cli import gateway_setup
 
-    return gateway_setup.run(args)
+    gateway_setup.run(args)
 
 
 # -- logs ----------------------------------------------------------------------------------------------------

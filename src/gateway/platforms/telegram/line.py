@@ -1,8 +1,8 @@
 """The line to Telegram: one keep-alive HTTP client, and python-telegram-bot's `Bot` on it.
 
 Opening it imports the library and reads the machine's certificates, which takes a fifth of a second, so it is done in
-a thread. The library writes the address of each request, and with it the token, to the log at level INFO, and what we
-send at DEBUG: its loggers are held at WARNING.
+a thread. The libraries write the address of each request, and with it the token, to the log at level INFO, what we send
+at DEBUG, and with each page of a proxy's a traceback: they are held to what nobody else would tell.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEEP_SECONDS = 55.0
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 20.0
 _UPLOAD_SECONDS = 120.0
-_TALKATIVE = ("httpx", "httpcore", "telegram")
+_TALKATIVE = {"httpx": logging.WARNING, "httpcore": logging.WARNING, "telegram": logging.CRITICAL}
 API_URL = "https://api.telegram.org/bot"
 FILE_URL = "https://api.telegram.org/file/bot"
 
@@ -64,10 +64,10 @@ class Line:
 
 
 def _quieten() -> None:
-    for name in _TALKATIVE:
+    for name, level in _TALKATIVE.items():
         logger = logging.getLogger(name)
-        if logger.level < logging.WARNING:  # 0: whatever the root says, which may be anything
-            logger.setLevel(logging.WARNING)
+        if logger.level < level:  # 0: whatever the root says, which may be anything
+            logger.setLevel(level)
 
 
 def _make(token: str, extra: Mapping[str, Any]) -> Line:

@@ -1,0 +1,184 @@
+"""`hermes gateway setup PLATFORM`: from nothing to a paired owner.
+
+For Telegram: asks for the token, tries it, keeps it in `.env`, and learns which account is the owner's by a code that
+this terminal shows and the owner's phone sends. For a platform that a plug-in brought: says what has to be set. Every
+question has a flag, so the same runs without a person.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import secrets
+import sys
+from typing import TYPE_CHECKING, Any
+
+from hermes_cli import output, store, text
+from hermes_config import config
+from hermes_config.errors import UsageError
+
+if TYPE_CHECKING:
+    from gateway.platforms.registry import Descriptor
+    from gateway.platforms.telegram import meeting
+
+_TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
+_VARIABLE = "TELEGRAM_BOT_TOKEN"
+_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+_CODE_CHARS = 8
+
+
+def run(args: argparse.Namespace) -> None:
+    """Set up the platform that was named; without a name, say which there are."""
+    from gateway.platforms import registry
+
+    if args.platform is None:
+        for name, about in registry.known().items():
+            print(f"{name:<12} {text.harmless(about.title)}")
+        print("\nhermes gateway setup NAME sets one up.")
+        return
+    about = registry.descriptor(args.platform.strip().lower())
+    if missing := about.missing_packages():
+        wanted = f"hermes-gateway[{about.extra}]" if about.extra else " ".join(missing)
+        raise registry.PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=f"pip install '{wanted}'")
+    if about.name == "telegram":
+        _telegram(args, about)
+    else:
+        _explain(about)
+
+
+def _explain(about: Descriptor) -> None:
+    """What has to be set for a platform that has no steps of its own."""
+    print(text.harmless_block(f"{about.title}\n{about.setup_help}").rstrip())
+    for field in about.fields:
+        where = field.env or f"platforms.{about.name}.{field.key}"
+        print(f"  {text.harmless(where):<34} {text.harmless(field.help)}{' (needed)' if field.required else ''}")
+
+
+# -- Telegram ----------------------------------------------------------------------------------------------------------
+
+
+def _telegram(args: argparse.Namespace, about: Descriptor) -> None:
+    from gateway.platforms.telegram import meeting
+
+    loaded = config.load()
+    token = _token(args, loaded, about)
+    extra = _extra(loaded)
+    bot = asyncio.run(meeting.look(token, extra))
+    print(f"The token is good: it is {text.harmless(bot.name)} (@{text.harmless(bot.username)}).")
+    _keep(token, loaded)
+    if bot.webhook:
+        _take_over(args, token, extra, bot)
+    if args.owner is not None:
+        _make_owner(_owner_id(args.owner), name=None)
+    elif not args.no_pair:
+        _pair(args, token, extra, bot)
+        return
+    _next()
+
+
+def _token(args: argparse.Namespace, loaded: config.Config, about: Descriptor) -> str:
+    """From the flag, from where it is kept already, or asked for. Never printed."""
+    if args.token == "-":
+        given = sys.stdin.readline().strip()
+    elif args.token is not None:
+        given = args.token.strip()
+    elif known := loaded.environ(_VARIABLE):
+        print(f"Using the token that {_VARIABLE} holds.")
+        given = known.strip()
+    elif not sys.stdin.isatty():
+        raise UsageError("there is no token, and no terminal to ask for one", hint="Give --token - and pipe it in.")
+    else:
+        import getpass
+
+        print(about.setup_help)
+        given = getpass.getpass("Token: ").strip()
+    if not _TOKEN.fullmatch(given):
+        raise UsageError("that is no bot token", hint="One looks like 1234567890:AA…; @BotFather shows it at /mybots.")
+    return given
+
+
+def _extra(loaded: config.Config) -> dict[str, Any]:
+    from gateway.config import Platform, load_gateway_config
+
+    found = load_gateway_config(loaded).platforms.get(Platform.TELEGRAM)
+    return {} if found is None else found.extra
+
+
+def _keep(token: str, loaded: config.Config) -> None:
+    """The token in `.env`, unless it is known already. One that stands there is the person's to change."""
+    if loaded.environ(_VARIABLE) == token:
+        return
+    if config.add_variable(_VARIABLE, token, loaded.home):
+        print(f"Kept in {loaded.home / '.env'}, which only you can read.")
+    else:
+        raise UsageError(
+            f"{_VARIABLE} holds another token already",
+            where=str(loaded.home / ".env"),
+            hint="Change that line by hand.",
+        )
+    if config.load(loaded.home).environ(_VARIABLE) != token:
+        print(f"Note: {_VARIABLE} is also set in the environment, to another token, and that one counts.")
+
+
+def _take_over(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: meeting.Bot) -> None:
+    """A bot with a webhook gives its messages to somebody else."""
+    from gateway.platforms.telegram import meeting
+
+    print(f"Telegram sends this bot's messages to {text.harmless(bot.webhook)} now.")
+    if not output.confirm("Have them sent here instead?", yes=args.yes):
+        raise meeting.MeetingFailed("the bot's messages go elsewhere", hint="Nothing was changed there.")
+    asyncio.run(meeting.remove_webhook(token, extra))
+
+
+def _pair(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: meeting.Bot) -> None:
+    from gateway import status
+    from gateway.platforms.telegram import meeting
+
+    home = config.load().home
+    if status.is_running(home):
+        print(
+            f"A gateway runs on this home. hermes gateway restart lets it know the token; then write to @{bot.username}"
+            " and do what it answers, with --owner behind it."
+        )
+        return
+    code = "".join(secrets.choice(_ALPHABET) for _ in range(_CODE_CHARS))
+    print(f"\nNow show me which account is yours. Within {args.wait // 60 or 1} min, on your phone, open")
+    print(f"  {output.style(f'https://t.me/{bot.username}?start={code}', 'bold')}")
+    print(f"and press Start, or send  {output.style(f'/start {code}', 'bold')}  to @{bot.username}.", flush=True)
+    owner = asyncio.run(meeting.meet_owner(token, extra, code=code, seconds=args.wait))
+    if owner is None:
+        raise meeting.MeetingFailed(
+            "nobody sent the code in time", hint="The token is kept: hermes gateway setup telegram goes on from here."
+        )
+    called = f"@{owner.username}, " if owner.username else ""
+    print(f"Heard from {text.harmless(owner.name or 'somebody')} ({text.harmless(called)}id {owner.id}).")
+    _make_owner(owner.id, name=owner.name or None)
+    _next()
+
+
+def _owner_id(given: str) -> str:
+    if not given.isascii() or not given.isdigit() or given.startswith("0") or len(given) > 16:
+        raise UsageError(f"{given[:40]!r} is no Telegram id", hint="It is a number; @userinfobot tells you yours.")
+    return given
+
+
+def _make_owner(native_id: str, *, name: str | None) -> None:
+    """This account is the person's at this machine: phone and desk are one."""
+    from hermes_state.ids import LOCAL_OWNER
+
+    with store.open_store(create=True) as db:
+        known = db.people.find(platform="telegram", native_id=native_id)
+        if known is None or known.id == LOCAL_OWNER:
+            owner = db.people.owner()
+            if name and not owner.display_name:
+                db.people.set_name(owner.id, name)
+        else:
+            owner = known
+            db.people.set_role(owner.id, "owner")
+        db.pairings.link(owner.id, platform="telegram", native_id=native_id)
+    print(f"Telegram {native_id} is the owner: it may use every tool and decide what Hermes may do.")
+
+
+def _next() -> None:
+    print("\nAll set. hermes gateway start runs it; everybody else who writes is a stranger until you let them in.")
