@@ -140,9 +140,8 @@ class Agents:
         config, _ = configuration.load_or_last_good(self._board.home)
         basis = (config, registry.shared().generation, wanted)
         with self.lock:
-            entry = self.entries.get(conversation_id)
+            entry, known = self.entries.get(conversation_id), self._bases.get(conversation_id)
             if entry is not None:
-                known = self._bases.get(conversation_id)
                 same = known is not None and known[0] is config and known[1:] == basis[1:]
                 sign = entry[1] if same else signature(config, wanted)
                 if reusable(entry, signature=sign, session_id=session_id, count=count):
@@ -151,6 +150,8 @@ class Agents:
                     kept: AIAgent = entry[0]
                     return kept
         agent = await asyncio.to_thread(self._made, config, session_id, wanted)
+        if known is not None and known[2].role != wanted.role:
+            agent.announce("the person's role changed")
         self.evict(conversation_id)
         with self.lock:
             self.entries[conversation_id] = (agent, signature(config, wanted), count, session_id)

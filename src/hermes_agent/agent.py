@@ -98,6 +98,7 @@ class AIAgent(Listeners):
         self._session_id = None if session_id is None else SessionId(session_id)
         self._origin = dict(origin or {})
         self._track: Track | None = None
+        self._announced = ""
         self._signals = Signals()
         self._notes: dict[str, Any] = {}
         self._spent = Spent()
@@ -469,9 +470,16 @@ class AIAgent(Listeners):
         assert self._session_id is not None, "_ensure_session comes first"
         return self._session_id
 
+    def announce(self, reason: str) -> None:
+        """Something may have changed what the prompt begins with (a role was given): the next turn renders it anew."""
+        self._announced = reason
+
     def _tracked(self, journal: Journal) -> Track:
         if self._track is None or self._track.conversation_id != journal.conversation_id:
             self._track = Track(self._setup, journal.conversation_id)
+        if self._announced:
+            self._track.announce(self._announced)
+            self._announced = ""
         return self._track
 
     def _history(self, journal: Journal) -> reporting.History:

@@ -68,16 +68,16 @@ def setup(
     loaded = config or configuration.load()
     db = session_db if session_db is not None else _default_store(loaded)
     tree = loaded.tree
-    tools = registry.shared().offered(
-        tree, role=role or _role(db, person_id), platform=platform, enabled=enabled, disabled=disabled
-    )
+    role = role or _role(db, person_id)
+    tools = registry.shared().offered(tree, role=role, platform=platform, enabled=enabled, disabled=disabled)
     return Setup(
         db=db, config=loaded, workdir=environment.working_directory(loaded.home, started_in=workdir),
         endpoint=endpoint or _endpoint(loaded, model, provider, base_url, api_key, max_tokens),
         fallbacks=providers.fallbacks(loaded) if fallbacks is None else tuple(fallbacks),
         tools={tool.name: tool for tool in tools}, specs=_specs(tools),
-        budget=Budget(db, loaded), platform=platform, person_id=person_id, approver=approver, approver_id=approver_id,
-        ask=ask, yolo=yolo, holder=holders.new_holder(), max_steps=max_steps or _number(tree, "max_turns", _STEPS),
+        budget=Budget(db, loaded), platform=platform, person_id=person_id, role=role, approver=approver,
+        approver_id=approver_id, ask=ask, yolo=yolo, holder=holders.new_holder(),
+        max_steps=max_steps or _number(tree, "max_turns", _STEPS),
         max_retries=_number(tree, "api_max_retries", _RETRIES), extra_text=extra_text, with_memory=with_memory,
         with_context_files=with_context_files,
     )  # fmt: skip

@@ -30,6 +30,8 @@ class Setup:
     budget: Budget
     platform: str
     person_id: PersonId | None
+    role: str
+    """What the person may use; `tools` is made by it."""
     approver: Approver | None = None
     approver_id: PersonId | None = None
     ask: Ask | None = None

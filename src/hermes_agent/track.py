@@ -17,7 +17,10 @@ from hermes_agent.conversation import Conversation
 from hermes_agent.models import wires
 from hermes_agent.models.base import Endpoint
 from hermes_agent.setup import Setup
+from hermes_agent.tools import registry
 from hermes_state.ids import ConversationId, SessionId
+
+_RIGHTS = "rights were taken away"
 
 
 class Track:
@@ -50,15 +53,28 @@ class Track:
         if self._watch is None:
             self._watch = prefix.Watch.load(setup.db, self.conversation_id)
         # Asked every time: another process may have begun a new epoch.
-        self._prefix = prefix.ensure(
-            setup.db, self.conversation_id, lambda: gathering.gather(setup), reason=reason, fence=fence
-        )
+        self._prefix = self._ensured(reason, fence)
+        if reason is None and self._offers_too_much(self._prefix):
+            self._watch.announce(_RIGHTS)
+            self._prefix = self._ensured(_RIGHTS, fence)
         self._announced = None
         if known is None or known.hash != self._prefix.hash:
             setup.db.update_system_prompt(str(self._session_id), self._prefix.system)
             self._bytes.clear()
         for conversation in self._bytes.values():
             conversation.refresh()
+
+    def _ensured(self, reason: str | None, fence: int) -> prefix.Prefix:
+        setup = self._setup
+        return prefix.ensure(
+            setup.db, self.conversation_id, lambda: gathering.gather(setup), reason=reason, fence=fence
+        )
+
+    def _offers_too_much(self, stored: prefix.Prefix) -> bool:
+        """Whether it names a tool that the person's role no longer has. What is merely switched off stays named."""
+        known, role = registry.shared(), self._setup.role
+        tools = (known.get(str(tool["name"])) for tool in stored.tools)
+        return any(tool is not None and role not in tool.roles for tool in tools)
 
     def announce(self, reason: str) -> None:
         """An event that may change the prefix: the next request begins a new epoch."""
