@@ -127,7 +127,7 @@ def test_roles_decide_the_tools_and_a_change_holds_at_the_next_turn(play: Any, d
 
 def test_a_role_taken_away_while_nobody_looked_is_gone_after_a_restart(play: Any, db: SessionDB) -> None:
     async def ask(gateway: PretendGateway) -> None:
-        await gateway.chat.say("what can you do?", "7")
+        await gateway.chat.say("what can you do?", "7", message_id=f"asked {len(model.requests)}")
         await gateway.chat.heard(1, "7")
 
     with ScriptedModel(say("A lot."), say("Less."), say("As much.")) as model:
