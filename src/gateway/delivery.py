@@ -18,36 +18,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Coroutine, Mapping
+from typing import Any, Protocol
 
-from gateway import notices, sending
+from gateway import notices, sending, verdicts
 from gateway.board import Board
 from gateway.config import Platform
 from gateway.platforms.base import BasePlatformAdapter
+from gateway.reach import Reach
 from gateway.sending import Verdict
 from gateway.standing import Standing, can_go_on
 from hermes_agent import holders
 from hermes_state.aio import queued
-from hermes_state.engine.base import Connection
 from hermes_state.errors import StateError
 from hermes_state.outbox import SENDING_SECONDS, OutboxItem, Parcel
 
 log = logging.getLogger("hermes.gateway")
 
-_FIRST_PAUSE = 1.0
-_LONGEST_PAUSE = 300.0
-_LONGEST_AWAY = 30.0
 _LOSE_SECONDS = 30.0
 _REPORT_TRIES = 6
 _REMEMBERED = 4_096
-
-
-class _Away(NamedTuple):
-    pause: float
-    until: float
 
 
 class Live(Protocol):
@@ -72,8 +62,7 @@ class Deliverer:
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._live: dict[str, Live] = {}
         self._behind: set[tuple[str, str, str]] = set()
-        self._away: dict[str, _Away] = {}
-        self._busy: Counter[str] = Counter()
+        self._reach = Reach(adapters, most=board.db.limits.deliveries)
         self._in_hand: set[tuple[int, int]] = set()
         """Attempts from their beginning until what became of them is stored."""
         self._settled: dict[tuple[int, int], None] = {}
@@ -81,7 +70,6 @@ class Deliverer:
         self._deliveries: set[asyncio.Task[str]] = set()
         self._beside: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
-        self._draining = False
         self.last_delivery: float | None = None
         """When the platform last took something from us."""
 
@@ -98,12 +86,11 @@ class Deliverer:
 
     def back(self, platform: Platform) -> None:
         """The platform can be reached again: what waited for it goes out now."""
-        self._away.pop(platform.value, None)
+        self._reach.answered(platform.value)
         self.wake()
 
     async def drain(self, seconds: float) -> bool:
         """Take on nothing more, finish what is under way, and write down all that is known; False: not all in time."""
-        self._draining = True
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait({self._loop})
@@ -172,7 +159,7 @@ class Deliverer:
         """Claim what is due, when anything is or somebody woke us; how many."""
         woken = self._woken.is_set()
         self._woken.clear()
-        room, platforms = self._room()
+        room, platforms = self._reach.room()
         if not platforms:
             return 0
         outbox = self._db.outbox
@@ -196,14 +183,6 @@ class Deliverer:
         """Items that were made ours and never handed over: their turn failed between its commit and `deliver`."""
         ours = await asyncio.to_thread(self._db.outbox.of_sender, self._holder)
         return tuple(item for item in ours if not self._known(item))
-
-    def _room(self) -> tuple[int, list[str]]:
-        """Platforms that can be written to now, and how many more chats at once each of them may have."""
-        now, most = asyncio.get_running_loop().time(), self._db.limits.deliveries
-        away = {name for name, away in self._away.items() if away.until > now}
-        names = (platform.value for platform in self._adapters)
-        open_ones = [name for name in names if name not in away and self._busy[name] < most]
-        return min((most - self._busy[name] for name in open_ones), default=0), open_ones
 
     async def _lose_senders(self, *, gone: bool) -> None:
         """Items of senders that are no more: go on where that is harmless, else nobody knows what became of them."""
@@ -235,7 +214,7 @@ class Deliverer:
         self._in_hand.add((item.id, item.attempts))
         task = asyncio.create_task(self._deliver(item), name=f"delivery {item.id}")
         self._deliveries.add(task)
-        self._busy[item.platform] += 1
+        self._reach.begun(item.platform)
         task.add_done_callback(lambda done: self._ended(item, done))
         return task
 
@@ -245,9 +224,8 @@ class Deliverer:
 
     def _ended(self, item: OutboxItem, task: asyncio.Task[str]) -> None:
         self._deliveries.discard(task)
-        if self._busy[item.platform] >= self._db.limits.deliveries:
+        if self._reach.ended(item.platform):
             self.wake()  # there is room again
-        self._busy[item.platform] -= 1
 
     async def _deliver(self, item: OutboxItem) -> str:
         """The named boundary of a delivery: a defect here leaves the item unknown and every other one alone."""
@@ -274,7 +252,8 @@ class Deliverer:
             self.beside(self._report(item, Verdict(state="waits", error="not begun before the end", seconds=0.0)))
             raise
         try:
-            adapter = self._adapters.get(Platform(item.platform))
+            platform = Platform.find(item.platform)
+            adapter = None if platform is None else self._adapters.get(platform)
             if adapter is None:
                 return Verdict(state="waits", error=f"{item.platform} is not connected")
             if clock() - began > SENDING_SECONDS / 4 and not await self._progress(item, platform_ids=standing.ids):
@@ -294,11 +273,9 @@ class Deliverer:
 
     def _count(self, item: OutboxItem, verdict: Verdict, seconds: float) -> None:
         if verdict.state == "waits":
-            away = self._away.get(item.platform)
-            pause = verdict.seconds or (_FIRST_PAUSE if away is None else min(_LONGEST_AWAY, away.pause * 2))
-            self._away[item.platform] = _Away(pause, asyncio.get_running_loop().time() + pause)
+            self._reach.failed(item.platform, seconds=verdict.seconds)
         else:
-            self._away.pop(item.platform, None)
+            self._reach.answered(item.platform)
         self._metrics.deliveries.labels(platform=item.platform, outcome=verdict.state).inc()
         fields = {"action": f"delivery.{verdict.state}", "trace_id": item.trace_id}
         if verdict.state == "sent":
@@ -314,7 +291,7 @@ class Deliverer:
         """Write it down. The store may be busy or full for a while; the platform's answer must not be lost by that."""
         for attempt in range(_REPORT_TRIES):
             try:
-                closed = await queued(self._db.engine, self._record(item, verdict))
+                closed = await queued(self._db.engine, verdicts.record(self._db, item, verdict))
             except StateError as error:
                 log.warning("delivery %s is not written down: %s", item.id, error, extra={"action": "delivery.store"})
                 await asyncio.sleep(0.1 * 2**attempt)
@@ -331,31 +308,6 @@ class Deliverer:
         if len(self._settled) > _REMEMBERED:
             self._settled.pop(next(iter(self._settled)))
 
-    def _record(self, item: OutboxItem, verdict: Verdict) -> Callable[[Connection], Any]:
-        outbox = self._db.outbox
-        match verdict.state:
-            case "sent":
-                return lambda conn: outbox.sent_in(conn, item, platform_ids=verdict.ids)
-            case "later" | "waits":
-                free, seconds = verdict.state == "waits", self._pause(item, verdict)
-                if free and self._db.clock() - item.created_at > self._db.limits.retry_seconds:
-                    free = False  # nobody to hand it to for a day: now it is only tried as often as anything else
-                return lambda conn: outbox.put_off_in(conn, item, seconds=seconds, error=verdict.error, free=free)
-            case "failed" | "unknown" as state:
-                return lambda conn: outbox.close_in(conn, item, state, error=verdict.error)
-            case _:
-                return lambda conn: None
-
-    def _pause(self, item: OutboxItem, verdict: Verdict) -> float:
-        """What the platform asked for, else longer after each attempt, and never the same for two chats."""
-        most = float(self._db.limits.retry_seconds)
-        if verdict.state == "waits":
-            return 0.0  # it is the platform that is left alone, not this chat
-        if verdict.seconds is not None:
-            return min(most, max(0.0, verdict.seconds))
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(item.attempts - 1, 16))
-        return min(most, pause * random.uniform(0.8, 1.2))
-
     async def _reported(self, item: OutboxItem, verdict: Verdict, closed: object) -> None:
         state = closed.state if isinstance(closed, OutboxItem) else verdict.state
         if state == "unknown":
@@ -370,7 +322,7 @@ class Deliverer:
 
     async def _tell(self, item: OutboxItem, text: str) -> None:
         """Say in the chat that something did not, or may not, have arrived. Not about what was itself a notice."""
-        if item.payload.get("kind") == "notice" or self._draining:
+        if item.payload.get("kind") == "notice":
             return
         parcel = notices.beside(item, "delivery", text)
         try:

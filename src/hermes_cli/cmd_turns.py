@@ -57,7 +57,7 @@ def register(parser: Parser) -> None:
         "cancel",
         _cancel,
         help="end a running turn; its message is not answered",
-        example="hermes turns cancel 01K9ZW",
+        example="hermes turns cancel turn_3f9a",
     )
     cancel.add_argument("id", metavar="TURN", help="its id, or the beginning of it")
     add_json(cancel)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -89,11 +88,9 @@ def test_a_turn_without_a_process_is_closed_and_its_message_has_an_outcome(
 
 
 def test_unknown_and_ambiguous_names(run: Callable[..., Any], db: SessionDB) -> None:
-    first, _ = _working(db, "a", holders.new_holder())
-    second, _ = _working(db, "b", holders.new_holder())
-    shared = os.path.commonprefix([first.turn.id, second.turn.id])
-    assert shared, "ids begin with the time"
-    assert "2 running turns begin with" in run("turns", "cancel", shared).err
+    _working(db, "a", holders.new_holder())
+    _working(db, "b", holders.new_holder())
+    assert "2 running turns begin with 'turn_'" in run("turns", "cancel", "turn_").err
     assert run("turns", "cancel", "zzz").err.startswith("hermes: no running turn begins with 'zzz'")
     assert run("turns", "cancel", "").code == 1, "nothing is no beginning"
     assert db.turns.asked_to_stop() == ()
