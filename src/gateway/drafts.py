@@ -92,7 +92,8 @@ class Draft:
                 self._changed.clear()
                 if not await self._bring_up_to_date():
                     return
-                pause = max(self._display.interval, self._quiet_until - clock()) if self._item else _FIRST_SECONDS
+                least = max(self._display.interval, self._adapter.edit_pause(self._parcel.chat_id))
+                pause = max(least, self._quiet_until - clock()) if self._item else _FIRST_SECONDS
                 await self._changed.wait()
         except StateError as error:
             log.warning("a draft is shown no further: %s", error, extra={"action": "draft.store"})

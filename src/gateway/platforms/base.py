@@ -226,6 +226,10 @@ class BasePlatformAdapter(ABC):
     def health(self) -> Health:
         return Health()
 
+    def edit_pause(self, chat_id: str) -> float:
+        """At least so long between two edits in this chat; where it is the same everywhere, `edit_seconds` says it."""
+        return self.edit_seconds
+
     # -- out ---------------------------------------------------------------------------------------------
 
     def pieces(self, text: str) -> list[str]:

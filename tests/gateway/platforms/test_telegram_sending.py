@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from gateway.config import Platform, PlatformConfig
+from gateway.platforms import registry
 from gateway.platforms.base import Answer, Button, CannotFetch
 from gateway.platforms.telegram import buttons
 from hermes_testing.telegram_faults import Fault
@@ -68,6 +70,8 @@ def test_html_that_telegram_does_not_understand_goes_out_as_plain_text(
             edited = await adapter.edit_message(str(said.chat), sent.message_id, "c < d")
             assert edited.success
             assert ada.replies()[0].text == "c < d"
+            assert (await adapter.send(str(said.chat), "<b>no</b> marks", metadata={"plain": True})).success
+            assert (ada.replies()[1].text, ada.replies()[1].entities) == ("no marks", [])
 
     asyncio.run(run())
 
@@ -129,6 +133,12 @@ def test_a_lost_answer_is_never_called_a_failure(
             assert bool(ada.replies()) is arrived
 
     asyncio.run(run())
+
+
+def test_a_group_is_edited_less_often_than_telegram_would_refuse() -> None:
+    adapter = registry.make(Platform.TELEGRAM, PlatformConfig(token="1:a"))
+    assert 60 / adapter.edit_pause("-100123") < 20
+    assert 1 <= adapter.edit_pause("42") < 2
 
 
 def test_nothing_is_sent_while_disconnected(telegram: FakeTelegram, connected: Connected) -> None:

@@ -39,6 +39,7 @@ _NOT_CONNECTED = SendResult(
     success=False, error="Telegram is not connected", error_kind="transient", retryable=True, not_sent=True
 )
 _LABEL_CHARS = 64
+_GROUP_EDIT_SECONDS = 4.0  # a group takes some 20 messages a minute, edits among them
 _TOASTS = {"refused": "This is not for you to decide.", "ignored": "Nothing was done."}
 
 
@@ -139,6 +140,9 @@ class TelegramAdapter(BasePlatformAdapter):
 
     # -- out ---------------------------------------------------------------------------------------------
 
+    def edit_pause(self, chat_id: str) -> float:
+        return _GROUP_EDIT_SECONDS if chat_id.startswith("-") else self.edit_seconds
+
     def pieces(self, text: str) -> list[str]:
         return render.pieces(text, self.MAX_MESSAGE_LENGTH)
 
@@ -177,7 +181,11 @@ class TelegramAdapter(BasePlatformAdapter):
         if (replied := _number(reply_to)) is not None:
             options["reply_parameters"] = ReplyParameters(replied, allow_sending_without_reply=True)
         bot = self._line.bot
-        return await self._say(content, lambda text, mode: bot.send_message(chat_id, text, parse_mode=mode, **options))
+        return await self._say(
+            content,
+            lambda text, mode: bot.send_message(chat_id, text, parse_mode=mode, **options),
+            plain=bool(metadata.get("plain")),
+        )
 
     def _keyboard(self, chat_id: str, rows: Sequence[Sequence[Button]]) -> InlineKeyboardMarkup | None:
         from telegram import InlineKeyboardButton, InlineKeyboardMarkup
@@ -212,13 +220,16 @@ class TelegramAdapter(BasePlatformAdapter):
         )
         return SendResult(success=True, message_id=message_id) if result.success else result
 
-    async def _say(self, content: str, call: Callable[[str, str | None], Awaitable[Any]]) -> SendResult:
-        """A piece as HTML; as plain text when Telegram does not understand it."""
-        result = await self._call(lambda: call(content, "HTML"))
-        if result.error_kind == "bad_format" and result.not_sent:
+    async def _say(
+        self, content: str, call: Callable[[str, str | None], Awaitable[Any]], *, plain: bool = False
+    ) -> SendResult:
+        """A piece as HTML; as plain text when that is wanted, or when Telegram does not understand it."""
+        if not plain:
+            result = await self._call(lambda: call(content, "HTML"))
+            if result.error_kind != "bad_format":
+                return result
             log.warning("Telegram did not understand a piece: %s", result.error, extra={"action": "telegram.bad_html"})
-            result = await self._call(lambda: call(runs.to_plain(content), None))
-        return result
+        return await self._call(lambda: call(runs.to_plain(content), None))
 
     async def _call(self, call: Callable[[], Awaitable[Any]]) -> SendResult:
         """One request, and what became of it."""
