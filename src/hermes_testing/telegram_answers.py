@@ -13,17 +13,25 @@ Json = dict[str, Any]
 class BotApiError(Exception):
     """A request that Telegram would refuse."""
 
-    def __init__(self, code: int, description: str, *, retry_after: int | None = None) -> None:
+    def __init__(
+        self, code: int, description: str, *, retry_after: int | None = None, migrate_to: int | None = None
+    ) -> None:
         super().__init__(description)
         self.code = code
         self.description = description
         self.retry_after = retry_after
+        self.migrate_to = migrate_to
 
     def body(self) -> Json:
         body: Json = {"ok": False, "error_code": self.code, "description": self.description}
         if self.retry_after is not None:
             body["parameters"] = {"retry_after": self.retry_after}
+        if self.migrate_to is not None:
+            body["parameters"] = {"migrate_to_chat_id": self.migrate_to}
         return body
+
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
 
 
 def bad_request(words: str) -> BotApiError:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hermes_testing.telegram_answers import Json, bad_request
+from hermes_testing.telegram_entities import Formatted
 from hermes_testing.telegram_updates import Bell, UpdateQueue
 
 ChatType = Literal["private", "group", "supergroup"]
@@ -95,6 +96,8 @@ class Chat:
     bot_status: Literal["member", "administrator", "left", "kicked"] = "member"
     topics: dict[int, str] = field(default_factory=dict)
     closed_topics: list[int] = field(default_factory=list)
+    upgraded_to: int = 0
+    """The supergroup that this group has become."""
     messages: dict[int, Message] = field(default_factory=dict)
     last_message_id: int = 0
     action: str = ""
@@ -165,30 +168,46 @@ class World:
             raise bad_request(missing)
         return found
 
-    def post(self, chat: Chat, sender: User, **content: object) -> Message:
-        """A new message in a chat; `content` are fields of `Message`."""
+    def post(
+        self,
+        chat: Chat,
+        sender: User,
+        content: Formatted,
+        *,
+        file_id: str = "",
+        keyboard: list[list[Json]] | None = None,
+        thread_id: int = 0,
+        reply_to: int = 0,
+        album: str = "",
+    ) -> Message:
+        """A new message in a chat."""
         if chat.type == "supergroup":
             chat.last_message_id += 1
             number = chat.last_message_id
         else:
             self.last_message_id += 1
             number = chat.last_message_id = self.last_message_id
-        message = Message(number, chat.id, sender.id, int(self.now()), **content)  # type: ignore[arg-type]
+        message = Message(
+            number, chat.id, sender.id, int(self.now()), content.text, content.json(), file_id, keyboard or [],
+            thread_id, reply_to, album,
+        )  # fmt: skip
         chat.messages[number] = message
         if sender is self.bot:
             chat.action = ""  # typing ends when the message arrives
         self.changed(chat)
         return message
 
-    def revise(self, chat: Chat, message: Message, *, text: str | None = None, **content: object) -> None:
-        """An edit. Buttons alone do not count as one, nor do they set an edit date a person would see."""
-        if text is not None and (text != message.text or content.get("entities") != message.entities):
+    def revise(
+        self, chat: Chat, message: Message, content: Formatted | None, keyboard: list[list[Json]] | None = None
+    ) -> None:
+        """An edit. None leaves what is there; a change of the buttons alone is not counted as an edit."""
+        if content is not None and (content.text, content.json()) != (message.text, message.entities):
             message.versions.append(message.text)
-            message.text = text
+            message.text, message.entities = content.text, content.json()
             message.edits += 1
+        if keyboard is not None:
+            message.keyboard = keyboard
         message.edit_date = int(self.now())
-        for name, value in content.items():
-            setattr(message, name, value)
         self.changed(chat)
 
     def store(self, kind: MediaKind, content: bytes, *, name: str, mime: str, seconds: int = 0) -> StoredFile:

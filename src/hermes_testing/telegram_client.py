@@ -109,9 +109,9 @@ class Telegram:
         """What the bot asked, oldest first."""
         return [Call(**raw) for raw in self.call("journal", method=method, after=after)]
 
-    def updates(self) -> list[Json]:
+    def updates(self, *, after: int = 0) -> list[Json]:
         """Every update there was: id, kind, chat, message, how often delivered, when acknowledged (or None)."""
-        return list(self.call("updates"))
+        return list(self.call("updates", after=after))
 
     def facts(self) -> Json:
         """Counters: calls, impatient ones, how often each fault fired, updates pending."""

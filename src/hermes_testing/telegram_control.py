@@ -31,7 +31,7 @@ class Control:
             "person": people.person, "group": people.group, "topic": people.topic, "close_topic": people.close_topic,
             "say": people.say, "attach": people.attach, "edit": people.edit, "unsay": people.unsay,
             "press": people.press, "react": people.react, "block": people.block, "deactivate": people.deactivate,
-            "expel_bot": people.expel_bot, "inject": people.inject, "look": people.look,
+            "expel_bot": people.expel_bot, "upgrade": people.upgrade, "inject": people.inject, "look": people.look,
             "settings": self.settings, "flood": self.flood, "faults": self.faults, "journal": self.journal,
             "updates": self.updates, "facts": self.facts,
         }  # fmt: skip
@@ -82,9 +82,9 @@ class Control:
     def journal(self, method: str = "", after: int = 0) -> list[Json]:
         return [call.json() for call in self._journal.after(after, method)]
 
-    def updates(self) -> list[Json]:
+    def updates(self, after: int = 0) -> list[Json]:
         queue = self._world.updates
-        return [asdict(update) for update in (*queue.done, *queue.pending)]
+        return [asdict(update) for update in (*queue.done, *queue.pending) if update.id > after]
 
     def facts(self) -> Json:
         return {

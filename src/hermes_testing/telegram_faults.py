@@ -113,7 +113,7 @@ class Faults:
             elif rule.kind == "reorder":
                 batch = self._dice.sample(batch, len(batch))
             elif rule.kind == "redeliver":
-                batch = [update.json() for update in queue.done[-3:]] + batch
+                batch = [update.json() for update in list(queue.done)[-3:]] + batch
             elif rule.kind == "malformed":
                 nonsense = MALFORMED[self._nonsense % len(MALFORMED)]
                 self._nonsense += 1

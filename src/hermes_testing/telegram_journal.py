@@ -24,6 +24,7 @@ class Call:
     description: str = ""
     """Telegram's words, for a refusal."""
     result: object = None
+    """What came of it, in short: ids of messages and updates, or the value itself where it is small."""
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -35,10 +36,19 @@ class Call:
         return asdict(self)
 
 
+def brief(result: object) -> object:
+    """A result as the journal keeps it: a long run must not keep every text twice."""
+    if isinstance(result, list):
+        return [brief(one) for one in result]
+    if isinstance(result, dict):
+        return next((result[name] for name in ("message_id", "update_id", "file_id", "id") if name in result), None)
+    return result
+
+
 class Journal:
     """The last `keep` calls; `total` counts all there ever were."""
 
-    def __init__(self, keep: int = 200_000) -> None:
+    def __init__(self, keep: int = 100_000) -> None:
         self.calls: deque[Call] = deque(maxlen=keep)
         self.total = 0
 

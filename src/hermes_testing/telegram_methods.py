@@ -47,8 +47,6 @@ class BotMethods:
             "setwebhook": self.set_webhook,
             "deletewebhook": self.delete_webhook,
             "getwebhookinfo": self.get_webhook_info,
-            "logout": lambda _parameters: True,
-            "close": lambda _parameters: True,
         }
 
     def call(self, name: str, parameters: Parameters) -> object:

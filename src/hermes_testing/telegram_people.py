@@ -16,7 +16,7 @@ from typing import Any
 
 from hermes_testing.telegram_answers import Json
 from hermes_testing.telegram_chats import FIRST_SUPERGROUP, Chat, MediaKind, Message, Press, User, World
-from hermes_testing.telegram_entities import formatted
+from hermes_testing.telegram_entities import Formatted, formatted
 
 _MIMES = {"photo": "image/jpeg", "voice": "audio/ogg"}
 
@@ -83,7 +83,7 @@ class People:
         content = formatted(text)
         if not content.text:
             raise CannotDo("a message needs a text")
-        return self._posted(name, chat, text=content.text, entities=content.json(), reply_to=reply_to, thread_id=thread)
+        return self._posted(name, chat, content, reply_to=reply_to, thread=thread)
 
     def attach(
         self,
@@ -103,17 +103,14 @@ class People:
         guessed = mime or _MIMES.get(kind) or mimetypes.guess_type(filename)[0] or "application/octet-stream"
         raw = base64.b64decode(content)
         file = self._world.store(kind, raw, name=filename or f"{kind}.bin", mime=guessed, seconds=seconds)
-        text = formatted(caption)
-        return self._posted(
-            name, chat, text=text.text, entities=text.json(), file_id=file.id, reply_to=reply_to, thread_id=thread
-        )
+        return self._posted(name, chat, formatted(caption), file_id=file.id, reply_to=reply_to, thread=thread)
 
     def edit(self, name: str, message: int, text: str, *, chat: int | None = None) -> Json:
         place, found = self._own(name, message, chat)
         content = formatted(text)
         if content.text == found.text:
             raise CannotDo("that is what the message says already")
-        self._world.revise(place, found, text=content.text, entities=content.json())
+        self._world.revise(place, found, content)
         heard = self._heard(place, found)
         return self._told("edited_message", place, found) if heard else {"message": found.id, "update": None}
 
@@ -185,6 +182,16 @@ class People:
         old, place.bot_status = place.bot_status, "kicked"
         self._membership(self._user(name), place, old, "kicked")
 
+    def upgrade(self, name: str, chat: int) -> int:
+        """Turn a basic group into a supergroup, which has another id; the bot is told so in both."""
+        old, user = self._chat(chat), self._user(name)
+        new = self._chat(self.group(old.title, [])["id"])
+        new.members, new.bot_status, old.upgraded_to = list(old.members), old.bot_status, new.id
+        for place, fact in ((old, {"migrate_to_chat_id": new.id}), (new, {"migrate_from_chat_id": old.id})):
+            told = self._world.message_json(self._world.post(place, user, Formatted(""))) | fact
+            self._world.updates.put("message", told, self._world.now(), chat_id=place.id)
+        return new.id
+
     def inject(self, update: dict[str, Any]) -> int:
         """Any object as an update, whatever Telegram would think of it; the id is ours."""
         body = {key: value for key, value in update.items() if key != "update_id"}
@@ -255,13 +262,15 @@ class People:
             raise CannotDo(f"message {message} is not by {name}")
         return place, found
 
-    def _posted(self, name: str, chat: int | None, **content: object) -> Json:
+    def _posted(
+        self, name: str, chat: int | None, content: Formatted, *, file_id: str = "", reply_to: int = 0, thread: int = 0
+    ) -> Json:
         user, place = self._user(name), self._place(name, chat)
         if place.type != "private" and user.id not in place.members:
             raise CannotDo(f"{name} is not in the chat {place.id}")
         if place.type == "private":
             user.started, user.blocked = True, False
-        message = self._world.post(place, user, **content)
+        message = self._world.post(place, user, content, file_id=file_id, thread_id=thread, reply_to=reply_to)
         if not self._heard(place, message):
             return {"message": message.id, "chat": place.id, "update": None}
         return self._told("message", place, message)

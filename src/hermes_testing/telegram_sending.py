@@ -79,11 +79,10 @@ class Sending:
         album = str(self._world.next_number())
         sent = [
             self._world.post(
-                chat, self._world.bot, text=caption.text, entities=caption.json(), file_id=file.id, thread_id=thread,
-                reply_to=reply_to, album=album,
+                chat, self._world.bot, caption, file_id=file.id, thread_id=thread, reply_to=reply_to, album=album
             )
             for file, caption in items
-        ]  # fmt: skip
+        ]
         return [self._world.message_json(message) for message in sent]
 
     def _send(self, parameters: Parameters, content: Formatted, file: StoredFile | None = None) -> Json:
@@ -92,8 +91,8 @@ class Sending:
         thread, reply_to = self._thread(chat, parameters), self._replied(chat, parameters)
         self._flood.spend(chat)
         message = self._world.post(
-            chat, self._world.bot, text=content.text, entities=content.json(), file_id=file.id if file else "",
-            keyboard=buttons, thread_id=thread, reply_to=reply_to,
+            chat, self._world.bot, content, file_id=file.id if file else "", keyboard=buttons, thread_id=thread,
+            reply_to=reply_to,
         )  # fmt: skip
         return self._world.message_json(message)
 
@@ -137,7 +136,7 @@ class Sending:
         self._flood.spend(chat)  # an edit that changes nothing counts as well
         if (content.text, content.json(), buttons) == (message.text, message.entities, message.keyboard):
             raise bad_request(NOT_MODIFIED)
-        self._world.revise(chat, message, text=content.text, entities=content.json(), keyboard=buttons)
+        self._world.revise(chat, message, content, buttons)
         return self._world.message_json(message)
 
     def edit_message_reply_markup(self, parameters: Parameters) -> Json:
@@ -146,7 +145,7 @@ class Sending:
         self._flood.spend(chat)
         if buttons == message.keyboard:
             raise bad_request(NOT_MODIFIED)
-        self._world.revise(chat, message, keyboard=buttons)
+        self._world.revise(chat, message, None, buttons)
         return self._world.message_json(message)
 
     def _own_message(self, parameters: Parameters) -> tuple[Chat, Message]:
@@ -196,6 +195,9 @@ class Sending:
             if user.is_bot:
                 raise forbidden("bot can't send messages to bots")
             raise forbidden("bot can't initiate conversation with a user")
+        if chat.upgraded_to:
+            words = "Bad Request: group chat was upgraded to a supergroup chat"
+            raise BotApiError(400, words, migrate_to=chat.upgraded_to)
         return chat
 
     def writable_chat(self, parameters: Parameters) -> Chat:

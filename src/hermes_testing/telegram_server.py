@@ -36,7 +36,7 @@ from hermes_testing.telegram_client import Telegram
 from hermes_testing.telegram_control import Control
 from hermes_testing.telegram_faults import Fault, Faults
 from hermes_testing.telegram_flood import OFF, FloodControl, FloodRules
-from hermes_testing.telegram_journal import Call, Journal
+from hermes_testing.telegram_journal import Call, Journal, brief
 from hermes_testing.telegram_listener import Listener
 from hermes_testing.telegram_methods import BotMethods
 from hermes_testing.telegram_parameters import Parameters
@@ -166,7 +166,7 @@ class FakeTelegram(Telegram):
             call = self.calls.begin(method, self.world.now(), parameters.values, sorted(parameters.files))
             answer = await self._answered(request, method, parameters, call)
         except BotApiError as error:
-            answer = JSONResponse(error.body(), error.code)
+            answer = JSONResponse(error.body(), error.code, error.headers())
             if call is not None:
                 call.code, call.description, call.answered = error.code, error.description, True
         if call is not None:
@@ -194,7 +194,7 @@ class FakeTelegram(Telegram):
             result = await self._polling.poll(request, parameters, self.fault_rules)
         else:
             result = self._methods.call(method, parameters)
-        call.done, call.result = True, result
+        call.done, call.result = True, brief(result)
         if result is None or "drop_after" in call.faults:
             return await self._cut(request)
         call.code, call.answered = 200, True

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 
 from hermes_testing.telegram_answers import Json
 
 DAY = 86_400.0
+KEPT = 100_000
 KINDS = frozenset(
     {
         "message", "edited_message", "channel_post", "edited_channel_post", "callback_query", "inline_query",
@@ -67,7 +69,8 @@ class Update:
 class UpdateQueue:
     bell: Bell
     pending: list[Update] = field(default_factory=list)
-    done: list[Update] = field(default_factory=list)
+    done: deque[Update] = field(default_factory=lambda: deque(maxlen=KEPT))
+    """The acknowledged ones, newest last."""
     allowed: frozenset[str] = UNASKED
     last_id: int = 1_000
 
@@ -96,7 +99,7 @@ class UpdateQueue:
         for update in self.pending:
             if update.id < offset:
                 update.acknowledged_at = now
-        self.done += [update for update in self.pending if update.id < offset]
+        self.done.extend(update for update in self.pending if update.id < offset)
         self.pending = [update for update in self.pending if update.id >= offset and now - update.at <= DAY]
         batch = self.pending[:limit]
         for update in batch:

@@ -150,6 +150,7 @@ def test_a_broken_gateway_a_delay_and_a_flood() -> None:
         assert [answer.status_code for answer in answers] == [502, 429, 200]
         assert "<html>" in answers[0].text
         assert answers[1].json()["parameters"] == {"retry_after": 7}
+        assert answers[1].headers["retry-after"] == "7"
         calls = fake.journal("sendMessage")
         assert (len(ada.replies()), [call.done for call in calls]) == (1, [False, False, True])
         assert calls[2].seconds >= 0.2

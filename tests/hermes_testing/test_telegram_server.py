@@ -12,7 +12,7 @@ import httpx2
 import pytest
 import telegram
 from telegram import InlineKeyboardButton, InlineKeyboardMarkup, ReplyParameters
-from telegram.error import BadRequest, Conflict, Forbidden, InvalidToken, TelegramError
+from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
 
 from hermes_testing.clock import Clock
 from hermes_testing.telegram_client import Person
@@ -546,6 +546,22 @@ def test_in_a_group_the_bot_hears_what_is_meant_for_it(fake: FakeTelegram, ada: 
     assert robot.say("@hermes_demo_bot hi", chat=room).update is None
     fake.settings(hears_bots=True)
     assert robot.say("@hermes_demo_bot hi", chat=room).update is not None
+
+
+def test_a_group_that_became_a_supergroup_has_another_id(fake: FakeTelegram, ada: Person) -> None:
+    group = fake.group("Trip", ada, kind="group")
+    new = fake.call("upgrade", name="ada", chat=group)
+
+    async def send(bot: telegram.Bot) -> None:
+        with pytest.raises(ChatMigrated) as caught:
+            await bot.send_message(group, "hello")
+        assert caught.value.new_chat_id == new
+        await bot.send_message(new, "hello")
+        told = [update.message for update in await bot.get_updates() if update.message]
+        assert [(one.migrate_to_chat_id, one.migrate_from_chat_id) for one in told[-2:]] == [(new, None), (None, group)]
+
+    run(fake, send)
+    assert [seen.text for seen in ada.replies(chat=new)] == ["hello"]
 
 
 def test_topics(fake: FakeTelegram, ada: Person) -> None:
