@@ -1,8 +1,9 @@
 """Reading platforms: `platforms:`, a block under a platform's own name, and the environment.
 
-A token in the environment switches its platform on unless the files say `enabled: false`. A platform's own block at
-the top of config.yaml (`telegram: {...}`) counts above the same one under `platforms:`; what is no field of ours there
-belongs to the adapter and goes into `extra`. Who may write is read by `policy_rules`, at each change of the files.
+A token in the environment switches its platform on unless the files say `enabled: false`; what other variables say
+counts above the files. A platform's own block at the top of config.yaml (`telegram: {...}`) counts above the same one
+under `platforms:`; what is no field of ours there belongs to the adapter and goes into `extra`. Who may write is read by
+`policy_rules`, at each change of the files.
 """
 
 from __future__ import annotations
@@ -49,7 +50,21 @@ def read_platforms(source: Source) -> dict[Platform, PlatformConfig]:
         if (token := source.environ(variable)) is not None:
             known = given.get(platform, {})
             given[platform] = {"enabled": True, **known, "token": token}
-    return {platform: PlatformConfig.from_dict(block, platform) for platform, block in given.items()}
+    told = {platform: _merged(block, _from_environment(source, platform)) for platform, block in given.items()}
+    return {platform: PlatformConfig.from_dict(block, platform) for platform, block in told.items()}
+
+
+def _from_environment(source: Source, platform: Platform) -> dict[str, Any]:
+    """What variables such as `TELEGRAM_HOME_CHANNEL` say of a platform that there is."""
+    start, told = str(platform.value).upper(), dict[str, Any]()
+    if (chat := source.environ(f"{start}_HOME_CHANNEL")) is not None:
+        name, thread = (source.environ(f"{start}_HOME_CHANNEL_{part}") for part in ("NAME", "THREAD_ID"))
+        told["home_channel"] = {"chat_id": chat, "name": name, "thread_id": thread}
+    if (mode := source.environ(f"{start}_REPLY_TO_MODE")) is not None:
+        told["reply_to_mode"] = mode
+    if (mention := source.environ(f"{start}_REQUIRE_MENTION")) is not None:
+        told["extra"] = {"require_mention": coerce.flag(mention, True)}
+    return told
 
 
 def _own_blocks(source: Source) -> list[tuple[Platform, Value]]:
