@@ -2,8 +2,8 @@
 
 A token in the environment switches its platform on unless the files say `enabled: false`; what other variables say
 counts above the files. A platform's own block at the top of config.yaml (`telegram: {...}`) counts above the same one
-under `platforms:`; what is no field of ours there belongs to the adapter and goes into `extra`. Who may write is read by
-`policy_rules`, at each change of the files.
+under `platforms:`; what is no field of ours there belongs to the adapter and goes into `extra`. Who may write is read
+by `policy_rules`, at each change of the files.
 """
 
 from __future__ import annotations

@@ -108,6 +108,8 @@ class FakeTelegram(Telegram):
 
     def start(self, port: int = 0) -> None:
         listening = socket.create_server(("127.0.0.1", port))
+        # asyncio does it only for sockets that say TCP, which this one does not: each answer would take 40 ms longer.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self._server = Listener(self._app())
         self._thread = threading.Thread(
