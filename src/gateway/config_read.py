@@ -6,6 +6,7 @@ left alone. Platforms are in `config_platforms`; who may write, and in which rol
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,10 +17,19 @@ from gateway.config_platforms import platform_named, read_platforms
 from gateway.config_source import YEAR, Source, Value
 from hermes_config.config import Config
 
+_NAMES = tuple(field.name for field in fields(GatewayConfig))
+# Names of settings in a file that are not those of fields, or are read elsewhere.
+_OTHER_NAMES = (
+    "session_reset", "stt", "allowed_users", "allow_all_users", "owners", "admins", "approvers", "agents",
+    "agent_bytes", "delivery_ledger", "restart_loop_guard",
+)  # fmt: skip
+
 
 def read(config: Config) -> GatewayConfig:
     """The settings of a home. Raises `ConfigError`."""
     source = Source(config)
+    if (own := source.elsewhere("gateway")) is not None:
+        own.check_names([*_NAMES, *_OTHER_NAMES])
     settings = GatewayConfig(
         platforms=read_platforms(source),
         default_reset_policy=_policy(source.find("session_reset", "default_reset_policy")),
@@ -71,7 +81,7 @@ def _other_rooms(settings: GatewayConfig, source: Source) -> None:
 def _policy(value: Value | None) -> SessionResetPolicy:
     if value is None:
         return SessionResetPolicy()
-    value.section()
+    value.check_names([field.name for field in fields(SessionResetPolicy)])
     if (mode := value.at("mode")) is not None and mode.raw is not False:
         mode.choice(RESET_MODES)
     bounds = (("at_hour", 0, 23), ("idle_minutes", 1, 60 * 24 * 3650), ("bg_process_max_age_hours", 0, 8784))
@@ -89,7 +99,7 @@ def _streaming(value: Value | None) -> StreamingConfig:
     if value is None:
         return StreamingConfig()
     if not isinstance(value.raw, bool):
-        value.section()
+        value.check_names(["mode", *(field.name for field in fields(StreamingConfig))])
     for name in ("mode", "transport"):
         if (found := value.at(name)) is not None and found.raw is not True:
             found.choice(TRANSPORTS)

@@ -86,6 +86,16 @@ class Value(NamedTuple):
             raise self.wrong(f"must be a section with keys, not {_shown(self.raw)}")
         return self.raw
 
+    def check_names(self, known: Collection[str]) -> None:
+        """Any key may stand in a section, for another program may own it; but one that is nearly ours is a mistake."""
+        from difflib import get_close_matches  # only ever needed for a key that is not ours
+
+        for key in self.section():
+            near = [] if key in known else get_close_matches(str(key), known, n=1, cutoff=0.85)
+            if near:
+                at = Value(None, self.file, (*self.path, str(key)))
+                raise at.wrong("is not a known key", hint=f"Did you mean {near[0]}?")
+
     def parts(self) -> list[tuple[str, Value]]:
         """What stands in a section, by name; keys without a value mean the default."""
         return [(str(key), part) for key in self.section() if (part := self.at(key)) is not None]

@@ -46,7 +46,10 @@ def _path(_: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
+    from gateway.config import load_gateway_config  # only this verb needs it
+
     loaded = config.load()
+    load_gateway_config(loaded)
     facts: dict[str, Any] = {
         "home": str(loaded.home),
         "config.yaml": (loaded.home / "config.yaml").exists(),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway import config_read
 from gateway.config import (
     GatewayConfig,
     HomeChannel,
@@ -264,6 +266,9 @@ def test_settings_of_other_rooms_that_the_gateway_uses(home: Path) -> None:
         ("platforms:\n  telegram:\n    home_channel: {name: x}\n", "platforms.telegram.home_channel", 3, "chat_id"),
         ("platforms: {telegram: {extra: 3}}\n", "platforms.telegram.extra", 1, "must be a section"),
         ("platforms: {telegram: {token: [a]}}\n", "platforms.telegram.token", 1, "must be a text"),
+        ("session_reset: {idle_minute: 5}\n", "session_reset.idle_minute", 1, "Did you mean idle_minutes?"),
+        ("gateway:\n  max_mesage_age: 5\n", "gateway.max_mesage_age", 2, "Did you mean max_message_age?"),
+        ("streaming: {edit_intervall: 5}\n", "streaming.edit_intervall", 1, "Did you mean edit_interval?"),
         ("api_server: {port: 70000}\n", "api_server.port", 1, "must be at most 65,535"),
     ],
 )
@@ -276,6 +281,20 @@ def test_a_bad_value_is_named_with_its_place(home: Path, text: str, key: str, li
     assert "\n" not in error.one_line()
 
 
+def test_keys_of_others_are_left_alone(home: Path) -> None:
+    load(home, "gateway: {restart_loop_guard: {max_restarts: 3}, something_else: 5}\nsession_reset: {comment: mine}\n")
+
+
+def test_config_check_names_what_the_gateway_could_not_use(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from hermes_cli.main import main
+
+    home.mkdir()
+    (home / "config.yaml").write_text("session_reset:\n  mode: banana\n")
+    assert main(["config", "check"]) == 1
+    said = capsys.readouterr().err
+    assert "session_reset.mode" in said and "config.yaml:2" in said
+
+
 def test_a_broken_older_file_is_named(home: Path) -> None:
     home.mkdir()
     (home / "gateway.json").write_text("{")
@@ -284,3 +303,11 @@ def test_a_broken_older_file_is_named(home: Path) -> None:
     (home / "gateway.json").write_text(json.dumps({"session_store_max_age_days": "x"}))
     with pytest.raises(ConfigError, match="session_store_max_age_days"):
         load_gateway_config()
+
+
+def test_the_operators_page_names_only_settings_that_exist() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operators" / "configuration.md").read_text(encoding="utf-8")
+    rows = [line for line in page.split("## The gateway")[1].split("\n## ")[0].splitlines() if line.startswith("| `")]
+    named = {name.partition(".")[0] for row in rows for name in re.findall(r"`([\w.<>]+)`", row.split("|")[1])}
+    assert len(named) > 14
+    assert named <= {*config_read._NAMES, *config_read._OTHER_NAMES}
