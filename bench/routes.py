@@ -22,7 +22,9 @@ from hermes_state.engine.base import Connection
 from hermes_state.session_db import SessionDB
 
 ROUTE = "INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES ('sessions', ?, ?, ?, ?)"
-SESSION = "INSERT INTO sessions (id, source, session_key, started_at, last_active, root_id) VALUES (?, 'telegram', ?, ?, ?, ?)"
+SESSION = """
+INSERT INTO sessions (id, source, session_key, started_at, last_active, root_id) VALUES (?, 'telegram', ?, ?, ?, ?)
+"""
 CONVERSATION = "INSERT INTO conversations (id, tip_id, origin_kind, created_at) VALUES (?, ?, 'new', ?)"
 READ = "SELECT session_id, entry_json FROM routes WHERE scope = 'sessions' AND session_key = ?"
 ASKED = 3_000
