@@ -116,7 +116,7 @@ def assemble(
     return Parts(
         board=board, async_db=AsyncSessionDB(board.db), adapters=adapters, agents=agents, deliverer=deliverer,
         turns=turns, commands=commands, lanes=lanes, intake=intake,
-        connections=Connections(adapters, connected=lambda platform: deliverer.wake()),
+        connections=Connections(adapters, connected=deliverer.back),
     )  # fmt: skip
 
 

@@ -234,9 +234,9 @@ class BasePlatformAdapter(ABC):
 
     def pieces(self, text: str) -> list[str]:
         """A stored text as what the platform takes, in order: rendered, split, never empty. Pure and repeatable."""
-        from gateway.splitting import split_plain
+        from gateway.splitting import split_blocks
 
-        return split_plain(text, self.MAX_MESSAGE_LENGTH)
+        return split_blocks(text, self.MAX_MESSAGE_LENGTH)
 
     @abstractmethod
     async def send(
