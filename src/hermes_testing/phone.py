@@ -179,8 +179,8 @@ class _Window:
     def _draw(self) -> None:
         width, height = shutil.get_terminal_size()
         frame = "\r\n".join(self._rows(width, height))
-        column = 5 + cells(self._line.text[: self._line.at])
-        frame += f"\x1b[{height - 1};{min(column, width)}H"
+        _typed, cursor = phone_screen.window(harmless(self._line.text), self._line.at, width - 6)
+        frame += f"\x1b[{height - 1};{5 + cursor}H"
         if frame != self._drawn:
             self._drawn = frame
             # Hidden while it moves over the screen, shown again at the line being typed.
@@ -189,7 +189,7 @@ class _Window:
     def _rows(self, width: int, height: int) -> list[str]:
         style = Style()
         chat = self._chat
-        room = height - 4
+        room = max(1, height - 4)
         if (chat["version"], width) != self._laid_out[0]:
             self._laid_out = ((chat["version"], width), phone_screen.lines(chat, width, style))
         every = self._laid_out[1]
@@ -198,12 +198,16 @@ class _Window:
         shown = every[max(0, end - room) : end]
         title = f"  ● {harmless(chat['title'])}   @{chat['bot']} · pretend Telegram"
         owner = f"you are {harmless(self._phone.person.name)}  "
-        head = title + " " * max(1, width - cells(title) - cells(owner)) + owner
+        head = phone_screen.clipped(title + " " * max(1, width - cells(title) - cells(owner)) + owner, width)
         state = phone_screen.doing(chat) or self._status or ("↓ more below" if self._scrolled else "")
-        typed = harmless(self._line.text)
-        prompt = f"  {style.paint('>', '1;34')} {typed}" if typed else f"  {style.paint('>', '1;34')} "
-        rows = [style.paint(head, "7"), *[""] * (room - len(shown)), *shown, "  " + style.paint(state, "2;3"), prompt]
-        return [f"{row}\x1b[K" for row in (*rows, "  " + style.paint(_HINT[: width - 3], "2"))]
+        typed, _cursor = phone_screen.window(harmless(self._line.text), self._line.at, width - 6)
+        foot = [
+            "  " + style.paint(phone_screen.clipped(state, width - 3), "2;3"),
+            f"  {style.paint('>', '1;34')} {typed}",
+            "  " + style.paint(phone_screen.clipped(_HINT, width - 3), "2"),
+        ]
+        rows = [style.paint(head, "7"), *[""] * (room - len(shown)), *shown, *foot]
+        return [f"{row}\x1b[K" for row in rows]
 
 
 def _piped(phone: Phone, *, wait: float, settle: float) -> int:

@@ -113,7 +113,7 @@ def _replied(message: Json, messages: list[Json], most: int) -> list[str]:
     for other in messages:
         if other["id"] == message["reply_to"]:
             quoted = harmless(other["text"]).partition("\n")[0]
-            return [_cut(f"↪ {other['sender']}: {quoted}", most)]
+            return [clipped(f"↪ {harmless(other['sender'])}: {quoted}", most)]
     return []
 
 
@@ -186,10 +186,24 @@ def _right(text: str, width: int) -> str:
     return " " * (width - cells(text)) + text
 
 
-def _cut(text: str, most: int) -> str:
-    while cells(text) > most:
-        text = text[:-2] + "…"
-    return text
+def clipped(text: str, most: int) -> str:
+    """Not wider than so many columns."""
+    if cells(text) <= most:
+        return text
+    while text and cells(text) >= most:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def window(text: str, at: int, most: int) -> tuple[str, int]:
+    """The part of a line being typed that is shown, with its cursor in it, and the cursor's column."""
+    start = 0
+    while cells(text[start:at]) > most - 1:
+        start += 1
+    stop = len(text)
+    while cells(text[start:stop]) > most:
+        stop -= 1
+    return text[start:stop], cells(text[start:at])
 
 
 def doing(chat: Json) -> str:

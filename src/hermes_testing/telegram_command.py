@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -38,6 +39,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the faults' dice")
     parser.add_argument("--state", type=Path, help="where chats are kept from one run to the next")
     parser.add_argument("--announce", type=Path, help="a file to write address and token to, for phones")
+    parser.add_argument(
+        "--attached", action="store_true", help="end when standard input closes: with whoever started it"
+    )
     arguments = parser.parse_args()
     try:
         faults = [Fault.of(json.loads(raw)) for raw in arguments.fault]
@@ -54,7 +58,7 @@ def main() -> None:
     if arguments.announce is not None:
         announce(arguments.announce, fake.address, arguments.token)
     print(fake.address, flush=True)
-    _until_told()
+    _until_told(attached=arguments.attached)
     fake.stop()
 
 
@@ -65,9 +69,16 @@ def announce(path: Path, address: str, token: str) -> None:
         stream.write(raw + "\n")
 
 
-def _until_told() -> None:
+def _until_told(*, attached: bool) -> None:
     told = threading.Event()
+    if attached:
+        threading.Thread(target=_when_left_alone, args=(told,), daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: told.set())
     while not told.wait(1.0):  # a wait without end would not let a signal through on every system
         pass
+
+
+def _when_left_alone(told: threading.Event) -> None:
+    sys.stdin.read()  # returns when nobody holds the other end any more
+    told.set()

@@ -111,6 +111,19 @@ def test_the_line_can_be_changed_before_it_is_sent(fake: FakeTelegram, tmp_path:
         assert window.end() == 0
 
 
+def test_a_long_line_stays_on_its_row(fake: FakeTelegram, tmp_path: Path) -> None:
+    with Window(tmp_path) as window:
+        window.frame("Nothing yet")
+        window.keys("京" * 40 + " the end")
+        shown = window.frame("the end")
+        assert max(cells(line) for line in shown.splitlines()) <= 60
+        assert len(shown.splitlines()) == 24
+        window.keys("\x1b[H")
+        assert "the end" not in window.frame(f"> {'京' * 27}")
+        window.press("ctrl-c")
+        assert window.end() == 0
+
+
 def test_in_a_pipe(fake: FakeTelegram, tmp_path: Path) -> None:
     ada = fake.person("ada")
     ada.say("before")

@@ -248,6 +248,17 @@ def test_in_a_process_of_its_own_it_keeps_chats_and_goes_on_counting(tmp_path: P
         assert [update["message_id"] for update in remote.updates()][-1] == again.message
 
 
+def test_attached_it_ends_with_whoever_started_it() -> None:
+    command = [sys.executable, "-m", "hermes_testing.telegram_server", "--attached"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert httpx2.get(f"{address}/", trust_env=False).status_code == 404
+        process.stdin.close()
+        assert process.wait(20) == 0
+
+
 def test_the_command_explains_itself(tmp_path: Path) -> None:
     def said(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "hermes_testing.telegram_server", *arguments]
