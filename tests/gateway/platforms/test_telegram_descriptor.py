@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms import registry
+from gateway.platforms import telegram as telegram_folder
 from gateway.platforms.telegram.adapter import TelegramAdapter
 
 
@@ -22,6 +25,24 @@ def test_the_descriptor_needs_no_library() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "Telegram ('TELEGRAM_BOT_TOKEN',)"
+
+
+def test_it_uses_nothing_of_ours_but_the_adapters_contract() -> None:
+    """So whatever Telegram does, a plug-in can do."""
+    allowed = (
+        "gateway.platforms.base",
+        "gateway.platforms.telegram",
+        "gateway.platforms.registry",
+        "hermes_config.errors",
+    )
+    folder = Path(telegram_folder.__file__).parent
+    for file in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            module = node.module if isinstance(node, ast.ImportFrom) else None
+            if module == "gateway.session":
+                assert [name.name for name in node.names] == ["SessionSource"], "the type of a field of the contract"
+            elif module and module.startswith(("gateway", "hermes_")):
+                assert module.startswith(allowed), f"{file.name} imports {module}"
 
 
 def test_an_adapter_is_made_from_it() -> None:

@@ -38,6 +38,7 @@ _TOAST_SECONDS = 5.0
 _NOT_CONNECTED = SendResult(
     success=False, error="Telegram is not connected", error_kind="transient", retryable=True, not_sent=True
 )
+_ENDED = "asking Telegram for messages has ended by a defect; restart the gateway"
 _LABEL_CHARS = 64
 _GROUP_EDIT_SECONDS = 4.0  # a group takes some 20 messages a minute, edits among them
 _TOASTS = {"refused": "This is not for you to decide.", "ignored": "Nothing was done."}
@@ -112,9 +113,12 @@ class TelegramAdapter(BasePlatformAdapter):
     def health(self) -> Health:
         if self._poller is None or self._trouble:
             return Health(problem=self._trouble or "not connected yet")
+        found = self._poller.health
         if self._polling is None:
-            return Health(last_contact=self._poller.health.last_contact, problem="disconnected")
-        return self._poller.health
+            return Health(last_contact=found.last_contact, problem="disconnected")
+        if self._polling.done() and not found.problem:
+            return Health(last_contact=found.last_contact, problem=_ENDED)
+        return found
 
     async def _take(self, update: dict[str, Any]) -> None:
         """One update, to the inbox. When this returns, Telegram may forget it."""
