@@ -102,6 +102,13 @@ class Projection:
         self._deliverer.forget(self._key)
         self._deliverer.beside(self._leave(self._draft))
 
+    def left(self) -> None:
+        """The turn broke off without an end, which another process may bring it to: show nothing more."""
+        self._sign.stop()
+        if self._draft is not None:
+            self._deliverer.forget(self._key)
+            self._deliverer.beside(_settled(self._draft))
+
     def _changed(self) -> None:
         if self._draft is not None:
             self._draft.changed()

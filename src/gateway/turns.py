@@ -9,8 +9,9 @@ are a person's business are part of the answer; all others are raised and are th
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway import authorisation, media, prepared, replies
@@ -56,6 +57,9 @@ class Projection(Watcher, Protocol):
     @property
     def showing(self) -> bool:
         """Something of this turn's answer stands in the chat."""
+
+    def left(self) -> None:
+        """The turn broke off here without an end: show nothing more, and change nothing."""
 
 
 Project = Callable[[Running, "BasePlatformAdapter"], Projection | None]
@@ -106,7 +110,7 @@ class TurnRunner:
                 raise Stopped
             shown = self._shown(running)
             watchers = [one for one in (shown, watcher) if one is not None]
-            with watched(agent, watchers):
+            with watched(agent, watchers), _or_left(shown):
                 result = await agent.arun_conversation(
                     message.content, persist_user_message=message.persist, persist_user_timestamp=_said_at(running),
                     platform_message_id=running.rows[-1].message_id if running.rows else None,
@@ -125,7 +129,7 @@ class TurnRunner:
             agent = await self._agent(running, turn.conversation_id, turn.session_id)
             shown = self._shown(running)
             watchers = [one for one in (shown, watcher) if one is not None]
-            with watched(agent, watchers):
+            with watched(agent, watchers), _or_left(shown):
                 result = await agent.resume_unfinished(errand=self._errand(running, shown, watchers))
         finally:
             self._agents.running.pop(running.route, None)
@@ -135,6 +139,20 @@ class TurnRunner:
         else:
             self._deliverer.wake()
         return result
+
+    async def compress(self, running: Running, focus: str | None) -> bool:
+        """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""
+        resolved = await self._resolved(running)
+        conversation, started = resolved.handle.conversation_id, resolved.handle.session_id
+        agent = await self._agent(running, conversation, started)
+        try:
+            done = await agent.compress(focus, errand=self._errand(running, None, []))
+        finally:
+            self._agents.running.pop(running.route, None)
+        if agent.session_id is not None:
+            await self._moved(running, conversation, started, agent.session_id)
+        await self._after.counted(conversation, agent.session_id or started)
+        return done
 
     # -- before ------------------------------------------------------------------------------------------
 
@@ -187,7 +205,9 @@ class TurnRunner:
         setting = prepared.Setting(
             shared=board.store.is_shared(running.source), sees=_sees(board.config.tree, agent.model),
             has_files="read_file" in agent.valid_tool_names, home=board.home,
-            media=media.MediaLimits(file_bytes=board.settings.media_bytes),
+            media=media.MediaLimits(
+                file_bytes=board.settings.media_bytes, folder_bytes=board.db.limits.media_folder_bytes
+            ),
         )  # fmt: skip
         adapter = self._adapters.get(running.source.platform)
         return await prepared.prepare(running.rows, setting, adapter=adapter, note=note)
@@ -228,14 +248,20 @@ class TurnRunner:
         self, running: Running, conversation_id: ConversationId, started: SessionId, result: Result
     ) -> None:
         now = SessionId(result["session_id"])
-        if now != started:
-            self._agents.rotated(conversation_id, now)
-            await self._after.rotated(running.route, started=started, now=now)
+        await self._moved(running, conversation_id, started, now)
         if result.get("compression_exhausted"):
             await self._after.exhausted(running.route, running.source)
         self._agents.used(conversation_id)
         await self._after.counted(conversation_id, now)
         self._count(running, result)
+
+    async def _moved(
+        self, running: Running, conversation_id: ConversationId, started: SessionId, now: SessionId
+    ) -> None:
+        """The conversation may go on in another segment than the one it was in."""
+        if now != started:
+            self._agents.rotated(conversation_id, now)
+            await self._after.rotated(running.route, started=started, now=now)
 
     def _count(self, running: Running, result: Result) -> None:
         outcome = "failed" if result["failed"] else "stopped" if result["interrupted"] else "done"
@@ -243,6 +269,17 @@ class TurnRunner:
         if running.rows:
             seconds = max(0.0, self._board.db.clock() - running.rows[0].received_at)
             self._board.metrics.turn_seconds.labels(running.source.platform.value).observe(seconds)
+
+
+@contextlib.contextmanager
+def _or_left(shown: Projection | None) -> Iterator[None]:
+    """A turn that raises has no end to show: it never began, or somebody else has it or will."""
+    try:
+        yield
+    except BaseException:
+        if shown is not None:
+            shown.left()
+        raise
 
 
 def _identity(work: Work, source: SessionSource, route: SessionKey) -> context.Identity:

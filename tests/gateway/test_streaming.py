@@ -293,8 +293,7 @@ async def _crash(chat: Chat, work: Work, *words: str) -> None:
     shown = chat.projection()
     shown.began(work)
     await speak(shown, *words, pause=0.3)
-    shown._sign.stop()
-    chat.deliverer.forget(answer_key(work.turn.id))
+    shown.left()
 
 
 def test_the_turn_that_is_taken_up_again_edits_the_same_message(quick: Board) -> None:
