@@ -56,8 +56,11 @@ class Lanes:
         commands: Commands,
         *,
         say: Callable[[Parcel], Awaitable[OutboxItem]],
+        hand_over: Callable[[OutboxItem], object],
     ) -> None:
-        self._board, self._commands, self._say = board, commands, say
+        """`hand_over`: to the deliverer, what was put into the outbox together with something else."""
+        self._board, self._turns, self._commands, self._say = board, turns, commands, say
+        self.hand_over = hand_over
         self._troubles = Troubles(board, self.tell)
         self._backlog = Backlog(board, commands, self.tell)
         self._worker = Worker(board, turns, commands, self._troubles, self._backlog)
@@ -162,6 +165,19 @@ class Lanes:
     async def run_turn(self, running: Running, watcher: Watcher | None = None) -> dict[str, Any] | None:
         """A turn that a command asks for, while the lane waits for that command."""
         return await self._worker.turn(self._lane_of(running.route), running, watcher)
+
+    def steer(self, row: InboxRow) -> bool:
+        """A queued row's words for the turn that runs (`/steer`); False when it cannot take them in."""
+        lane, turn = self._lane(row), self.running(self._lane(row).route)
+        taken = turn is not None and turn.steer(str((row.payload or {}).get("text") or ""), row.id)
+        if taken:
+            lane.steered.append(Waiting(row.id, row))
+        return taken
+
+    async def compress(self, running: Running, focus: str | None) -> bool:
+        """Compress the conversation of a place, while the lane waits for that command; True when it is smaller."""
+        with self.occupied(running):
+            return await self._turns.compress(running, focus)
 
     @contextlib.contextmanager
     def occupied(self, running: Running) -> Iterator[None]:

@@ -93,6 +93,10 @@ class RouteFolder:
             with self._lock:
                 self._save()
 
+    def moved(self) -> None:
+        """A route was moved by the ledger itself: the mirror follows."""
+        self._touch_mirror()
+
     def _touch_mirror(self) -> None:
         if self.config.write_sessions_json:
             self._mirror.touch()

@@ -108,7 +108,7 @@ def assemble(
         )  # fmt: skip
 
     turns = TurnRunner(board, agents, deliverer, adapters=adapters, after=after, project=project)
-    lanes = Lanes(board, turns, commands, say=deliverer.say)
+    lanes = Lanes(board, turns, commands, say=deliverer.say, hand_over=deliverer.deliver)
     commands.serve(lanes, agents)
     intake = Intake(board, lanes, pairing=Pairing(board.db))
     for adapter in adapters.values():

@@ -19,8 +19,8 @@ from hermes_cli import plugins
 from hermes_config.errors import HermesError
 
 __all__ = [
-    "EVERYONE", "SURFACES", "Command", "CommandContext", "Handler", "Invocation", "Surface", "add", "help_text",
-    "is_ours", "parse", "run", "table",
+    "EVERYONE", "SURFACES", "Command", "CommandContext", "Handler", "Invocation", "Surface", "add", "find",
+    "help_text", "is_ours", "parse", "run", "table",
 ]  # fmt: skip
 
 _TYPED = re.compile(r"/(?P<name>\S+)\s*(?P<args>.*)", re.DOTALL)
@@ -61,14 +61,25 @@ _OURS["help"] = Command(
 )
 
 
+_VARIANTS: dict[tuple[Surface, str], Command] = {}
+"""Rows that stand in the place of one of ours on some surfaces only."""
+
+
 def add(*commands: Command) -> None:
-    """Rows of a room above. One with a name of ours stands in its place, with the same promise in its own words."""
-    _OURS.update({command.name: command for command in commands})
+    """Rows of a room above. One with a name of ours stands in its place, with the same promise in its own words:
+    on its own surfaces only, when they are fewer."""
+    for command in commands:
+        known = _OURS.get(command.name)
+        if known is not None and command.surfaces < known.surfaces:
+            _VARIANTS.update({(surface, command.name): command for surface in command.surfaces})
+        else:
+            _OURS[command.name] = command
 
 
 def table(surface: Surface) -> Mapping[str, Command]:
     """The commands of a surface by name: ours, then those of plug-ins."""
-    ours = {name: row for name, row in _OURS.items() if surface in row.surfaces}
+    here = {name: row for name, row in _OURS.items() if surface in row.surfaces}
+    ours = {name: _VARIANTS.get((surface, name), row) for name, row in here.items()}
     added = plugins.get_plugin_commands()
     return ours | {name: _of_plugin(command) for name, command in added.items() if not is_ours(name)}
 
@@ -110,6 +121,11 @@ async def run(ctx: CommandContext, text: str) -> bool:
     if answer:
         await ctx.reply(answer)
     return True
+
+
+def find(surface: Surface, name: str) -> Command | None:
+    """The command of this name or alias, as somebody typed it."""
+    return _find(table(surface), name)
 
 
 def _find(known: Mapping[str, Command], name: str) -> Command | None:

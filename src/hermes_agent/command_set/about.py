@@ -1,4 +1,7 @@
-"""Commands that tell: /status /usage /whoami /model /tools /memory /skills. Only /model changes something."""
+"""Commands that tell: /status /usage /whoami /timezone /model /tools /memory /skills.
+
+Only /model and /timezone change something, when they are given a name.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,14 @@ _COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "api_call_cou
 
 async def status(ctx: CommandContext, args: str) -> str:
     """Where this conversation stands."""
-    rows = [("model", ctx.model), ("turn", "running" if ctx.busy else "none running")]
+    return columns([("turn", "running" if ctx.busy else "none running"), *await standing(ctx)])
+
+
+async def standing(ctx: CommandContext) -> list[tuple[str, str]]:
+    """What there is to say of the place and its conversation, whatever runs there."""
+    rows = [("place", ctx.platform), ("model", ctx.model)]
     session_id = await finding.here(ctx)
-    if session_id is not None:
-        rows += await asyncio.to_thread(_standing, ctx, session_id)
-    return columns([("place", ctx.platform), *rows])
+    return rows if session_id is None else rows + await asyncio.to_thread(_standing, ctx, session_id)
 
 
 def _standing(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
@@ -45,17 +51,23 @@ async def usage(ctx: CommandContext, args: str) -> str:
     session_id = await finding.here(ctx)
     if session_id is None:
         return NOTHING_YET
-    total, cost, known = await asyncio.to_thread(_used, ctx, session_id)
-    if not total["api_call_count"]:
+    rows = await asyncio.to_thread(used, ctx, session_id)
+    if not rows:
         return "No model was asked in this conversation yet."
-    limits = await asyncio.to_thread(_limits, ctx, session_id)
-    return columns([
+    return columns([*rows, *await asyncio.to_thread(_limits, ctx, session_id)])
+
+
+def used(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
+    """What the conversation came to so far; nothing when no model was asked."""
+    total, cost, known = _used(ctx, session_id)
+    if not total["api_call_count"]:
+        return []
+    return [
         ("calls", f"{total['api_call_count']:,}"),
         ("input", f"{total['input_tokens']:,} tokens, {total['cache_read_tokens']:,} of them from the cache"),
         ("output", f"{total['output_tokens']:,} tokens"),
         ("cost", f"${cost:.4f}" if known else "not known: the model has no price"),
-        *limits,
-    ])  # fmt: skip
+    ]
 
 
 def _used(ctx: CommandContext, session_id: SessionId) -> tuple[dict[str, int], float, bool]:
@@ -103,6 +115,24 @@ async def whoami(ctx: CommandContext, args: str) -> str:
         ("known as", known or "nothing yet"),
         ("person", person.id),
     ])  # fmt: skip
+
+
+async def timezone(ctx: CommandContext, args: str) -> str:
+    """Show the person's zone, or set it: what "daily" and "tomorrow" mean for them."""
+    if not args:
+        return f"Your zone: {ctx.person.zone or 'not set; this machine’s is used'}. /timezone Europe/Lisbon sets it."
+    return await asyncio.to_thread(_set_zone, ctx, args.strip())
+
+
+def _set_zone(ctx: CommandContext, wanted: str) -> str:
+    from hermes_agent.command_set import zones  # brings the list of all zones
+
+    zone, near = zones.meant(wanted)
+    if zone is None:
+        hint = f"Did you mean {' or '.join(near)}?" if near else "It is a name such as Europe/Lisbon."
+        return f"There is no zone “{brief(wanted, 40)}”. {hint}"
+    ctx.db.people.set_zone(ctx.person.id, zone)
+    return f"Your zone is {zone} now: it is {zones.clock(zone, ctx.db.clock())} there."
 
 
 async def model(ctx: CommandContext, args: str) -> str:

@@ -36,5 +36,7 @@ ROWS = (
     Command(name="usage", category="About", handler=about.usage, description="tokens and cost of this conversation"),
     Command(name="whoami", category="About", handler=about.whoami, description="who Hermes takes you for",
             private=True),
+    Command(name="timezone", category="About", handler=about.timezone, aliases=("tz",), args_hint="[Area/City]",
+            description="show or set your time zone", private=True),
 )
 # fmt: on

@@ -1,0 +1,118 @@
+"""The commands that only chats have, and those that chats answer in their own way.
+
+The others stand in `hermes_agent.command_set` and are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from gateway.desk import ChatDesk
+from hermes_agent import commands
+from hermes_agent.command_set import about, finding
+from hermes_agent.command_set.base import Command, CommandContext, Surface
+from hermes_agent.command_set.wording import columns, counted
+
+if TYPE_CHECKING:
+    from hermes_state.inbox import InboxRow
+
+CHATS: frozenset[Surface] = frozenset({"gateway", "api"})
+NOT_WAITING = frozenset({"stop", "approve", "deny", "status", "queue", "steer", "help", "commands", "new", "usage"})
+"""What does not wait behind a running turn: it is about that turn, or only looks."""
+
+
+def _desk(ctx: CommandContext) -> ChatDesk:
+    assert isinstance(ctx, ChatDesk), "these rows are for chats"
+    return ctx
+
+
+async def new(ctx: CommandContext, args: str) -> str:
+    """A new conversation; what waited to be read belongs to the old one."""
+    desk = _desk(ctx)
+    dropped = await desk.drop("/new: a new conversation was begun")
+    said = await desk.begin_anew(args)
+    return f"{said}\n{counted(dropped, 'message')} that waited will not be answered." if dropped else said
+
+
+async def status(ctx: CommandContext, args: str) -> str:
+    """What runs since when and what waits; then the conversation, its tokens and cost."""
+    desk = _desk(ctx)
+    turn, waiting = desk.lanes.running(desk.route), desk.lanes.waiting(desk.route)
+    doing = "none running" if turn is None else f"running for {_span(time.monotonic() - turn.since)}"
+    rows = [("turn", doing), ("waiting", counted(waiting, "message") if waiting else "nothing")]
+    rows += await about.standing(ctx)
+    session_id = await finding.here(ctx)
+    return columns(rows if session_id is None else rows + await asyncio.to_thread(about.used, ctx, session_id))
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+async def queue(ctx: CommandContext, args: str) -> str:
+    """A message that waits its turn, whatever the busy mode."""
+    desk = _desk(ctx)
+    if not args:
+        return f"{counted(desk.lanes.waiting(desk.route), 'message')} waiting. /queue TEXT adds one."
+    desk.lanes.put(await _as_message(desk, args), wait=True)
+    return "It is next when I am done." if desk.busy else "I begin with it."
+
+
+async def steer(ctx: CommandContext, args: str) -> str:
+    """A word for the turn that runs."""
+    desk = _desk(ctx)
+    if not args:
+        return "/steer TEXT gives me a word for what I am doing now."
+    row, turn = await _as_message(desk, args), desk.lanes.running(desk.route)
+    if turn is not None and turn.person_id == row.person_id and desk.lanes.steer(row):
+        return "Noted: I take this into account in what I am doing now."
+    desk.lanes.put(row, wait=True)
+    return "Nothing runs that could take it in; it is a message of its own."
+
+
+async def _as_message(desk: ChatDesk, text: str) -> InboxRow:
+    """What follows the command, as a message of its own; asked twice, it is the same one."""
+    row = desk.row
+    payload = {**(row.payload or {}), "text": text, "type": "text"}
+    accepted = await desk.db.inbox.aaccept(
+        platform=row.platform, account=row.account, chat_id=row.chat_id, message_id=f"{row.message_id}:text",
+        version=row.version, route=desk.route, payload=payload, person_id=row.person_id, trace_id=row.trace_id,
+    )  # fmt: skip
+    return accepted.row
+
+
+async def catchup(ctx: CommandContext, args: str) -> str:
+    """Answer what came while nobody was here."""
+    desk = _desk(ctx)
+    count = await desk.lanes.catch_up(desk.route)
+    return f"I answer {counted(count, 'message')} now." if count else "There is nothing to catch up on."
+
+
+async def start(ctx: CommandContext, args: str) -> str:
+    """What Telegram sends when somebody opens the chat for the first time."""
+    name = " ".join((ctx.person.display_name or "").split())[:40]
+    return f"Hello{f', {name}' if name else ''}. Write to me as you would to a person. /help lists my commands."
+
+
+async def every(ctx: CommandContext, args: str) -> str:
+    return commands.help_text(ctx.surface, role=ctx.person.role)
+
+
+# fmt: off
+ROWS = (
+    Command(name="new", category="Conversation", handler=new, aliases=("reset",), args_hint="[title]", surfaces=CHATS,
+            description="start a new conversation"),
+    Command(name="status", category="About", handler=status, surfaces=CHATS,
+            description="where this conversation stands"),
+    Command(name="queue", category="Turns", handler=queue, aliases=("q",), args_hint="TEXT", surfaces=CHATS,
+            description="a message that waits until I am done"),
+    Command(name="steer", category="Turns", handler=steer, args_hint="TEXT", surfaces=CHATS,
+            description="a word for what I am doing now"),
+    Command(name="catchup", category="Turns", handler=catchup, surfaces=CHATS,
+            description="answer what came while I was away"),
+    Command(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
+    Command(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
+)
+# fmt: on

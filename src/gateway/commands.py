@@ -1,0 +1,138 @@
+"""Commands in chats: what begins with a slash, and pressed buttons. None of it reaches the model.
+
+A command is an inbox row like any message. It is taken before it runs and ended together with its reply, in one
+transaction each, so it runs at most once and its reply is owed exactly when it has ended. One that was cut off in
+between is never run again: the next start says that its outcome is not known.
+
+Who may do what stands on the rows of `hermes_agent.commands`; the role is the one in force at this moment. Hooks of the
+event `command:<name>` may deny a command, answer it themselves, or turn it into another.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gateway import chat_rows
+from gateway.desk import ChatDesk, Reset, Sender, Switch, sender_of
+from gateway.intake import source_of
+from gateway.lane import Kind
+from hermes_agent import commands
+from hermes_state.aio import queued
+from hermes_state.inbox import Outcome
+from hermes_state.outbox import OutboxItem, Parcel
+
+if TYPE_CHECKING:
+    from gateway.agents import Agents
+    from gateway.board import Board
+    from gateway.lanes import Lanes
+    from gateway.watching import Watcher
+    from hermes_state.inbox import InboxRow
+
+_log = logging.getLogger("hermes.gateway")
+
+commands.add(*chat_rows.ROWS)
+
+
+class ChatCommands:
+    """Who answers what is not for the model."""
+
+    def __init__(self, board: Board, *, reset: Reset) -> None:
+        self._board, self._reset = board, reset
+
+    def serve(self, lanes: Lanes, agents: Agents) -> None:
+        self._lanes = lanes
+        self._switch = Switch(board=self._board, lanes=lanes, agents=agents, reset=self._reset)
+
+    # -- what a row is -------------------------------------------------------------------------------------
+
+    def kind(self, row: InboxRow) -> Kind:
+        payload = row.payload or {}
+        if "answer" in payload:
+            return "now"
+        text = str(payload.get("text") or "").lstrip()
+        typed = commands.parse(text) if text.startswith("/") else None
+        if typed is None:
+            return "turn"
+        command = commands.find("gateway", typed.name)
+        # What nobody knows is answered at once; a typing error says nothing about the running turn.
+        return "now" if command is None or command.name in chat_rows.NOT_WAITING else "command"
+
+    # -- one command ---------------------------------------------------------------------------------------
+
+    async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
+        db = self._board.db
+        if not await queued(db.engine, lambda conn: db.inbox.take_command_in(conn, row.id)):
+            return  # it ran already
+        outcome: Outcome = "answered"
+        try:
+            said, reason = await self._answered(row, watcher)
+        except Exception as error:  # noqa: BLE001 - the named boundary of a command: it costs that command alone
+            reason, outcome = type(error).__name__, "error"
+            extra = {"action": "command_defect", "trace_id": row.trace_id}
+            _log.error("a command failed in our own code", exc_info=error, extra=extra)
+            said = f"Something went wrong inside Hermes ({reason})."
+        await self._end(row, said, "dropped" if reason and not said else outcome, reason, watcher)
+
+    async def _end(self, row: InboxRow, said: str, outcome: Outcome, reason: str, watcher: Watcher | None) -> None:
+        inbox, reply = self._board.db.inbox, self._reply(row, said) if said else None
+        end = partial(inbox.end_command_in, row_id=row.id, outcome=outcome, reason=reason, reply=reply)
+        item: OutboxItem | None = await queued(self._board.db.engine, end)
+        if item is not None:
+            self._lanes.hand_over(item)
+        if watcher is not None and said:
+            watcher.ended(_result(said, item, failed=outcome == "error"))
+
+    def _reply(self, row: InboxRow, text: str) -> Parcel:
+        source = source_of(row)
+        payload: dict[str, Any] = {"text": text, "kind": "command"}
+        if source.thread_id:
+            payload["thread_id"] = source.thread_id
+        if source.chat_type != "dm":
+            payload["reply_to"] = row.message_id
+        return Parcel(
+            dedup_key=f"command:{row.id}", platform=row.platform, account=row.account, chat_id=row.chat_id,
+            payload=payload, trace_id=row.trace_id, sender=self._board.holder,
+        )  # fmt: skip
+
+    async def _answered(self, row: InboxRow, watcher: Watcher | None) -> tuple[str, str]:
+        """(what is said, why nothing is)."""
+        sender = await sender_of(self._board, row)
+        if sender is None:
+            return "", "nobody who gives commands here"
+        desk = await ChatDesk.open(self._switch, row, sender, watcher)
+        text, said = await self._hooked(desk, str((row.payload or {}).get("text") or ""), sender)
+        if text:
+            await commands.run(desk, text)
+        return "\n\n".join([*said, *desk.said]), ""
+
+    async def _hooked(self, desk: ChatDesk, text: str, sender: Sender) -> tuple[str, list[str]]:
+        """The command as hooks leave it, empty when one has dealt with it; and what they have to say."""
+        typed = commands.parse(text)
+        command = None if typed is None else commands.find(desk.surface, typed.name)
+        if typed is None or command is None or not self._board.hooks.listens(f"command:{command.name}"):
+            return text, []
+        facts = {
+            "platform": desk.platform, "user_id": sender.principal.native_id, "command": command.name,
+            "raw_command": typed.name, "args": typed.args, "raw_args": typed.args,
+        }  # fmt: skip
+        for answer in await self._board.hooks.emit_collect(f"command:{command.name}", facts):
+            decision = answer.get("decision") if isinstance(answer, dict) else None
+            said = str(answer.get("message") or "") if decision else ""
+            if decision == "deny":
+                return "", [said or f"/{command.name} was refused by a rule of this place."]
+            if decision == "handled":
+                return "", [said] if said else []
+            if decision == "rewrite":
+                name = str(answer.get("command_name") or command.name).removeprefix("/")
+                return f"/{name} {answer.get('raw_args', typed.args)}".rstrip(), []
+        return text, []
+
+
+def _result(said: str, item: OutboxItem | None, *, failed: bool) -> dict[str, Any]:
+    """For whoever looks on: a command ends as a turn does."""
+    return {
+        "final_response": said, "completed": not failed, "failed": failed, "interrupted": False, "partial": False,
+        "error": said if failed else None, "api_calls": 0, "outbox_item": item,
+    }  # fmt: skip

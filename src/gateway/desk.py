@@ -1,0 +1,180 @@
+"""The place a command was typed in: what slash commands of a chat may read and ask for.
+
+One object a command. It is the `CommandContext` of chats and of the API: the store's part is in the handlers, the
+place's part is here: stop the lane's turn, run one, turn to another conversation. The person has the role in force at
+this message, and every look goes through that person, so nobody finds what is somebody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gateway import authorisation
+from gateway.config import Platform
+from gateway.intake import event_of, source_of
+from gateway.running import Running
+from hermes_agent.command_set.base import Surface, Why
+from hermes_agent.models import providers
+from hermes_config import config as configuration
+from hermes_config.errors import ConfigError
+from hermes_state.ids import SessionId, SessionKey
+
+if TYPE_CHECKING:
+    from gateway.agents import Agents
+    from gateway.authorisation import Principal
+    from gateway.board import Board
+    from gateway.entries import SessionSource
+    from gateway.lanes import Lanes
+    from gateway.platforms.base import MessageEvent
+    from gateway.watching import Watcher
+    from hermes_config.config import Config
+    from hermes_state import SessionDB
+    from hermes_state.inbox import InboxRow
+    from hermes_state.ledger import Handle
+    from hermes_state.people import Person
+
+
+Reset = Callable[["MessageEvent"], Awaitable[str]]
+"""/new: the place gets a new conversation; what the person is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """The parts of the gateway that commands act on."""
+
+    board: Board
+    lanes: Lanes
+    agents: Agents
+    reset: Reset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """Who typed it, as the policy of this moment sees them."""
+
+    principal: Principal
+    place: authorisation.Surface
+    person: Person
+
+
+async def sender_of(board: Board, row: InboxRow) -> Sender | None:
+    """None for whom nothing is answered: a bot, or somebody who was shut out since."""
+    source = source_of(row)
+    principal = authorisation.principal_of(source, account=row.account)
+    place = authorisation.surface_of(source, account=row.account, addressed=True)
+    decision = authorisation.decide(principal, place, "speak", None, await board.policy.fresh())
+    if not decision.allowed or principal.kind == "bot":
+        return None
+    person = await asyncio.to_thread(board.policy.person, principal, decision, source.user_name)
+    return Sender(principal=principal, place=place, person=person)
+
+
+class ChatDesk:
+    """Where a command was typed, for as long as it runs."""
+
+    def __init__(self, switch: Switch, row: InboxRow, sender: Sender, watcher: Watcher | None) -> None:
+        """Made by `open`, which looks up where the place stands."""
+        assert row.route is not None, "an accepted row has a route"
+        board = self._board = switch.board
+        self._switch, self._watcher = switch, watcher
+        self.lanes, self.row, self.sender = switch.lanes, row, sender
+        self.db: SessionDB = board.db
+        self.config: Config = configuration.load_or_last_good(board.home)[0]
+        self.person: Person = sender.person
+        self.source: SessionSource = source_of(row)
+        self.route: SessionKey = row.route
+        self.scope: str = board.store.sessions_dir.name
+        self.platform: str = self.source.platform.value
+        self.surface: Surface = "api" if self.source.platform is Platform.API_SERVER else "gateway"
+        self.private = sender.place.place != "group"
+        self.session_id: SessionId | None = None
+        self.model = ""
+        self.said: list[str] = []
+
+    @classmethod
+    async def open(cls, switch: Switch, row: InboxRow, sender: Sender, watcher: Watcher | None) -> ChatDesk:
+        desk = cls(switch, row, sender, watcher)
+        await asyncio.to_thread(desk._look)
+        return desk
+
+    def _look(self) -> None:
+        store = self._board.store
+        known = store.peek_session_id(self.route)
+        self.session_id = None if known is None else SessionId(self.db.get_compression_tip(known))
+        override = store.get_model_override(self.route) or {}
+        try:
+            self.model = providers.primary(
+                self.config, model=override.get("model"), provider=override.get("provider")
+            ).model
+        except ConfigError as error:
+            self.model = error.one_line()
+
+    # -- what commands ask ---------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return self.lanes.busy(self.route)
+
+    async def reply(self, text: str) -> None:
+        """Said when the command has ended, in one transaction with its outcome."""
+        self.said.append(text)
+
+    async def stop(self) -> bool:
+        """What waited to be read is not read either: a stop means all that was asked for until now."""
+        dropped = await self.drop("stopped by the person")
+        return await self.lanes.stop(self.route) or dropped > 0
+
+    async def drop(self, reason: str) -> int:
+        return await self.lanes.drop(self.route, before=self.row.id, reason=reason)
+
+    async def show(self, handle: Handle, *, why: Why) -> None:
+        await asyncio.to_thread(self._leave)
+        self.session_id = handle.session_id
+        self._board.store.moved()
+
+    async def begin_anew(self, title: str) -> str:
+        """`/new`."""
+        await asyncio.to_thread(self._leave)
+        event = event_of(self.row)
+        event.text = f"/new {title}".rstrip()
+        return await self._switch.reset(event)
+
+    def _leave(self) -> None:
+        """Leave that was given for a conversation does not outlive the leaving of it."""
+        if self.session_id is not None:
+            root = self.db.get_conversation_root(self.session_id)
+            for rule in self.db.approvals.rules(self.person.id):
+                if rule.scope == "session" and rule.conversation_id == root:
+                    self.db.approvals.revoke(rule.id, reason="the conversation was left")
+
+    async def changed(self, reason: str) -> None:
+        if self.session_id is not None:
+            self._switch.agents.evict(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
+
+    async def run_turn(self, content: Any) -> None:
+        await self.lanes.run_turn(self._running(content), self._watcher)
+
+    async def prefill(self, text: str) -> bool:
+        return False
+
+    async def compress(self, focus: str | None) -> str:
+        if await self.lanes.compress(self._running(None), focus):
+            return "Compressed: the older part is a summary now."
+        return "There is nothing to compress yet."
+
+    async def use_model(self, name: str) -> str:
+        """Another model for this place, until /new. Raises when there is no such provider."""
+        endpoint = await asyncio.to_thread(providers.primary, self.config, model=name)
+        store, chosen = self._board.store, {"model": endpoint.model, "provider": endpoint.provider}
+        if self.session_id is None:
+            await store.aresolve(self.source, self.route)
+        await asyncio.to_thread(store.set_model_override, self.route, chosen)
+        return (
+            f"From now on here: {endpoint.model} ({endpoint.provider}), {endpoint.context_length:,} tokens of context."
+        )
+
+    def _running(self, content: Any) -> Running:
+        return Running(self.route, self.source, self.person.id, content=content)
