@@ -272,7 +272,8 @@ class GatewayRunner:
             return  # somebody is talking; the rule is asked again when they are done
         session_id = SessionId(entry.session_id)
         try:
-            await asyncio.to_thread(self.session_store.set_expiry_finalized, entry)
+            if await asyncio.to_thread(self.session_store.set_expiry_finalized, entry) is False:
+                return  # somebody has written there meanwhile
         except StateError as error:
             if self._failures.again(session_id, error):
                 return
