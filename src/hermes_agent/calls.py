@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hermes_agent import hooks
@@ -20,6 +19,7 @@ from hermes_agent.models.base import ToolCall
 from hermes_agent.signals import Signals
 from hermes_agent.tools import registry
 from hermes_agent.tools.base import Action, Gate, Tool, ToolContext, ToolResult
+from hermes_config.records import record
 from hermes_state.journal import Journal
 
 LOST = (
@@ -30,7 +30,7 @@ INTERRUPTED = "The person interrupted before this call ran."
 NOT_RUN = "The turn ended before this call ran."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Workbench:
     """What the calls of a turn are run with."""
 

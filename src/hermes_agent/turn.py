@@ -26,6 +26,7 @@ from hermes_agent.setup import Setup
 from hermes_agent.signals import Signals
 from hermes_agent.track import Track
 from hermes_config.errors import HermesError
+from hermes_config.records import record
 from hermes_state.errors import StaleFence
 from hermes_state.journal import Journal
 
@@ -53,7 +54,7 @@ class Outcome:
     steps: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Running:
     """A turn's parts."""
 

@@ -11,9 +11,9 @@ while it runs (`merge`). When a turn is given up its rows go back to their old p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from hermes_config.records import record
 from hermes_state import leases, rows
 from hermes_state.engine.base import Connection, Row, scalar
 from hermes_state.errors import InvalidValue
@@ -27,7 +27,7 @@ Outcome = Literal["answered", "error", "silent", "dropped", "superseded"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InboxRow:
     id: int
     platform: str
@@ -46,7 +46,7 @@ class InboxRow:
     ended_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accepted:
     row: InboxRow
     new: bool

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hermes_config.records import record
 from hermes_state import chain, messages, sessions, transcript, values
 from hermes_state.engine.base import Connection, first, scalar
 from hermes_state.errors import HeadMoved, IdTaken, SessionEnded, SessionNotFound
@@ -43,7 +43,7 @@ _CARRIED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Handle:
     """A segment and the conversation it is part of."""
 
@@ -51,7 +51,7 @@ class Handle:
     session_id: SessionId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resolved:
     """What a route led to, and what had to be done for it."""
 
@@ -61,7 +61,7 @@ class Resolved:
     previous: SessionId | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RouteState:
     """What a reset rule may look at. Times are epoch seconds."""
 
@@ -363,7 +363,7 @@ class Ledger:
             leases.check(self._store, conn, conversation_id, fence)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _New:
     """What a new conversation starts with."""
 

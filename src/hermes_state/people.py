@@ -7,9 +7,9 @@ person. Names are for show and decide nothing. The user of this machine's termin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
+from hermes_config.records import record
 from hermes_state import rows
 from hermes_state.engine.base import Connection, first
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
@@ -23,7 +23,7 @@ Role = Literal["owner", "admin", "member", "guest"]
 LOCAL = "local"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Person:
     id: PersonId
     display_name: str | None
@@ -32,7 +32,7 @@ class Person:
     created_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Identity:
     platform: str
     account: str
