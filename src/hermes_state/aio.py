@@ -30,9 +30,14 @@ class AsyncSessionDB:
     async def append_message(self, session_id: str, role: str, content: Any = None, **fields: Any) -> int:
         """As `SessionDB.append_message`; many at once share one commit."""
         db = self._db
-        row = transcript.encode({"role": role, "content": content, **fields}, db.clock(), db.limits.message_bytes)
-        result: int = await queued(db.engine, lambda conn: messages.append(conn, session_id, row), whole=True)
-        return result
+        at, top = db.clock(), db.limits.message_bytes
+        done: asyncio.Future[int]
+        if not fields and transcript.is_text(role, content, top):
+            done = queued(db.engine, lambda conn: messages.append_text(conn, session_id, role, content, at), whole=True)
+        else:
+            row = transcript.encode({"role": role, "content": content, **fields}, at, top)
+            done = queued(db.engine, lambda conn: messages.append(conn, session_id, row), whole=True)
+        return await done
 
     async def write(self, fn: Callable[[Connection], Any]) -> Any:
         """`fn(conn)` in a transaction of the writer's, perhaps together with others."""
