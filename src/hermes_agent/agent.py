@@ -264,13 +264,13 @@ class AIAgent(Listeners):
             said = f"This turn was given up: the process was lost {most} times while it ran."
             row = {"role": "assistant", "content": said, "timestamp": db.clock(), "finish_reason": "stopped"}
             await recovery.close(db, journal, "parked", row, reason=said)
-            self.tell("status_callback", "warn", said)
+            self.tell_status("warn", said)
             return None
         left = await recovery.pending(db, journal)
         if left is None:
             await recovery.close(db, journal, "cancelled", reason="nothing of it is in the conversation")
             return None
-        self.tell("status_callback", "lifecycle", "taking up the turn that was interrupted when the process was lost")
+        self.tell_status("lifecycle", "taking up the turn that was interrupted when the process was lost")
         return await self._run(journal, stop, task_id=None, pending=left)
 
     async def _compress(self, journal: Journal, stop: asyncio.Event, focus: str | None) -> bool:

@@ -114,8 +114,8 @@ class Asker:
                 if error.kind not in _ELSEWHERE or self._at + 1 >= len(self._chain) or shown:
                     raise
                 failed, self._at = self.endpoint, self._at + 1
-                self._listeners.tell(
-                    "status_callback", "warn",
+                self._listeners.tell_status(
+                    "warn",
                     f"{failed.provider}/{failed.model}: {error.what}; going on with "
                     f"{self.endpoint.provider}/{self.endpoint.model}",
                 )  # fmt: skip
@@ -143,7 +143,7 @@ class Asker:
         self.spent.add(reply.usage, cost)
         self.spent.notices += tuple(reservation.notices)
         for notice in reservation.notices:
-            self._listeners.tell("status_callback", "warn", notice)
+            self._listeners.tell_status("warn", notice)
         if reply.usage is not None and reply.usage.input_tokens:
             conversation.measured(body, endpoint, reply.usage.input_tokens)
         await hooks.fire(
@@ -166,15 +166,15 @@ class Asker:
     def _heard(self, delta: Delta, shown: list[str]) -> None:
         if delta.kind == "text":
             shown.append(delta.text)
-            self._listeners.tell("stream_delta_callback", delta.text)
+            self._listeners.tell_text(delta.text)
         elif delta.kind == "reasoning":
-            self._listeners.tell("reasoning_callback", delta.text)
+            self._listeners.tell_reasoning(delta.text)
         else:
-            self._listeners.tell("tool_gen_callback", delta.text)
+            self._listeners.tell_tool_named(delta.text)
 
     def _say_retry(self, retry: calling.Retry) -> None:
-        self._listeners.tell(
-            "status_callback", "lifecycle",
+        self._listeners.tell_status(
+            "lifecycle",
             f"{retry.error.what}; trying again in {retry.wait:.0f} s ({retry.attempt} of {retry.max_retries})",
         )  # fmt: skip
 

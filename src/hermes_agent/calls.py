@@ -66,8 +66,8 @@ async def run_all(
 async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> dict[str, Any]:
     tool = bench.tools.get(call.name)
     arguments = _arguments(call)
-    bench.listeners.tell("tool_start_callback", call.id, call.name, arguments)
-    bench.listeners.tell("tool_progress_callback", "tool.started", call.name, _summary(tool, arguments), arguments)
+    bench.listeners.tell_tool_started(call.id, call.name, arguments)
+    bench.listeners.tell_tool_progress("tool.started", call.name, _summary(tool, arguments), arguments)
     began = time.monotonic()
     marked = False
     veto = await _veto(call, bench)
@@ -103,9 +103,9 @@ async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> di
             f"{result.content}\n\n[The person adds: {steer}]", is_error=result.is_error, shown=result.shown
         )
     row = await _store(bench, call, result, mark=mark if marked else None)
-    bench.listeners.tell("tool_complete_callback", call.id, call.name, arguments, result.content)
-    bench.listeners.tell(
-        "tool_progress_callback", "tool.completed", call.name, result.shown or result.content[:200], arguments,
+    bench.listeners.tell_tool_completed(call.id, call.name, arguments, result.content)
+    bench.listeners.tell_tool_progress(
+        "tool.completed", call.name, result.shown or result.content[:200], arguments,
         duration=took, is_error=result.is_error,
     )  # fmt: skip
     return row

@@ -33,6 +33,8 @@ def record(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] |
 
     def made(plain: type[T]) -> type[T]:
         own = vars(plain)
+        if plain.__doc__ is None:
+            plain.__doc__ = plain.__name__  # else a signature is worked out to stand there
         slotted = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(plain)
         for name, function in _SHARED.items():
             if name not in own:

@@ -5,7 +5,6 @@ Nothing here imports a parser or a store, so every surface that shows a question
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from hermes_config.records import record
@@ -59,8 +58,8 @@ class Approver(Protocol):
     async def ask(self, question: ApprovalQuestion) -> Choice: ...
 
 
-@dataclass(slots=True)
 class Yolo:
     """An explicit wish not to be asked, one object a session. It passes neither the floor nor a deny rule."""
 
-    on: bool = False
+    def __init__(self, on: bool = False) -> None:
+        self.on = on
