@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from hermes_state import messages, transcript
 from hermes_state.engine.base import Connection, Engine
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import asyncio
 
     from hermes_state.session_db import SessionDB
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class AsyncSessionDB:
@@ -31,12 +34,11 @@ class AsyncSessionDB:
         """As `SessionDB.append_message`; many at once share one commit."""
         db = self._db
         at, top = db.clock(), db.limits.message_bytes
-        done: asyncio.Future[int]
         if not fields and transcript.is_text(role, content, top):
-            done = queued(db.engine, lambda conn: messages.append_text(conn, session_id, role, content, at), whole=True)
+            done = queued(db.engine, messages.append_text, session_id, role, content, at, whole=True)
         else:
             row = transcript.encode({"role": role, "content": content, **fields}, at, top)
-            done = queued(db.engine, lambda conn: messages.append(conn, session_id, row), whole=True)
+            done = queued(db.engine, messages.append, session_id, row, whole=True)
         return await done
 
     async def write(self, fn: Callable[[Connection], Any]) -> Any:
@@ -57,8 +59,8 @@ class AsyncSessionDB:
         return forwarded
 
 
-def queued(engine: Engine, fn: Callable[[Connection], Any], *, whole: bool = False) -> asyncio.Future[Any]:
-    """Hand `fn` to the writer's thread; the future is done after the commit that carries it."""
+def queued(engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, whole: bool = False) -> asyncio.Future[T]:
+    """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -66,7 +68,7 @@ def queued(engine: Engine, fn: Callable[[Connection], Any], *, whole: bool = Fal
     if mailbox is None:
         mailbox = _mailboxes[loop] = _Mailbox(loop)
     future = loop.create_future()
-    mailbox.post(engine, Job(fn, whole=whole, notify=mailbox.tell, ticket=future))
+    mailbox.post(engine, Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future))
     return future
 
 

@@ -60,15 +60,14 @@ class Messages(Store):
             timestamp, api_content, turn_id, person_id,
         )  # fmt: skip
         if others == _NOTHING and not observed and transcript.is_text(role, content, self.limits.message_bytes):
-            at = self.clock()
-            return self.engine.write(lambda conn: append_text(conn, session_id, role, content, at), single=True)
+            return self.engine.write(append_text, session_id, role, content, self.clock(), single=True)
         row = transcript.pack(
             role, content, tool_name, tool_calls, tool_call_id, token_count, finish_reason, reasoning,
             reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, platform_message_id,
             observed, effect_disposition, timestamp, api_content, turn_id, person_id, self.clock(),
             self.limits.message_bytes,
         )  # fmt: skip
-        return self.engine.write(lambda conn: append(conn, session_id, row), single=True)
+        return self.engine.write(append, session_id, row, single=True)
 
     def append_messages(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> list[int]:
         """Several rows in one commit, in order."""
