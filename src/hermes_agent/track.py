@@ -55,7 +55,7 @@ class Track:
         )
         self._announced = None
         if known is None or known.hash != self._prefix.hash:
-            setup.db.update_system_prompt(str(self._session_id), self._prefix.system)
+            setup.db.update_system_prompt(str(self._session_id), self._prefix.system, fence=fence)
             self._bytes.clear()
         for conversation in self._bytes.values():
             conversation.refresh()
