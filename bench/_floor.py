@@ -33,6 +33,7 @@ def row(i: int = 0) -> tuple[Any, ...]:
 def raw_store(path: Path) -> apsw.Connection:
     """Floor (a)'s table: all our columns, the (session_id, id) index, one counter to update; SQLite's own defaults."""
     conn = apsw.Connection(str(path))
+    conn.set_busy_timeout(10_000)  # four processes open it at once
     conn.pragma("journal_mode", "wal")
     conn.pragma("synchronous", "FULL")
     conn.execute(
@@ -42,6 +43,7 @@ def raw_store(path: Path) -> apsw.Connection:
     conn.execute("CREATE INDEX IF NOT EXISTS by_session ON messages(session_id, id)")
     conn.execute("CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, message_count INTEGER)")
     conn.execute("INSERT OR IGNORE INTO sessions VALUES (?, 0)", (SESSION,))
+    conn.set_busy_timeout(0)
     return conn
 
 

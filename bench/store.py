@@ -135,6 +135,7 @@ def _raw_process(path: str, count: int, gate: Any, out: Any) -> None:
         conn.execute(_floor.COUNT, (_floor.SESSION,))
         conn.execute("COMMIT")
     out.put(0.0)
+    conn.close()
 
 
 def _our_process(path: str, count: int, gate: Any, out: Any) -> None:
@@ -146,8 +147,8 @@ def _our_process(path: str, count: int, gate: Any, out: Any) -> None:
         start = time.perf_counter()
         db.append_message(_floor.SESSION, "user", f"{i} {_floor.TEXT}")
         worst = max(worst, time.perf_counter() - start)
+    out.put(worst)  # before the closing, as the floor does: the last one out moves the log into the file
     db.close()
-    out.put(worst)
 
 
 def _four(target: Callable[..., None], path: Path, count: int) -> tuple[float, float]:
@@ -169,9 +170,11 @@ def processes(folder: Path, quick: bool) -> list[Row]:
     count, rounds = (300, 1) if quick else (2000, 3)
     _floor.raw_store(folder / "raw.db").close()
     our_store(folder / "state.db").close()
-    floor = max(_four(_raw_process, folder / "raw.db", count)[0] for _ in range(rounds))
-    runs = [_four(_our_process, folder / "state.db", count) for _ in range(rounds)]
-    mine, worst = max(r[0] for r in runs), max(r[1] for r in runs)
+    floors, runs = [], []
+    for _ in range(rounds):  # side by side: the disk of one minute is not that of the next
+        floors.append(_four(_raw_process, folder / "raw.db", count)[0])
+        runs.append(_four(_our_process, folder / "state.db", count))
+    floor, mine, worst = max(floors), max(r[0] for r in runs), max(r[1] for r in runs)
     return [
         ("4 processes on one file", f"{mine / floor:.2f} of {floor:,.0f}/s", ">= 0.80", mine / floor >= 0.8),
         ("  longest wait of one append", f"{worst * 1000:.0f} ms", "<= 250 ms", worst <= 0.25),

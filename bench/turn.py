@@ -127,47 +127,62 @@ def turns(folder: Path, quick: bool) -> list[Row]:
     ]
 
 
+_COLD = """
+import sys, time
+there = set(sys.modules)
+import asyncio
+from pathlib import Path
+from hermes_agent import AIAgent
+from hermes_agent.models.base import Endpoint
+from hermes_config import config as configuration
+from hermes_state import SessionDB
+folder, url = Path(sys.argv[1]), sys.argv[2]
+folder.joinpath("config.yaml").write_text("auto_title: false\\n")
+first = []
+async def go():
+    chat = AIAgent(session_db=SessionDB(folder / "state.db"), config=configuration.load(folder), workdir=folder,
+        endpoint=Endpoint("custom", "chat", url, "scripted-1", "scripted-key", context_length=100_000_000))
+    await chat.arun_conversation("hello", stream_callback=lambda text: first or first.append(time.time()))
+asyncio.run(go())
+print(first[0], *(name for name, module in sys.modules.items() if name not in there and getattr(module, "__spec__", 0)))
+"""
+
+
 def cold(folder: Path, quick: bool) -> list[Row]:
-    code = (
-        "import sys, time, asyncio, os; began = time.perf_counter()\n"
-        "from bench import turn; from pathlib import Path; from hermes_state import SessionDB\n"
-        "folder, url = Path(sys.argv[1]), sys.argv[2]\n"
-        "first = []\n"
-        "async def go():\n"
-        "    chat = turn.agent(folder, url, SessionDB(folder / 'state.db'))\n"
-        "    await chat.arun_conversation('hello', stream_callback=lambda t: first or first.append(time.time()))\n"
-        "asyncio.run(go()); print(first[0])\n"
-    )
-    times = []
+    """A process that has one turn. Its imports are all modules that are there when the turn is over.
+
+    Byte code comes from a cache, as with any installed program; the first run fills one that is ours.
+    """
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+
+    def python(code: str, *args: str) -> str:
+        done = subprocess.run([sys.executable, "-c", code, *args], env=environ, stdout=subprocess.PIPE, check=True)
+        return done.stdout.decode()
+
+    def importing(*names: str) -> float:
+        """By the process's own clock: neither its start nor its end is an import."""
+        lines = "\n".join(f"import {name}" for name in names)
+        code = f"import time; began = time.perf_counter()\n{lines}\nprint(time.perf_counter() - began)"
+        return statistics.median(float(python(code)) * 1000 for _ in range(9))
+
+    times, modules = [], [""]
     with served() as url:
-        for i in range(5 if quick else 11):
+        for i in range(6 if quick else 12):
             place = folder / str(i)
             place.mkdir()
             began = time.time()
-            done = subprocess.run(
-                [sys.executable, "-c", code, str(place), url], capture_output=True, text=True, check=True
-            )
-            times.append((float(done.stdout) - began) * 1000)
-    first = statistics.median(times)
-    bare = statistics.median(_python("pass") for _ in range(9))
-    imports = statistics.median(_python("from hermes_agent import AIAgent; import httpx2") for _ in range(9)) - bare
-    package = statistics.median(_python("import hermes_agent") for _ in range(9)) - bare
-    sdks = subprocess.run(
-        [sys.executable, "-c", "import sys, hermes_agent.agent; print({'openai', 'anthropic'} & set(sys.modules))"],
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+            said, *modules = python(_COLD, str(place), url).split()
+            times.append((float(said) - began) * 1000)
+    first = statistics.median(times[1:])
+    imports, package = importing(*modules), importing("hermes_agent")
+    sdks = {"openai", "anthropic"} & set(modules)
     return [
         ("process start to first token", f"{first:.0f} ms", "<= 450 ms", first <= 450),
-        ("  imports of a turn", f"{imports:.0f} ms", "<= 220 ms", imports <= 220),
+        (f"  imports of a turn, {len(modules)} modules", f"{imports:.0f} ms", "<= 220 ms", imports <= 220),
         ("  import hermes_agent", f"{package:.0f} ms", "<= 120 ms", package <= 120),
-        ("  model SDKs imported", sdks, "set()", sdks == "set()"),
+        ("  model SDKs imported", ", ".join(sdks) or "none", "none", not sdks),
     ]
-
-
-def _python(code: str) -> float:
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True)
-    return (time.perf_counter() - start) * 1000
 
 
 def many(folder: Path, quick: bool) -> list[Row]:

@@ -296,13 +296,13 @@ class AIAgent(Listeners):
             )
             owed = self._owing(journal, errand)("parked", outcome)
             await recovery.close(db, journal, "parked", row, reason=said, reply=owed)
-            self.tell("status_callback", "warn", said)
+            self.tell_status("warn", said)
             return None
         left = await recovery.pending(db, journal)
         if left is None:
             await recovery.close(db, journal, "cancelled", reason="nothing of it is in the conversation")
             return None
-        self.tell("status_callback", "lifecycle", "taking up the turn that was interrupted when the process was lost")
+        self.tell_status("lifecycle", "taking up the turn that was interrupted when the process was lost")
         return await self._run(journal, stop, task_id=None, pending=left, errand=errand)
 
     async def _compress(self, journal: Journal, stop: asyncio.Event, focus: str | None) -> bool:

@@ -85,6 +85,14 @@ class Spent:
         )  # fmt: skip
 
 
+class _Heard:
+    """What has arrived of an answer. All of it is paid for; the text alone was shown as the answer."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.all: list[str] = []
+
+
 class Asker:
     """Asks the model, for one turn."""
 
@@ -102,25 +110,25 @@ class Asker:
     async def ask(self, stop: asyncio.Event) -> Reply:
         """The model's next step; moves along the chain when an endpoint gives up."""
         while True:
-            shown: list[str] = []
+            heard = _Heard()
             try:
-                return await self._try(stop, shown)
+                return await self._try(stop, heard)
             except ModelError as error:
                 said = {"type": error.kind, "message": error.one_line()}
                 await hooks.fire(
                     "api_request_error", **self._facts(), reason=error.kind, status_code=error.status,
                     retryable=error.retryable, error=said,
                 )  # fmt: skip
-                if error.kind not in _ELSEWHERE or self._at + 1 >= len(self._chain) or shown:
+                if error.kind not in _ELSEWHERE or self._at + 1 >= len(self._chain) or heard.text:
                     raise
                 failed, self._at = self.endpoint, self._at + 1
-                self._listeners.tell(
-                    "status_callback", "warn",
+                self._listeners.tell_status(
+                    "warn",
                     f"{failed.provider}/{failed.model}: {error.what}; going on with "
                     f"{self.endpoint.provider}/{self.endpoint.model}",
                 )  # fmt: skip
 
-    async def _try(self, stop: asyncio.Event, shown: list[str]) -> Reply:
+    async def _try(self, stop: asyncio.Event, heard: _Heard) -> Reply:
         endpoint = self.endpoint
         conversation = self._track.of(endpoint)
         # Bytes that are there are joined at once; what has to be read first is read beside the loop.
@@ -135,15 +143,15 @@ class Asker:
         began = time.time()
         try:
             await hooks.fire("pre_api_request", **self._facts(), started_at=began, message_count=body.rows)
-            reply = await self._send(endpoint, body, stop, shown)
+            reply = await self._send(endpoint, body, stop, heard)
         except BaseException:
-            await self._setup.budget.release(reservation, received="".join(shown))
+            await self._setup.budget.release(reservation, received="".join(heard.all))
             raise
         cost = await self._setup.budget.settle(reservation, reply.usage)
         self.spent.add(reply.usage, cost)
         self.spent.notices += tuple(reservation.notices)
         for notice in reservation.notices:
-            self._listeners.tell("status_callback", "warn", notice)
+            self._listeners.tell_status("warn", notice)
         if reply.usage is not None and reply.usage.input_tokens:
             conversation.measured(body, endpoint, reply.usage.input_tokens)
         await hooks.fire(
@@ -152,29 +160,30 @@ class Asker:
         )  # fmt: skip
         return reply
 
-    async def _send(self, endpoint: Endpoint, body: Body, stop: asyncio.Event, shown: list[str]) -> Reply:
+    async def _send(self, endpoint: Endpoint, body: Body, stop: asyncio.Event, heard: _Heard) -> Reply:
         """The call, given up at once when the person stops the turn: cancelling closes the connection."""
         call = calling.call_with_retry(
-            endpoint, body.content, lambda delta: self._heard(delta, shown),
+            endpoint, body.content, lambda delta: self._hear(delta, heard),
             max_retries=self._setup.max_retries, on_retry=self._say_retry,
         )  # fmt: skip
         try:
             return await until_stopped(call, stop)
         except Interrupted:
-            raise Interrupted("".join(shown)) from None
+            raise Interrupted("".join(heard.text)) from None
 
-    def _heard(self, delta: Delta, shown: list[str]) -> None:
+    def _hear(self, delta: Delta, heard: _Heard) -> None:
+        heard.all.append(delta.text)
         if delta.kind == "text":
-            shown.append(delta.text)
-            self._listeners.tell("stream_delta_callback", delta.text)
+            heard.text.append(delta.text)
+            self._listeners.tell_text(delta.text)
         elif delta.kind == "reasoning":
-            self._listeners.tell("reasoning_callback", delta.text)
+            self._listeners.tell_reasoning(delta.text)
         else:
-            self._listeners.tell("tool_gen_callback", delta.text)
+            self._listeners.tell_tool_named(delta.text)
 
     def _say_retry(self, retry: calling.Retry) -> None:
-        self._listeners.tell(
-            "status_callback", "lifecycle",
+        self._listeners.tell_status(
+            "lifecycle",
             f"{retry.error.what}; trying again in {retry.wait:.0f} s ({retry.attempt} of {retry.max_retries})",
         )  # fmt: skip
 

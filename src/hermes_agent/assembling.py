@@ -106,7 +106,7 @@ def assemble(
             db=setup.db, home=setup.home, workdir=setup.workdir, conversation_id=journal.conversation_id,
             session_id=lambda: journal.session_id, turn_id=journal.turn_id, call_id=call_id,
             person_id=setup.person_id, platform=setup.platform, gate=gate.for_call(call_id), ask=setup.ask,
-            emit=lambda text: listeners.tell("tool_progress_callback", "tool.output", "", text, None),
+            emit=lambda text: listeners.tell_tool_progress("tool.output", "", text, None),
             environ=environment.child_environment(
                 os.environ, config=setup.tree, identity=context.child_environment(), home=setup.home
             ),

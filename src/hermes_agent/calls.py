@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hermes_agent import hooks, signals
@@ -20,6 +19,7 @@ from hermes_agent.models.base import ToolCall
 from hermes_agent.signals import Signals
 from hermes_agent.tools import registry
 from hermes_agent.tools.base import Action, Gate, Tool, ToolContext, ToolResult
+from hermes_config.records import record
 from hermes_state.journal import Journal
 
 LOST = (
@@ -30,7 +30,7 @@ INTERRUPTED = "The person interrupted before this call ran."
 NOT_RUN = "The turn ended before this call ran."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Workbench:
     """What the calls of a turn are run with."""
 
@@ -66,8 +66,8 @@ async def run_all(
 async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> dict[str, Any]:
     tool = bench.tools.get(call.name)
     arguments = _arguments(call)
-    bench.listeners.tell("tool_start_callback", call.id, call.name, arguments)
-    bench.listeners.tell("tool_progress_callback", "tool.started", call.name, _summary(tool, arguments), arguments)
+    bench.listeners.tell_tool_started(call.id, call.name, arguments)
+    bench.listeners.tell_tool_progress("tool.started", call.name, _summary(tool, arguments), arguments)
     began = time.monotonic()
     marked = False
     veto = await _veto(call, bench)
@@ -103,9 +103,9 @@ async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> di
         said = f"{result.content}\n\n[The person adds: {signals.words(added)}]"
         result = ToolResult(said, is_error=result.is_error, shown=result.shown)
     row = await _store(bench, call, result, mark=mark if marked else None, joined=signals.messages(added))
-    bench.listeners.tell("tool_complete_callback", call.id, call.name, arguments, result.content)
-    bench.listeners.tell(
-        "tool_progress_callback", "tool.completed", call.name, result.shown or result.content[:200], arguments,
+    bench.listeners.tell_tool_completed(call.id, call.name, arguments, result.content)
+    bench.listeners.tell_tool_progress(
+        "tool.completed", call.name, result.shown or result.content[:200], arguments,
         duration=took, is_error=result.is_error,
     )  # fmt: skip
     return row

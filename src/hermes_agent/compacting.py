@@ -11,7 +11,6 @@ from typing import Any
 
 from hermes_agent import context, side_calls
 from hermes_agent.asking import Asker, until_stopped
-from hermes_agent.compression import run as compression
 from hermes_agent.compression import when
 from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import ModelError, Reply
@@ -62,6 +61,8 @@ class Compactor:
         self, asker: Asker, *, force: bool = False, must: bool = False, focus: str | None = None
     ) -> bool:
         """True when the conversation is smaller now. `force`: a person asked; `must`: it does not fit as it is."""
+        from hermes_agent.compression import run as compression  # most turns never need it
+
         old = self._journal.session_id
         outcome = await compression.compress(
             db=self._setup.db, writer=self._journal.writer, session_id=old,
@@ -71,13 +72,13 @@ class Compactor:
         self._calls_left -= outcome.summary_calls
         if outcome.kind != "rotated":
             if outcome.reason:
-                self._listeners.tell("status_callback", "warn", outcome.reason)
+                self._listeners.tell_status("warn", outcome.reason)
             return False
         self.count += 1
         self._track.pace.compacted()
         await self.moved(old)
-        self._listeners.tell(
-            "status_callback", "lifecycle",
+        self._listeners.tell_status(
+            "lifecycle",
             f"The conversation was compressed: about {outcome.before_tokens:,} → {outcome.after_tokens:,} tokens",
         )  # fmt: skip
         return True
@@ -97,7 +98,7 @@ class Compactor:
             "platform": self._setup.platform, "session_id": new, "old_session_id": old, "in_place": False,
             "compression_count": self.count,
         }  # fmt: skip
-        self._listeners.tell("event_callback", "session:compress", facts)
+        self._listeners.tell_event("session:compress", facts)
 
     async def _summarise(self, asker: Asker, prompt: str, max_tokens: int) -> str:
         call = side_calls.ask(

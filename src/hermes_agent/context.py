@@ -14,25 +14,25 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 
+from hermes_config.records import record
 from hermes_state.ids import SessionId
 
 SESSION_ID = "HERMES_SESSION_ID"
 _VALUE_CHARS = 1_000  # Linux takes 128 KiB a variable, and names that strangers give themselves have no bound
 
 
-@dataclass(slots=True)
 class CurrentSession:
     """The segment that is current now. Whoever compresses moves it; everybody else only looks."""
 
-    session_id: SessionId
+    def __init__(self, session_id: SessionId) -> None:
+        self.session_id = session_id
 
     def move(self, session_id: SessionId) -> None:
         self.session_id = session_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Identity:
     """What is known of where a turn comes from. Empty means that there is none, never that it was not looked up."""
 
@@ -71,7 +71,7 @@ class Identity:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bound:
     """What a context is bound to. Without an identity only the session is known: nobody called `bind`."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
-import sys
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -49,9 +48,8 @@ class _AgentLoop:
 
 def _wind_up(loop: asyncio.AbstractEventLoop) -> None:
     """Close the connections to models. Turns that still run are left as they are: the next process takes them up."""
-    client = sys.modules.get("hermes_agent.models.client")
-    if client is not None and not asyncio.all_tasks(loop):
-        loop.run_until_complete(client.close_clients())
+    if not asyncio.all_tasks(loop):
+        loop.run_until_complete(loop.shutdown_asyncgens())  # the clients of a loop are closed with it
         loop.close()
 
 

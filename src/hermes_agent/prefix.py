@@ -18,12 +18,12 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from hermes_agent.models.base import Endpoint, ToolSpec, Wire
 from hermes_config.limits import DEFAULTS
+from hermes_config.records import record
 from hermes_state.ids import ConversationId, TurnId
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Content:
         return known
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Prefix:
     """An epoch's content."""
 

@@ -49,17 +49,16 @@ class Signals:
         """At the beginning of a turn, on its loop: the event that its waiting places watch."""
         with self._lock:
             self._loop, self._event = asyncio.get_running_loop(), asyncio.Event()
-            if self._stopped:
-                self._event.set()
             return self._event
 
     def stop(self, message: str | None = None) -> None:
-        """Thread-safe; a second call changes nothing but the message."""
+        """Thread-safe; a second call changes nothing but the message. Between turns there is nothing to stop."""
         with self._lock:
+            if self._loop is None or self._event is None or self._loop.is_closed():
+                return
             self._stopped = True
             self.message = message if message is not None else self.message
-            if self._loop is not None and self._event is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._event.set)
+            self._loop.call_soon_threadsafe(self._event.set)
 
     def steer(self, text: str, inbox_id: int | None = None) -> bool:
         """True when the running turn will carry the text to the model with its next tool result."""

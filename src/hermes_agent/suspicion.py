@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 
 _PEOPLE = r"(?:the\s+|this\s+)?(?:user|person|human|owner|operator)"
 _WHOSE = r"(?:all\s+|any\s+)?(?:of\s+)?(?:the\s+|your\s+|my\s+)?"
@@ -44,10 +45,6 @@ _ORDERS: dict[str, tuple[str, ...]] = {
         rf"{_SECRETS}[^\n]{{0,80}}\|\s*(?:curl|wget|nc)\b",
     ),
 }
-_PATTERNS = tuple(
-    (reason, re.compile("|".join(patterns), re.IGNORECASE | re.MULTILINE)) for reason, patterns in _ORDERS.items()
-)
-
 # Letters that cannot be seen. A joiner between letters or emoji is ordinary writing, a run of them is a hiding place.
 _HIDDEN = re.compile("[\u202a-\u202e]|[\u200b\u2060\ufeff]{2,}|[\u200b-\u200f\u2060\ufeff]{4,}")
 _TAGS = re.compile("(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]")
@@ -59,7 +56,15 @@ def suspicion(text: str) -> str | None:
     if _HIDDEN.search(text) or _TAGS.search(text):
         return "it contains invisible characters"
     plain = text if text.isascii() else _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
-    for reason, pattern in _PATTERNS:
+    for reason, pattern in _patterns():
         if pattern.search(plain):
             return reason
     return None
+
+
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Built for the first text that is looked at; most homes have none."""
+    return tuple(
+        (reason, re.compile("|".join(patterns), re.IGNORECASE | re.MULTILINE)) for reason, patterns in _ORDERS.items()
+    )

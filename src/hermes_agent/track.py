@@ -59,7 +59,7 @@ class Track:
             self._prefix = self._ensured(_RIGHTS, fence)
         self._announced = None
         if known is None or known.hash != self._prefix.hash:
-            setup.db.update_system_prompt(str(self._session_id), self._prefix.system)
+            setup.db.update_system_prompt(str(self._session_id), self._prefix.system, fence=fence)
             self._bytes.clear()
         for conversation in self._bytes.values():
             conversation.refresh()

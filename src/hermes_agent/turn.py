@@ -26,6 +26,7 @@ from hermes_agent.setup import Setup
 from hermes_agent.signals import Signals
 from hermes_agent.track import Track
 from hermes_config.errors import HermesError
+from hermes_config.records import record
 from hermes_state.errors import StaleFence
 from hermes_state.journal import Journal
 from hermes_state.outbox import OutboxItem, Parcel
@@ -62,7 +63,7 @@ def nothing_owed(state: EndState, outcome: Outcome) -> Parcel | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Running:
     """A turn's parts."""
 
@@ -110,7 +111,7 @@ async def _loop(turn: Running, pending: Pending | None) -> Outcome:
             continue
         bad = bad + 1 if _all_unknown(reply.tool_calls, turn.bench) else 0
         row_id = await _store_step(turn, reply)
-        turn.listeners.tell("step_callback", step + 1, [call.name for call in reply.tool_calls])
+        turn.listeners.tell_step(step + 1, [call.name for call in reply.tool_calls])
         rows = await calls.run_all(row_id, reply.tool_calls, turn.bench)
         turn.track.append(rows, [row["id"] for row in rows])
         if bad >= _BAD_CALLS:
@@ -134,7 +135,7 @@ async def _store_step(turn: Running, reply: Reply) -> int:
     await saved
     turn.track.append([row], [row_id])
     if reply.content and reply.content.strip():
-        turn.listeners.tell("interim_assistant_callback", reply.content, already_streamed=True)
+        turn.listeners.tell_interim(reply.content)
     return row_id
 
 

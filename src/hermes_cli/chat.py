@@ -89,7 +89,7 @@ def _meant(db: SessionDB, args: argparse.Namespace) -> str | None:
     """The newest segment of the conversation to go on with; None for a new one."""
     named = args.resume or args.go_on
     if named:
-        found = finding.find(db, named)["id"]
+        found = finding.find(db, named, guess=True)["id"]
     elif args.resume == "":
         raise UsageError("--resume needs an id or a title", hint="hermes sessions list shows them.")
     elif args.go_on is None:

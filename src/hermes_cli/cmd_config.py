@@ -54,7 +54,7 @@ def _check(args: argparse.Namespace) -> None:
         "home": str(loaded.home),
         "config.yaml": (loaded.home / "config.yaml").exists(),
         ".env": len(loaded.dotenv),
-        "notes": _notes(loaded.tree),
+        "notes": _notes(loaded),
         "ok": True,
     }
     if args.json:
@@ -66,12 +66,13 @@ def _check(args: argparse.Namespace) -> None:
         print(f"note         {note}")
 
 
-def _notes(tree: Mapping[str, Any]) -> list[str]:
-    """Keys of older homes that are read and mean something else here, or nothing."""
+def _notes(loaded: config.Config) -> list[str]:
+    """Keys that look mistyped, and those of older homes that are read and mean something else here, or nothing."""
     from hermes_agent.approvals.policy import read_policy  # only this verb needs it
+    from hermes_agent.models import choosing
 
-    notes = list(read_policy(tree).notes)
-    compression = tree.get("compression")
+    notes = [*choosing.mistyped(loaded), *read_policy(loaded.tree).notes]
+    compression = loaded.tree.get("compression")
     if isinstance(compression, Mapping) and "in_place" in compression:
         notes.append(
             "compression.in_place has no effect: a compression always goes on in a new segment and can be undone"

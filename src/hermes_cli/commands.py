@@ -51,6 +51,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("config", "show, check and change the configuration", "hermes_cli.cmd_config"),
         Command("model", "show which model is used, where it is and what it costs", "hermes_cli.cmd_model"),
         Command("tools", "show what the model may call", "hermes_cli.cmd_tools"),
+        Command("approvals", "list and take back what runs without a question", "hermes_cli.cmd_approvals"),
         Command("memory", "show what is remembered of you", "hermes_cli.cmd_memory"),
         Command("skills", "show what the model can look up", "hermes_cli.cmd_skills"),
         Command("pairing", "let people in who ask, and shut them out", "hermes_cli.cmd_pairing"),

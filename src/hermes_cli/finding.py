@@ -1,8 +1,8 @@
 """From what a person typed to one conversation.
 
-An id, a title, or the beginning of an id is taken everywhere an id is. Verbs that only look also take a part of a
-title; verbs that change something do not, because a guess may be wrong. What fits several is listed and refused,
-what fits none is answered with the nearest titles. Nothing typed is ever a pattern, a path or SQL.
+An id, a title, or the beginning of an id is taken everywhere an id is. Verbs that only look or go on also take a
+part of a title; verbs that change something do not, because a guess may be wrong. What fits several is listed and
+refused, what fits none is answered with the nearest titles. Nothing typed is ever a pattern, a path or SQL.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, cast
@@ -27,13 +27,14 @@ from hermes_config.budget import BudgetConfig, read_budget
 from hermes_config.errors import ConfigError
 from hermes_config.home import ensure_home, hermes_home, write_atomic
 from hermes_config.limits import DEFAULTS, Limits, table
+from hermes_config.records import record
 from hermes_config.section import Section
 
 DATABASE_SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
 _SAVE_ATTEMPTS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StateConfig:
     """`state:` — where conversations are stored, and how durably a commit is written."""
 
@@ -41,7 +42,7 @@ class StateConfig:
     synchronous: Literal["full", "normal"] = "full"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionsConfig:
     """`sessions:` — what maintenance may remove by itself."""
 
@@ -51,7 +52,7 @@ class SessionsConfig:
     vacuum_after_prune: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Config:
     """Everything a home says about itself. Frozen; secrets stay out of its `repr`."""
 
@@ -212,7 +213,7 @@ def _document(text: str, file: Path) -> document.Document:
 
 def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Config:
     state = Section(source, "state", known=("database_url", "synchronous"))
-    sessions = Section(source, "sessions", known=SessionsConfig.__slots__)
+    sessions = Section(source, "sessions", known=[row.name for row in fields(SessionsConfig)])
     bounds = Section(source, "limits", known=[row.name for row in table() if not row.fixed], closed=True)
     return Config(
         home=home,

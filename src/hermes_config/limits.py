@@ -8,8 +8,10 @@ docs`. A number that bounds something and does not stand here is a defect.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import NamedTuple
+
+from hermes_config.records import record
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -37,7 +39,7 @@ def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = 
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Limits:
     """The values in force. Frozen: a change of configuration makes a new one."""
 

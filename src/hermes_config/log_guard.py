@@ -11,8 +11,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from hermes_config import secrets
-
 
 def install() -> None:
     """Cover the records of this process from now on. Called again, it does nothing."""
@@ -27,6 +25,8 @@ class _Guard:
         self._make = make
 
     def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
+        from hermes_config import secrets  # its patterns take 4 ms to build, and most processes log nothing
+
         record = self._make(*args, **kwargs)
         cover = secrets.redactor()
         try:

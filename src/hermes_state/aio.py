@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from hermes_state import messages, transcript
 from hermes_state.engine.base import Connection, Engine
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from hermes_state.session_db import SessionDB
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 
 class AsyncSessionDB:
     """Forwards to `_db`: callables become coroutines, everything else passes through."""
@@ -30,9 +33,13 @@ class AsyncSessionDB:
     async def append_message(self, session_id: str, role: str, content: Any = None, **fields: Any) -> int:
         """As `SessionDB.append_message`; many at once share one commit."""
         db = self._db
-        row = transcript.encode({"role": role, "content": content, **fields}, db.clock(), db.limits.message_bytes)
-        result: int = await queued(db.engine, lambda conn: messages.append(conn, session_id, row), whole=True)
-        return result
+        at, top = db.clock(), db.limits.message_bytes
+        if not fields and transcript.is_text(role, content, top):
+            done = queued(db.engine, messages.append_text, session_id, role, content, at, whole=True)
+        else:
+            row = transcript.encode({"role": role, "content": content, **fields}, at, top)
+            done = queued(db.engine, messages.append, session_id, row, whole=True)
+        return await done
 
     async def write(self, fn: Callable[[Connection], Any]) -> Any:
         """`fn(conn)` in a transaction of the writer's, perhaps together with others."""
@@ -52,8 +59,8 @@ class AsyncSessionDB:
         return forwarded
 
 
-def queued(engine: Engine, fn: Callable[[Connection], Any], *, whole: bool = False) -> asyncio.Future[Any]:
-    """Hand `fn` to the writer's thread; the future is done after the commit that carries it."""
+def queued(engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, whole: bool = False) -> asyncio.Future[T]:
+    """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -61,7 +68,7 @@ def queued(engine: Engine, fn: Callable[[Connection], Any], *, whole: bool = Fal
     if mailbox is None:
         mailbox = _mailboxes[loop] = _Mailbox(loop)
     future = loop.create_future()
-    mailbox.post(engine, Job(fn, whole=whole, notify=mailbox.tell, ticket=future))
+    mailbox.post(engine, Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future))
     return future
 
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from hermes_config.records import record
 from hermes_state import aio
 from hermes_state.engine.base import Connection, Row
 from hermes_state.errors import OverLimit
@@ -60,7 +60,7 @@ class Key(NamedTuple):
     period: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Warned:
     """A limit of which so much is used that its person should know; said once a limit and period."""
 
@@ -69,7 +69,7 @@ class Warned:
     period: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Held:
     """A call that may be made: hand it to `settle` or to `release`."""
 
@@ -78,7 +78,7 @@ class Held:
     warnings: tuple[Warned, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpenCall:
     """A call that is being made, or was when its process died (`lost`)."""
 

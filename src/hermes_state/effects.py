@@ -7,8 +7,7 @@ reported to the model and never repeated. The mark holds where the result is, no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hermes_config.records import record
 from hermes_state import leases, rows
 from hermes_state.engine.base import Connection
 from hermes_state.errors import StateError
@@ -19,7 +18,7 @@ from hermes_state.store import Store
 Q = Queries("effects")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Effect:
     turn_id: TurnId
     call_id: str
@@ -34,7 +33,7 @@ class Effect:
         return self.finished_at is None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Started:
     effect: Effect
     new: bool

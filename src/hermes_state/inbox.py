@@ -13,9 +13,9 @@ while it runs (`merge`). When a turn is given up its rows go back to their old p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from hermes_config.records import record
 from hermes_state import leases, rows
 from hermes_state.engine.base import Connection, Row, scalar
 from hermes_state.errors import InvalidValue
@@ -32,7 +32,7 @@ Outcome = Literal["answered", "error", "silent", "dropped", "superseded"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InboxRow:
     id: int
     platform: str
@@ -51,7 +51,7 @@ class InboxRow:
     ended_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accepted:
     row: InboxRow
     new: bool

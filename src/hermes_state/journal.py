@@ -129,8 +129,8 @@ class Journal:
             opened = await asyncio.shield(opening)
         except asyncio.CancelledError:
             await asyncio.wait({opening})
-            if opening.exception() is None and opening.result() is not None:
-                await cls(store, *opening.result()).give_up("cancelled", reason="cancelled")
+            if opening.exception() is None and (late := opening.result()) is not None:
+                await cls(store, *late).give_up("cancelled", reason="cancelled")
             raise
         return None if opened is None else cls(store, *opened)
 

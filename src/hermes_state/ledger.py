@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hermes_config.records import record
 from hermes_state import chain, messages, sessions, transcript, values
 from hermes_state.engine.base import Connection, Row, first, scalar
 from hermes_state.errors import HeadMoved, IdTaken, SessionEnded, SessionNotFound
@@ -44,7 +45,7 @@ _CARRIED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Handle:
     """A segment and the conversation it is part of."""
 
@@ -52,7 +53,7 @@ class Handle:
     session_id: SessionId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resolved:
     """What a route led to, and what had to be done for it."""
 
@@ -62,7 +63,7 @@ class Resolved:
     previous: SessionId | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RouteState:
     """What a reset rule may look at. Times are epoch seconds."""
 
@@ -400,7 +401,7 @@ class Ledger:
             leases.check(self._store, conn, conversation_id, fence)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _New:
     """What a new conversation starts with."""
 

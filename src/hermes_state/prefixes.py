@@ -9,8 +9,8 @@ counts are not.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
+from hermes_config.records import record
 from hermes_state import leases, rows
 from hermes_state.engine.base import Connection, first, scalar
 from hermes_state.ids import ConversationId
@@ -23,7 +23,7 @@ _TOTAL = ConversationId("")
 _BATCH = 200
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Epoch:
     conversation_id: ConversationId
     epoch: int
@@ -32,7 +32,7 @@ class Epoch:
     started_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Prefix:
     """An epoch and its bytes."""
 
@@ -40,7 +40,7 @@ class Prefix:
     bytes: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Break:
     conversation_id: ConversationId
     epoch: int

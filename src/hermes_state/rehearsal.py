@@ -8,12 +8,13 @@ long as it takes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from hermes_state.engine.base import Connection, Engine
 from hermes_state.engine.writer import Job
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 def rehearse(engine: Engine, fn: Callable[[Engine], T]) -> T:
@@ -49,8 +50,8 @@ class _Rehearsal:
     def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:
         return fn(self._conn)
 
-    def write(self, fn: Callable[[Connection], T], *, single: bool = False) -> T:
-        return fn(self._conn)
+    def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        return fn(self._conn, *args)
 
     def submit(self, jobs: Iterable[Job]) -> None:
         raise NotImplementedError("a rehearsal waits for each write")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes_state import chain, values
+from hermes_state import chain, leases, values
 from hermes_state.engine.base import Connection, first, scalar
 from hermes_state.errors import IntegrityError
-from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, PersonId, checked_id, is_possible_id
+from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, ConversationId, PersonId, checked_id, is_possible_id
 from hermes_state.statements import Queries
 from hermes_state.store import Store
 
@@ -82,8 +82,18 @@ class Sessions(Store):
             return False
         return self.engine.write(lambda conn: promote(conn, session_id, reason, self.clock()))
 
-    def update_system_prompt(self, session_id: str, system_prompt: str | None) -> None:
-        self._update(Q.set_system_prompt, clean(system_prompt), session_id)
+    def update_system_prompt(self, session_id: str, system_prompt: str | None, *, fence: int | None = None) -> None:
+        """With a `fence` only for who holds the conversation's lease under it; else `StaleFence`, nothing written."""
+        if not is_possible_id(session_id):
+            return
+
+        def run(conn: Connection) -> None:
+            if fence is not None:
+                node = first(conn.rows(chain.Q.node, (session_id,)))
+                leases.check(self, conn, ConversationId(session_id if node is None else node[1]), fence)
+            conn.run(Q.set_system_prompt, (clean(system_prompt), session_id))
+
+        self.engine.write(run)
 
     def update_session_model(self, session_id: str, model: str | None) -> None:
         self._update(Q.set_model, clean(model), session_id)

@@ -32,6 +32,7 @@ _OTHERS = (
 )  # fmt: skip
 # Where `insert` has the columns that `as_conversation` takes, in its order.
 _AS_SHOWN = (0, 1, 2, 4, 7, 3, 5, 6, 17, 15, 16, 9, 10, 11, 12, 13, 14, 18)
+_ROLES = frozenset({"user", "assistant", "system", "tool"})
 _STRUCTURED = frozenset({"tool_calls", "reasoning_details", "codex_reasoning_items", "codex_message_items"})
 
 
@@ -46,6 +47,26 @@ class Encoded(list[Any]):
     def timestamp(self) -> float:
         at: float = self[7]
         return at
+
+
+def is_text(role: Any, content: Any, max_bytes: int) -> bool:
+    """Whether a message with this role and content, and nothing else, is stored as it stands. See `text_row`."""
+    return (
+        type(content) is str
+        and content.isascii()
+        and "\0" not in content
+        and len(content) <= max_bytes
+        and type(role) is str
+        and role in _ROLES
+    )
+
+
+def text_row(role: str, content: str, at: float) -> Encoded:
+    """`pack` for what `is_text`."""
+    row = Encoded((role, content, "text", *_NOTHING[:4], at, None, *_NOTHING[:7], 0, None, None, None, None))
+    row.calls = 0
+    row.preview = values.preview_of(content) if role == "user" else None
+    return row
 
 
 def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> Encoded:

@@ -12,9 +12,10 @@ attempts it is to be parked, so that one poisoned message cannot kill us for eve
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
+from hermes_config.records import record
 from hermes_state import leases, messages, rows, transcript, usage
 from hermes_state.engine.base import Connection, Row
 from hermes_state.errors import NotQueued, StateError, TurnOver
@@ -30,7 +31,7 @@ Q = Queries("turns")
 EndState = Literal["done", "failed", "cancelled", "parked"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Turn:
     id: TurnId
     conversation_id: ConversationId
@@ -47,7 +48,7 @@ class Turn:
     ended_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Work:
     """A running turn and the inbox rows that are its own, in order."""
 
@@ -55,7 +56,7 @@ class Work:
     inbox: tuple[InboxRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ended:
     """How a turn ended: the ids of the message rows it wrote and the outbox item it owes."""
 

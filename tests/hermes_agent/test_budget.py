@@ -262,9 +262,13 @@ def test_a_turn_is_warned_then_refused_and_the_conversation_stays_usable(
     assert (line.key, line.calls) == ("ada", 3) and line.cost_usd == pytest.approx(0.6)
 
 
-def test_an_interrupted_answer_is_counted(home: Path, make: Make, db: SessionDB) -> None:
+@pytest.mark.parametrize("thoughts", [(), ("Let me think. ", "All that they ever asked me, one by one. " * 40)])
+def test_an_interrupted_answer_is_counted_with_its_reasoning(
+    home: Path, make: Make, db: SessionDB, thoughts: tuple[str, ...]
+) -> None:
     hold = Hold()
-    with ScriptedModel(say("So far ", "and more", hold=hold)).served() as server:
+    said = () if thoughts else ("So far ", "and more")
+    with ScriptedModel(say(*said, reasoning=thoughts, hold=hold)).served() as server:
         make(
             f"model: {{provider: custom, default: scripted-1, base_url: '{server.origin}/v1', api_key: scripted-key}}\n"
             f"auto_title: false\n{SCRIPTED}budget: {{day: {{usd: 100}}}}\n"

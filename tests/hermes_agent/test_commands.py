@@ -319,8 +319,15 @@ class TestConversations:
             place.type(f"/new {title}")
             place.talk("x")
         here = place.session_id
-        answer = place.type("/resume trip")
-        assert "2 conversations" in answer and "Trip one" in answer and place.session_id == here
+        place.type("/new Something else")
+        place.talk("x")
+        for answer in (place.type("/resume trip"), place.type("/sessions trip")):
+            assert "Trip two" in answer and "Something else" not in answer
+            number = next(line.partition(".")[0].strip() for line in answer.splitlines() if "Trip one" in line)
+            assert place.type(f"/resume {number}").startswith("Resumed: Trip one")
+            place.type("/resume Something else")
+        assert "2 conversations" in place.type("/resume trip")
+        assert place.session_id != here
 
     def test_a_branch_is_a_copy(self, place: Place) -> None:
         assert place.type("/branch") == "Nothing was said here yet."

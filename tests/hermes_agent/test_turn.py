@@ -136,6 +136,17 @@ def test_interrupting_keeps_what_was_shown(db: SessionDB, make_agent: MakeAgent)
     assert db.turns.counts() == {"cancelled": 1, "done": 1}
 
 
+def test_interrupting_between_turns_stops_nothing(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:
+    with ScriptedModel(say("One."), say("Two.")) as model:
+        agent = make_agent(model)
+        agent.interrupt("before the first")
+        assert not agent.is_interrupted
+        assert run(agent.arun_conversation("hello"))["final_response"] == "One."
+        agent.interrupt("too late")
+        result = run(agent.arun_conversation("and now?"))
+    assert result["final_response"] == "Two." and "interrupt_message" not in result
+
+
 def test_a_word_in_between_goes_with_the_next_result(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:
     with ScriptedModel(say(calls=[call("todo")]), say("Understood.")) as model:
         agent = make_agent(model)

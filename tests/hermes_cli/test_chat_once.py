@@ -129,13 +129,17 @@ def test_a_pipe_that_is_no_text_or_too_much_is_refused(ask: Ask) -> None:
     assert "were piped in" in ask("-q", "what is it?", piped=b"x" * 4_200_000).stderr
 
 
-def test_resume_and_continue_go_on_and_unknown_ones_are_told(ask: Ask) -> None:
+def test_resume_and_continue_go_on_and_unknown_ones_are_told(ask: Ask, home: Path) -> None:
     first = json.loads(ask("-q", "what is 6 * 7?", "--json").stdout)["session_id"]
     again = json.loads(ask("-q", "what did I just say?", "--json", "--resume", first[:18]).stdout)
     assert again["session_id"] == first
     assert "what is 6 * 7?" in again["text"]
     assert json.loads(ask("-q", "hello", "--json", "--continue").stdout)["session_id"] == first
     assert json.loads(ask("-q", "hello", "--json").stdout)["session_id"] != first
+    db = SessionDB(home / "state.db")
+    db.set_session_title(first, "Trip to Kyoto")
+    db.close()
+    assert json.loads(ask("-q", "hello", "--json", "--resume", "Trip").stdout)["session_id"] == first
     lost = ask("-q", "hello", "--resume", "nothing of the kind")
     assert lost.returncode == 1
     assert "no conversation" in lost.stderr

@@ -41,6 +41,17 @@ def test_model_tells_what_another_one_would_mean(run) -> None:
     assert "MISTRAL_API_KEY" in missing.err
 
 
+def test_a_mistyped_key_of_the_model_is_named(run, home: Path) -> None:
+    assert run("config", "check", "--json").data["notes"] == []
+    (home / "config.yaml").write_text("model: {default: demo, contxt_length: 5, base-url: 'http://x', colour: red}\n")
+    notes = run("config", "check", "--json").data["notes"]
+    assert [note.partition(";")[2] for note in notes] == [
+        " did you mean model.context_length?",
+        " did you mean model.base_url?",
+    ]
+    assert "model.contxt_length is not a known key" in run("config", "check").out
+
+
 def test_tools_tell_what_is_on_and_off(run) -> None:
     states = {row["name"]: row["state"] for row in run("tools", "--json").data}
     assert states["terminal"] == "off"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hermes_state import IntegrityError, SessionDB
-from hermes_state.errors import InvalidValue
+from hermes_state.errors import InvalidValue, StaleFence
 from hermes_testing.clock import Clock
 
 DAY = 86400
@@ -130,3 +130,16 @@ def test_a_chat_that_was_compressed_and_left_alone_is_no_orphan(db: SessionDB, c
     assert db.finalize_orphaned_compression_sessions() == 0
     assert db.get_session(alone.session_id)["ended_at"] is None
     assert db.get_session("routed")["ended_at"] is None
+
+
+def test_a_turn_that_was_overtaken_does_not_write_its_system_text(db: SessionDB) -> None:
+    here = db.ledger.open(source="cli")
+    stale = db.leases.acquire(here.conversation_id, holder="first", ttl=60)
+    assert stale is not None
+    db.update_system_prompt(here.session_id, "of the first", fence=stale.fence)
+    db.leases.release(stale)
+    assert db.leases.acquire(here.conversation_id, holder="second", ttl=60) is not None
+    with pytest.raises(StaleFence):
+        db.update_system_prompt(here.session_id, "too late", fence=stale.fence)
+    row = db.get_session(here.session_id)
+    assert row is not None and row["system_prompt"] == "of the first"

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,7 +30,7 @@ ErrorKind = Literal["too_long", "bad_format", "forbidden", "not_found", "rate_li
 _DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
 
 
-class MessageType(str, Enum):
+class MessageType(StrEnum):
     TEXT = "text"
     LOCATION = "location"
     PHOTO = "photo"
@@ -46,7 +46,7 @@ class CannotFetch(HermesError):
     """The file could not be fetched from the platform."""
 
 
-class ProcessingOutcome(str, Enum):
+class ProcessingOutcome(StrEnum):
     SUCCESS = "success"
     FAILURE = "failure"
     CANCELLED = "cancelled"
@@ -269,6 +269,7 @@ class BasePlatformAdapter(ABC):
 
     async def send_typing(self, chat_id: str, metadata: Mapping[str, Any] | None = None) -> None:
         """Show that something is being done, for a few seconds. Best effort."""
+        return
 
     # -- look --------------------------------------------------------------------------------------------
 

@@ -5,16 +5,16 @@ Nothing here imports a parser or a store, so every surface that shows a question
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from hermes_config.records import record
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
 Level = Literal["harmless", "ask", "never"]
 Choice = Literal["once", "session", "always", "deny"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Judgement:
     """What the judge found in one command line."""
 
@@ -27,7 +27,7 @@ class Judgement:
     """It asks for no worse reason than that a command is not on our list; such a call a person's glob may allow."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ApprovalQuestion:
     """Everything a person needs to decide, and nothing they would have to look up."""
 
@@ -58,8 +58,8 @@ class Approver(Protocol):
     async def ask(self, question: ApprovalQuestion) -> Choice: ...
 
 
-@dataclass(slots=True)
 class Yolo:
     """An explicit wish not to be asked, one object a session. It passes neither the floor nor a deny rule."""
 
-    on: bool = False
+    def __init__(self, on: bool = False) -> None:
+        self.on = on

@@ -19,13 +19,14 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_agent.approvals.base import ApprovalQuestion, Approver, Choice, Judgement, Yolo
 from hermes_agent.approvals.policy import Policy, read_policy
 from hermes_agent.tools.base import Action, Verdict
+from hermes_config.records import record
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _LOOK_AGAIN = 1.0
 _ALLOWED = Verdict(True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class _Turn:
     """What all gates of a turn share."""
 

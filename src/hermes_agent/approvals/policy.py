@@ -15,17 +15,17 @@ wrappers resolved, so that `env g'it' push` does not slip past a rule about git 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from hermes_agent.approvals.base import Judgement
+from hermes_config.records import record
 
 SECONDS = 60.0
 _LONGEST = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Policy:
     mode: Literal["manual", "off"] = "manual"
     seconds: float = SECONDS

@@ -62,7 +62,8 @@ async def sessions(ctx: CommandContext, args: str) -> str:
     if not rows:
         return f"You have no conversation called “{brief(args)}”." if args else "You have no conversations yet."
     here = await asyncio.to_thread(_root, ctx)
-    return f"{finding.listing(rows, here=here, now=ctx.db.clock())}\n\n/resume NUMBER, title or id goes on with one."
+    lines = await asyncio.to_thread(finding.listing, ctx.db, ctx.person, rows, here=here)
+    return f"{lines}\n\n/resume NUMBER, title or id goes on with one."
 
 
 async def resume(ctx: CommandContext, args: str) -> str | None:
@@ -75,8 +76,9 @@ async def resume(ctx: CommandContext, args: str) -> str | None:
         return f"You have no conversation “{brief(args)}”. /sessions lists yours."
     if len(found) > 1:
         most = ctx.db.limits.listed_conversations
-        lines = finding.listing(found[:most], here=here, now=ctx.db.clock())
-        return f"“{brief(args)}” fits {counted(len(found), 'conversation')}; say which by its id:\n{lines}"
+        lines = await asyncio.to_thread(finding.listing, ctx.db, ctx.person, found[:most], here=here)
+        fits = f"“{brief(args)}” fits {counted(len(found), 'conversation')}"
+        return f"{fits}; say which by its number or its id:\n{lines}"
     target = found[0]
     if target["root_id"] == here:
         return f"This is it: {named(target)}."

@@ -47,7 +47,7 @@ def meant(db: SessionDB, person: Person, wanted: str) -> list[dict[str, Any]]:
     if exact:
         return exact
     if wanted.isdecimal() and len(wanted) < 4:
-        listed = newest(db, person, limit=db.limits.listed_conversations)
+        listed = _numbered(db, person)
         place = int(wanted)
         if 0 < place <= len(listed):
             return [listed[place - 1]]
@@ -55,10 +55,17 @@ def meant(db: SessionDB, person: Person, wanted: str) -> list[dict[str, Any]]:
     return by_id or [row for row in found if words in (row["title"] or "").casefold()]
 
 
-def listing(rows: list[dict[str, Any]], *, here: str | None, now: float) -> str:
-    """Numbered lines; the conversation of this place is marked."""
-    lines = []
-    for place, row in enumerate(rows, start=1):
+def listing(db: SessionDB, person: Person, rows: list[dict[str, Any]], *, here: str | None) -> str:
+    """Lines with the numbers `meant` takes, whichever of the conversations are listed; that of this place is marked."""
+    places = {row["root_id"]: at for at, row in enumerate(_numbered(db, person), start=1)}
+    lines, now = [], db.clock()
+    for row in rows:
         mark = "▸" if row["root_id"] == here else " "
-        lines.append(f"{mark}{place:>2}. {named(row)} · {row['source']} · {ago(row['last_active'], now)} · {row['id']}")
+        place = f"{places[row['root_id']]:>2}." if row["root_id"] in places else "  ·"
+        lines.append(f"{mark}{place} {named(row)} · {row['source']} · {ago(row['last_active'], now)} · {row['id']}")
     return "\n".join(lines)
+
+
+def _numbered(db: SessionDB, person: Person) -> list[dict[str, Any]]:
+    """The conversations that have a number: the person's newest."""
+    return newest(db, person, limit=db.limits.listed_conversations)

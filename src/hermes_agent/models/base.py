@@ -8,10 +8,11 @@ else knows what a provider's JSON looks like.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, Protocol
 
 from hermes_config.errors import HermesError
+from hermes_config.records import record
 
 WireName = Literal["chat", "anthropic"]
 Message = Mapping[str, Any]
@@ -20,7 +21,7 @@ ToolSpec = Mapping[str, Any]
 """{"name", "description", "parameters"}: the neutral form; a wire dresses it as its provider wants it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Price:
     """US dollars for a million tokens."""
 
@@ -31,7 +32,7 @@ class Price:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Endpoint:
     """A model at a place. `api_key` never appears in a repr, a log or an error."""
 
@@ -49,7 +50,7 @@ class Endpoint:
     """Where the key was found, for people: "OPENAI_API_KEY in .env"; empty when the place needs none."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolCall:
     id: str
     name: str
@@ -57,7 +58,7 @@ class ToolCall:
     """The JSON text exactly as the model wrote it; it may be broken."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Usage:
     input_tokens: int = 0
     """All input, cached or not."""
@@ -67,7 +68,7 @@ class Usage:
     reasoning_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reply:
     """One finished model step."""
 
@@ -82,7 +83,7 @@ class Reply:
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Delta:
     """A piece of a step while it streams."""
 

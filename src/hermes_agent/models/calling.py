@@ -11,18 +11,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hermes_agent.models import client, errors
 from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply
 from hermes_agent.models.wires import wire_for
 from hermes_config import config
+from hermes_config.records import record
 
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 20.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Retry:
     """Told before a wait."""
 

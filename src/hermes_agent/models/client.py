@@ -16,7 +16,8 @@ import logging
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ _BUILT_IN = {"demo": "hermes_agent.models.demo"}
 
 _transports: dict[str, TransportFactory] = {}
 _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, httpx2.AsyncClient]] = WeakKeyDictionary()
+_keepers: dict[asyncio.AbstractEventLoop, AsyncIterator[None]] = {}
 _lock = threading.Lock()
 
 
@@ -67,6 +69,25 @@ def register_transport(where: str, factory: TransportFactory) -> Callable[[], No
 def _forget(where: str) -> None:
     for clients in _clients.values():
         clients.pop(where, None)
+
+
+def _close_with(loop: asyncio.AbstractEventLoop) -> None:
+    """Before it closes a loop, `asyncio.run` ends the generators that were begun on it: this one closes the clients."""
+    for gone in [old for old in _keepers if old.is_closed()]:
+        del _keepers[gone]  # closed by somebody who ends no generators
+    if loop in _keepers:
+        return
+
+    async def keep() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            _keepers.pop(loop, None)
+            await close_clients()
+
+    _keepers[loop] = keep()
+    with suppress(StopIteration):  # it comes to its `yield` without having waited for anything
+        _keepers[loop].__anext__().__await__().send(None)
 
 
 async def close_clients() -> None:
@@ -101,6 +122,7 @@ def client_for(endpoint: Endpoint, bounds: Limits) -> httpx2.AsyncClient:
     if mine is None:
         with _lock:
             mine = _clients.setdefault(loop, {})
+            _close_with(loop)
     client = mine.get(key)
     if client is None or client.is_closed:
         client = mine[key] = _open(endpoint.base_url, key, bounds)

@@ -40,35 +40,33 @@ _CODES: dict[str, ErrorKind] = {
     "content_policy_violation": "policy",
     "content_filter": "policy",
 }
-_PHRASES: tuple[tuple[ErrorKind, re.Pattern[str]], ...] = (
+# Text, compiled by `re` when an error is to be read: most processes never see one.
+_PHRASES: tuple[tuple[ErrorKind, str], ...] = (
     (
         "context_overflow",
-        re.compile(
+        (
             r"maximum context length|context[ _]length|context window|context size|context limit|prompt is too long"
             r"|prompt exceeds|input is too long|input length.*exceed|input token count.*exceeds"
-            r"|reduce the length of the (messages|prompt|input)|too many (input )?tokens in",
-            re.IGNORECASE,
+            r"|reduce the length of the (messages|prompt|input)|too many (input )?tokens in"
         ),
     ),
     (
         "billing",
-        re.compile(
+        (
             r"credit balance|insufficient (credits?|balance|funds|quota)|exceeded your current quota|out of credits"
-            r"|(more|requires?) credits|payment required|spend(ing)? limit",
-            re.IGNORECASE,
+            r"|(more|requires?) credits|payment required|spend(ing)? limit"
         ),
     ),
     (
         "model_not_found",
-        re.compile(
+        (
             r"not a valid model|unknown model|invalid model|\bmodel\b.{0,80}?(not found|does not exist|no longer)"
-            r"|no (allowed providers|endpoints found)|try pulling it",
-            re.IGNORECASE,
+            r"|no (allowed providers|endpoints found)|try pulling it"
         ),
     ),
-    ("auth", re.compile(r"(invalid|incorrect|missing|expired|no) (api|auth)[ -]?(key|credentials)", re.IGNORECASE)),
-    ("policy", re.compile(r"content policy|usage polic|flagged|moderation|safety (system|filter)", re.IGNORECASE)),
-    ("overloaded", re.compile(r"overloaded|at capacity|server is busy|temporarily unavailable", re.IGNORECASE)),
+    ("auth", r"(invalid|incorrect|missing|expired|no) (api|auth)[ -]?(key|credentials)"),
+    ("policy", r"content policy|usage polic|flagged|moderation|safety (system|filter)"),
+    ("overloaded", r"overloaded|at capacity|server is busy|temporarily unavailable"),
 )
 _STATUS: dict[int, ErrorKind] = {
     401: "auth", 402: "billing", 403: "auth", 404: "model_not_found", 408: "timeout", 413: "payload_too_large",
@@ -77,7 +75,7 @@ _STATUS: dict[int, ErrorKind] = {
 # A limit on tokens a minute speaks of tokens too, and a refused key may mention the model: there the status decides.
 _STATUS_FIRST = frozenset({401, 402, 413, 429, 529})
 
-_RETRY_PHRASE = re.compile(r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?) ?(ms|s|m)?", re.IGNORECASE)
+_RETRY_PHRASE = r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?) ?(ms|s|m)?"
 
 
 class Said(NamedTuple):
@@ -116,7 +114,7 @@ def kind_of(status: int, said: Said) -> ErrorKind:
         if code in _CODES:
             return _CODES[code]
     for kind, phrase in _PHRASES:
-        if (status not in _STATUS_FIRST or kind == "billing") and phrase.search(said.message):
+        if (status not in _STATUS_FIRST or kind == "billing") and re.search(phrase, said.message, re.IGNORECASE):
             return kind
     if status in _STATUS:
         return _STATUS[status]
@@ -138,7 +136,7 @@ def retry_after(headers: Mapping[str, str], said: Said | None = None, *, now: da
         if at is not None:
             at = at if at.tzinfo else at.replace(tzinfo=UTC)
             return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
-    if said is not None and (found := _RETRY_PHRASE.search(said.message)):
+    if said is not None and (found := re.search(_RETRY_PHRASE, said.message, re.IGNORECASE)):
         return float(found[1]) * {"ms": 0.001, "m": 60.0}.get((found[2] or "s").lower(), 1.0)
     return None
 

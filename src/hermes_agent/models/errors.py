@@ -32,7 +32,7 @@ _WHAT: dict[ErrorKind, str] = {
     "protocol": "gave an answer that cannot be read",
     "budget": "was not called",
 }
-_SECRET = re.compile(
+_SECRET = (
     r"(?i)\b(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|csk|or|key|ak)[-_][A-Za-z0-9*._-]{5,}|\bAIza[A-Za-z0-9*_-]{6,}"
     r"|\bbearer\s+\S+|(?<=key=)[^\s&]+|\b[A-Za-z0-9_-]*\*{3,}[A-Za-z0-9_*-]*"
 )
@@ -108,7 +108,7 @@ def clean(text: str, endpoint: Endpoint | None) -> str:
         for secret in (endpoint.api_key, *(value for _, value in endpoint.headers)):
             if len(secret) >= 4:
                 text = text.replace(secret, "[key]")
-    text = _SECRET.sub("[key]", text)
+    text = re.sub(_SECRET, "[key]", text)
     text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return text if len(text) <= _QUOTE_CHARS else text[: _QUOTE_CHARS - 1] + "…"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from hermes_agent.models.base import WireName
+from hermes_config.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Provider:
     name: str
     base_url: str
@@ -84,23 +84,20 @@ VENDORS = frozenset({
 DEFAULT_CONTEXT = 128_000
 LOCAL_CONTEXT = 32_768
 """A local server has the window it was started with, which it does not tell; a small one is the safe guess."""
-_CONTEXT: tuple[tuple[re.Pattern[str], int], ...] = tuple(
-    (re.compile(pattern), length)
-    for pattern, length in (
-        (r"claude", 200_000),
-        (r"gpt-4\.1", 1_047_576),
-        (r"gpt-5", 400_000),
-        (r"gpt-4o|gpt-4-turbo", 128_000),
-        (r"^o[34]", 200_000),
-        (r"gemini", 1_048_576),
-        (r"grok-4-fast|grok-4\.1-fast", 2_000_000),
-        (r"grok-4", 256_000),
-        (r"kimi-k2", 256_000),
-        (r"deepseek", 128_000),
-        (r"glm-4\.[67]|glm-5", 200_000),
-        (r"codestral", 256_000),
-        (r"llama-?4", 1_000_000),
-    )
+_CONTEXT = (
+    (r"claude", 200_000),
+    (r"gpt-4\.1", 1_047_576),
+    (r"gpt-5", 400_000),
+    (r"gpt-4o|gpt-4-turbo", 128_000),
+    (r"^o[34]", 200_000),
+    (r"gemini", 1_048_576),
+    (r"grok-4-fast|grok-4\.1-fast", 2_000_000),
+    (r"grok-4", 256_000),
+    (r"kimi-k2", 256_000),
+    (r"deepseek", 128_000),
+    (r"glm-4\.[67]|glm-5", 200_000),
+    (r"codestral", 256_000),
+    (r"llama-?4", 1_000_000),
 )
 
 
@@ -109,4 +106,4 @@ def context_length(provider: Provider, model: str) -> int:
     if provider.local:
         return LOCAL_CONTEXT
     bare = model.lower().rpartition("/")[2]
-    return next((length for pattern, length in _CONTEXT if pattern.search(bare)), DEFAULT_CONTEXT)
+    return next((length for pattern, length in _CONTEXT if re.search(pattern, bare)), DEFAULT_CONTEXT)

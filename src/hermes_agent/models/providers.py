@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -29,6 +28,7 @@ from hermes_agent.models.faults import fault, line_of
 from hermes_agent.models.provider_table import PROVIDERS, Provider, context_length
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
+from hermes_config.records import record
 
 _log = logging.getLogger(__name__)
 _NO_MODEL_HINT = "Say which with hermes config set model.default MODEL, or try the built-in one with --model demo."
@@ -40,7 +40,7 @@ _WIRES: dict[str, WireName] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Description:
     """An endpoint as a person may see it: no secret in it."""
 

@@ -6,7 +6,7 @@ error carries the text and the reasoning that had arrived; a tool call that did 
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
@@ -111,7 +111,7 @@ def finished(pending: list[Pending], *, cut: bool) -> tuple[ToolCall, ...]:
             continue
         call_id = one.id
         if repair.is_poor_id(call_id) or call_id in taken:
-            call_id = one.id = f"call_{uuid.uuid4().hex[:24]}"
+            call_id = one.id = f"call_{os.urandom(12).hex()}"
         taken.add(call_id)
         calls.append(ToolCall(call_id, one.name, arguments if arguments.strip() else "{}"))
     return tuple(calls)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes_config.records import record
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Action:
     """Something a tool is about to do, as the gate judges it and a person is asked about it."""
 
@@ -31,7 +32,7 @@ class Action:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verdict:
     allowed: bool
     reason: str = ""
@@ -48,7 +49,7 @@ Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 """(question, choices) → the person's answer; None when nobody can be asked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ToolContext:
     """What a running call may use. Frozen: nothing reaches up."""
 
@@ -75,7 +76,7 @@ class ToolContext:
     """Small state that lives as long as the conversation's agent: the to-do list."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolResult:
     content: str
     """What the model reads."""
@@ -87,7 +88,7 @@ class ToolResult:
 Handler = Callable[[dict[str, Any], ToolContext], Awaitable["ToolResult | str"]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Tool:
     name: str
     toolset: str

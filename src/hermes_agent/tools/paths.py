@@ -15,12 +15,12 @@ import asyncio
 import fnmatch
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_agent.tools.arguments import close_names
 from hermes_agent.tools.base import Action, ToolContext
 from hermes_config.errors import HermesError
+from hermes_config.records import record
 from hermes_state import session_files
 
 _KERNEL = ("/proc", "/sys", "/dev")
@@ -40,7 +40,7 @@ class Refused(HermesError):
     """The path cannot be used."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """A path as it was written, where it leads, and what is there now."""
 

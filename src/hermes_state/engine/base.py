@@ -9,7 +9,7 @@ through the connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
 
 from hermes_state.statements import Statement
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hermes_state.engine.writer import Job
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Row = tuple[Any, ...]
 Params = Sequence[Any]
 
@@ -82,8 +83,8 @@ class Engine(Protocol):
     def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:
         """`fn` with a reader's connection; with `snapshot` all its statements see one moment."""
 
-    def write(self, fn: Callable[[Connection], T], *, single: bool = False) -> T:
-        """`fn` in one transaction, durable when this returns. `single`: fn runs exactly one statement."""
+    def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        """`fn(conn, *args)` in one transaction, durable when this returns. `single`: fn runs exactly one statement."""
 
     def submit(self, jobs: Iterable[Job]) -> None:
         """As `write`, from a thread of the store's own; each job's `notify` is called there afterwards."""

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 import psycopg
 from psycopg import errors as pg
@@ -32,6 +32,7 @@ from hermes_state.errors import (
 from hermes_state.statements import Statement, to_postgresql
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _TRIES = 8
 _CONFLICTS = (pg.SerializationFailure, pg.DeadlockDetected)
 
@@ -143,18 +144,18 @@ class PgEngine:
 
     # -- writing -----------------------------------------------------------------------------------------
 
-    def write(self, fn: Callable[[Connection], T], *, single: bool = False) -> T:
+    def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
         self._check_writable()
-        return self.writer.run(fn, single=single)
+        return self.writer.run(fn, *args, single=single)
 
     def submit(self, jobs: Iterable[Job]) -> None:
         self._check_writable()
         self.writer.submit(jobs)
 
-    def alone(self, fn: Callable[[Connection], T], *, single: bool) -> T:
+    def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
         if single:
-            return self._single(fn)
-        return self._transaction(fn)
+            return self._single(fn, *args)
+        return self._transaction(fn, *args)
 
     def group(self, jobs: list[Job]) -> None:
         def run(conn: Connection) -> None:
@@ -167,7 +168,7 @@ class PgEngine:
         if not job.whole:
             conn.run("SAVEPOINT job")
         try:
-            job.result, job.error = job.fn(conn), None
+            job.result, job.error = job.fn(conn, *job.args), None
         except Exception as error:  # boundary: one job's failure is its own
             if isinstance(error, (*_CONFLICTS, psycopg.OperationalError)):
                 raise  # the whole group is run again, or has lost its connection
@@ -179,12 +180,12 @@ class PgEngine:
         if not job.whole:
             conn.run("RELEASE SAVEPOINT job")
 
-    def _transaction(self, fn: Callable[[Connection], T]) -> T:
+    def _transaction(self, fn: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         for attempt in range(_TRIES):
             conn = self._writing_connection()
             try:
                 conn.raw.execute("BEGIN")
-                result = fn(conn)
+                result = fn(conn, *args)
             except BaseException as error:
                 self._undo(conn)
                 lost = isinstance(error, psycopg.OperationalError) and conn.raw.broken
@@ -198,12 +199,12 @@ class PgEngine:
             return result
         raise AssertionError("unreachable")
 
-    def _single(self, fn: Callable[[Connection], T]) -> T:
+    def _single(self, fn: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         """One statement is its own transaction: sending it is also committing it."""
         for attempt in range(_TRIES):
             conn = self._writing_connection()
             try:
-                return fn(conn)
+                return fn(conn, *args)
             except _CONFLICTS:
                 if attempt == _TRIES - 1:
                     raise

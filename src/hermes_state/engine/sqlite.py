@@ -16,7 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from threading import get_ident
+from typing import Any, TypeVar, TypeVarTuple
 
 import apsw
 
@@ -38,6 +39,7 @@ from hermes_state.errors import (
 from hermes_state.statements import Statement
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class SqliteConnection:
@@ -179,15 +181,16 @@ class SqliteEngine:
 
     # -- writing -----------------------------------------------------------------------------------------
 
-    def write(self, fn: Callable[[Connection], T], *, single: bool = False) -> T:
-        # The way of every message: nobody else writes, so this thread does, with nothing in between.
+    def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        # The way of every message: nobody else writes, so this thread does, with nothing in between. (After a wait for
+        # the disk everything is cold: passing `blocking` by its place alone saves two microseconds of some 160.)
         writer = self.writer
-        if self._closed or self.read_only or writer.queue or not writer.lock.acquire(blocking=False):
+        if self._closed or self.read_only or writer.queue or not writer.lock.acquire(False):
             self._check_writable()
-            return writer.run(fn, single=single)
+            return writer.run(fn, *args, single=single)
         try:
-            writer.owner = threading.get_ident()
-            return self.alone(fn, single=single)
+            writer.owner = get_ident()
+            return self.alone(fn, *args)
         finally:
             writer.owner = 0
             writer.lock.release()
@@ -196,7 +199,7 @@ class SqliteEngine:
         self._check_writable()
         self.writer.submit(jobs)
 
-    def alone(self, fn: Callable[[Connection], T], *, single: bool) -> T:
+    def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
         conn = self._conn or self._writing_connection()
         raw = conn.raw
         guard = self._guard
@@ -207,7 +210,7 @@ class SqliteEngine:
         if guard.expected is None:
             guard.arm()
         try:
-            result = fn(conn)
+            result = fn(conn, *args)
             raw.execute("COMMIT")
         except BaseException as error:
             self._undo(raw)
@@ -240,7 +243,7 @@ class SqliteEngine:
         else:
             raw.execute("SAVEPOINT job")
         try:
-            job.result = job.fn(conn)
+            job.result = job.fn(conn, *job.args)
         except Exception as error:  # boundary: one job's failure is its own
             if not raw.in_transaction:
                 raise  # a full disk or a broken file has undone the whole group

@@ -33,6 +33,16 @@ UPDATE sessions SET
 WHERE id = ? AND active_minute = ? AND message_count > 0
     AND (end_reason IS NULL OR end_reason NOT IN ('compression', 'uncompressed'))
 
+-- name: bump_text @sqlite
+-- The same again for a row that is nothing but a text, in a session that has its preview: most rows.
+UPDATE sessions SET message_count = message_count + 1, last_active = max(last_active, ?)
+WHERE id = ? AND active_minute = ? AND message_count > 0 AND preview IS NOT NULL
+    AND (end_reason IS NULL OR end_reason NOT IN ('compression', 'uncompressed'))
+
+-- name: insert_text @sqlite
+-- What such a row says; the defaults of the other columns are what `insert` would put there.
+INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, ?, ?, ?)
+
 -- name: insert
 INSERT INTO messages (session_id, {said}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 

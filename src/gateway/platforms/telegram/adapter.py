@@ -15,14 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.platforms.base import (
-    Attachment,
-    BasePlatformAdapter,
-    Button,
-    CannotFetch,
-    Health,
-    SendResult,
-)
+from gateway.platforms.base import Attachment, BasePlatformAdapter, Button, CannotFetch, Health, SendResult
 from gateway.platforms.telegram import buttons as sealed
 from gateway.platforms.telegram import errors, files, polling, render, runs, updates
 
@@ -70,11 +63,11 @@ class TelegramAdapter(BasePlatformAdapter):
         if not token:
             self._trouble = "no token is set; run hermes gateway setup telegram"
             return False
-        from telegram.error import InvalidToken, TelegramError
-
         from gateway.platforms.telegram.line import Line
 
         line = await Line.open(token, self.config.extra)
+        from telegram.error import InvalidToken, TelegramError  # there by now: opening the line imports it in a thread
+
         try:
             me = await self._who(line)
         except TelegramError as error:
@@ -137,8 +130,9 @@ class TelegramAdapter(BasePlatformAdapter):
         line, number = self._line, query.get("id")
         if line is None or not isinstance(number, str):
             return
-        call = line.bot.answer_callback_query(number, text or None, read_timeout=_TOAST_SECONDS)
-        result = await self._call(lambda: call)
+        result = await self._call(
+            lambda: line.bot.answer_callback_query(number, text or None, read_timeout=_TOAST_SECONDS)
+        )
         if not result.success:
             log.debug("a press was not answered: %s", result.error, extra={"action": "telegram.toast"})
 

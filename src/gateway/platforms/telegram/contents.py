@@ -16,6 +16,8 @@ Json = Mapping[str, Any]
 DOWNLOAD_BYTES = 20 * 1024 * 1024
 """The most that Telegram's own servers hand out of a file."""
 
+_LARGEST = 1 << 53  # Telegram promises that its ids stay below
+
 _FILES: tuple[tuple[str, MessageType, str], ...] = (
     ("voice", MessageType.VOICE, "audio/ogg"),
     ("audio", MessageType.AUDIO, "audio/mpeg"),
@@ -190,7 +192,7 @@ def text(data: Json, name: str) -> str:
 
 def maybe_whole(data: Json, name: str) -> int | None:
     value = data.get(name)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or abs(value) >= _LARGEST):
         raise Malformed(f"{name} is no whole number")
     return value
 

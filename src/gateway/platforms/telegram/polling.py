@@ -1,9 +1,9 @@
 """Asking Telegram for updates, again and again.
 
 An update is acknowledged by asking for the ones behind it, so the offset moves past an update only when `take` has
-returned for it: its message is stored, or was refused, or the update makes no sense. When `take` raises, everything
-from there on is asked for again after a pause. Within an answer updates are taken by their number, whatever order they
-came in; that one comes twice is harmless, the inbox knows it.
+returned for it and for all before it: its message is stored, or was refused, or the update makes no sense. When `take`
+raises, everything from there on is asked for again after a pause. Within an answer updates are taken by their number,
+whatever order they came in; that one comes twice is harmless, the inbox knows it.
 
 Nothing but a refused token ends the asking. A network that is down is tried again after pauses of up to a minute, a
 second poller on the same token is named and waited for.
@@ -70,30 +70,41 @@ class Poller:
                 await asyncio.sleep(self._pause())
 
     async def _take_all(self, found: list[Any]) -> bool:
-        """Every update in the order of their numbers; False when one was not taken, or none can be acknowledged."""
+        """Every update in the order of their numbers; False when one was not taken, or none can be acknowledged.
+
+        Behind one that was not taken the other chats go on, their own chat waits, and the offset stays.
+        """
+        waiting: set[object] = set()
+        numbered = self._numbered(found)
+        for number, update in numbered:
+            chat = updates.chat_of(update)
+            if chat in waiting:
+                continue
+            try:
+                await self._take(update)
+            except Malformed as error:
+                facts = {"action": "telegram.malformed", "update_id": number}
+                log.warning("update %d was skipped: %s", number, error, extra=facts)
+            except Exception as error:  # boundary: what takes a message in may fail in any way
+                facts = {"action": "telegram.not_taken", "update_id": number}
+                kind = type(error).__name__
+                log.error(
+                    "update %d was not taken and is asked for again: %s", number, kind, exc_info=error, extra=facts
+                )
+                waiting.add(chat)
+            if not waiting:
+                self._offset = max(self._offset or 0, number + 1)
+        return not waiting and (bool(numbered) or not found)
+
+    @staticmethod
+    def _numbered(found: list[Any]) -> list[tuple[int, dict[str, Any]]]:
         numbered: list[tuple[int, dict[str, Any]]] = []
         for update in found:
             try:
                 numbered.append((updates.update_id(update), update))
             except Malformed as error:
                 log.warning("an update was skipped: %s", error, extra={"action": "telegram.malformed"})
-        for number, update in sorted(numbered, key=lambda pair: pair[0]):
-            try:
-                await self._take(update)
-            except Malformed as error:
-                facts = {"action": "telegram.malformed", "update_id": number}
-                log.warning("update %d was skipped: %s", number, error, extra=facts)
-            except Exception as error:
-                log.error(
-                    "update %d was not taken and will be asked for again: %s",
-                    number,
-                    type(error).__name__,
-                    exc_info=error,
-                    extra={"action": "telegram.not_taken", "update_id": number},
-                )
-                return False
-            self._offset = max(self._offset or 0, number + 1)
-        return bool(numbered) or not found
+        return sorted(numbered, key=lambda pair: pair[0])
 
     def _is_refusal(self, error: Exception) -> bool:
         from telegram.error import InvalidToken

@@ -55,6 +55,16 @@ def update_id(update: object) -> int:
     return whole(update, "update_id")
 
 
+def chat_of(update: Json) -> object:
+    """What tells the chat of an update, as far as it can be told: updates of one chat are taken in order."""
+    query = update.get("callback_query")
+    holder = query if isinstance(query, Mapping) else update
+    message = next((holder[kind] for kind in ("message", "edited_message") if kind in holder), None)
+    chat = message.get("chat") if isinstance(message, Mapping) else None
+    number = chat.get("id") if isinstance(chat, Mapping) else None
+    return number if isinstance(number, int) else None
+
+
 def read(update: Json, ears: Ears) -> MessageEvent | None:
     """The message or pressed button in an update; None when it is not for us. Raises `Malformed`."""
     number = update_id(update)
@@ -63,7 +73,8 @@ def read(update: Json, ears: Ears) -> MessageEvent | None:
     elif (message := maybe_object(update, "message")) is not None:
         event = _message(message, ears, version=0)
     elif (message := maybe_object(update, "edited_message")) is not None:
-        event = _message(message, ears, version=whole(message, "edit_date"))
+        # Two edits may fall into one second; the number of the update tells them apart, and stays when it comes again.
+        event = _message(message, ears, version=whole(message, "edit_date") * 1000 + number % 1000)
     else:
         return None
     if event is not None:
