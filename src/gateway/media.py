@@ -34,23 +34,13 @@ _SEEN: tuple[tuple[bytes, str, str], ...] = (
     (b"PK\x03\x04", ".zip", "application/zip"),
 )
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa\xcf")
-_OFFICE = frozenset(".docx .xlsx .pptx .odt .ods .odp .epub".split())
-_TEXTS = {
-    ".txt",
-    ".md",
-    ".csv",
-    ".tsv",
-    ".json",
-    ".yaml",
-    ".yml",
-    ".xml",
-    ".html",
-    ".log",
-    ".py",
-    ".js",
-    ".ts",
-    ".toml",
-}
+_OFFICE = frozenset([".docx", ".xlsx", ".pptx", ".odt", ".ods", ".odp", ".epub"])
+_TEXTS = frozenset(
+    [
+        ".txt", ".md", ".csv", ".tsv", ".json", ".yaml", ".yml", ".toml", ".xml", ".html", ".log", ".py", ".js", ".ts",
+        ".sql", ".diff",
+    ]
+)  # fmt: skip
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
