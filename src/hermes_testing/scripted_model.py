@@ -73,7 +73,9 @@ class ScriptedModel:
         extra_fields: Iterable[str] = (),
         allow_rejections: bool = False,
         keep: int | None = None,
+        improvise: Callable[[ScriptedRequest], Step | None] | None = None,
     ) -> None:
+        """`improvise` makes the step of a request that none of the script fits; None: it found none either."""
         self.wire: WireName = wire
         self.model = model
         self.api_key = api_key
@@ -88,6 +90,7 @@ class ScriptedModel:
         """Valid ones that found no step."""
         self.allow_rejections = allow_rejections
         self._keep = keep
+        self._improvise = improvise
         self._steps = deque(steps)
         self._lock = threading.Lock()
         self._origin = f"http://scripted-{next(_numbers)}.invalid"
@@ -166,7 +169,7 @@ class ScriptedModel:
                 if not step.repeat:
                     del self._steps[index]
                 return step
-        return None
+        return None if self._improvise is None else self._improvise(request)
 
     def _play(self, step: Step, request: ScriptedRequest, number: int) -> Answer:
         headers: tuple[tuple[str, str], ...]
