@@ -21,7 +21,7 @@ import logging
 from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from gateway import notices, sending, verdicts
+from gateway import sending, verdicts
 from gateway.board import Board
 from gateway.config import Platform
 from gateway.platforms.base import BasePlatformAdapter
@@ -192,17 +192,15 @@ class Deliverer:
                 "delivery %s of a lost sender is %s", item.id, item.state,
                 extra={"action": f"delivery.lost_{item.state}", "trace_id": item.trace_id},
             )  # fmt: skip
-            if item.state == "unknown":
-                await self._tell(item, notices.delivery_unknown())
         if lost:
             self.wake()
 
     def _lose(self, gone: bool) -> list[OutboxItem]:
         outbox = self._db.outbox
-        lost = list(outbox.lose_senders(harmless=can_go_on))
+        lost = list(outbox.lose_senders(harmless=can_go_on, notice=verdicts.notice))
         for sender in outbox.senders() if gone else ():
             if holders.is_gone(sender):
-                lost += outbox.lose_senders(dead=sender, harmless=can_go_on)
+                lost += outbox.lose_senders(dead=sender, harmless=can_go_on, notice=verdicts.notice)
         return lost
 
     # -- one item ----------------------------------------------------------------------------------------
@@ -297,7 +295,7 @@ class Deliverer:
                 await asyncio.sleep(0.1 * 2**attempt)
             else:
                 self._let_go(item)
-                await self._reported(item, verdict, closed)
+                self._reported(item, verdict, closed)
                 return
         log.error("delivery %s (%s) could not be written down", item.id, verdict.state,
                   extra={"action": "delivery.report_lost", "trace_id": item.trace_id})  # fmt: skip
@@ -308,27 +306,13 @@ class Deliverer:
         if len(self._settled) > _REMEMBERED:
             self._settled.pop(next(iter(self._settled)))
 
-    async def _reported(self, item: OutboxItem, verdict: Verdict, closed: object) -> None:
+    def _reported(self, item: OutboxItem, verdict: Verdict, closed: object) -> None:
         state = closed.state if isinstance(closed, OutboxItem) else verdict.state
-        if state == "unknown":
-            await self._tell(item, notices.delivery_unknown())
-        elif state == "failed" and not verdict.gone:
-            await self._tell(item, notices.delivery_failed(verdict.error))
-        chat = _chat(item)
-        if chat in self._behind:
+        chat, dead = _chat(item), state in ("failed", "unknown")
+        if chat in self._behind or dead:  # something waits behind it, or the notice about it
             if state not in ("later", "waits", "pending"):
                 self._behind.discard(chat)
             self.wake()
-
-    async def _tell(self, item: OutboxItem, text: str) -> None:
-        """Say in the chat that something did not, or may not, have arrived. Not about what was itself a notice."""
-        if item.payload.get("kind") == "notice":
-            return
-        parcel = notices.beside(item, "delivery", text)
-        try:
-            await self.say(parcel)
-        except StateError as error:
-            log.warning("a notice was not stored: %s", error, extra={"action": "delivery.store"})
 
 
 async def _settled(live: Live) -> None:

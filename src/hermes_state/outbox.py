@@ -217,9 +217,13 @@ class Outbox:
         return tuple(row[0] for row in self._store.engine.read(lambda conn: conn.rows(Q.senders)))
 
     def lose_senders(
-        self, *, dead: str | None = None, harmless: Callable[[OutboxItem], bool] = lambda item: False
+        self,
+        *,
+        dead: str | None = None,
+        harmless: Callable[[OutboxItem], bool] = lambda item: False,
+        notice: Callable[[OutboxItem], Parcel | None] = lambda item: None,
     ) -> tuple[OutboxItem, ...]:
-        """Items whose sender fell silent, or is known to be `dead`, become unknown.
+        """Items whose sender fell silent, or is known to be `dead`, become unknown; `notice` is owed with that.
 
         One of which it is `harmless` to go on, because no message can appear twice by it, is pending again instead,
         while it has attempts left.
@@ -233,6 +237,8 @@ class Outbox:
             for at, item in enumerate(lost):
                 if harmless(item) and (row := conn.rows(Q.go_on, (now, item.id))):
                     lost[at] = _item(row[0])
+                elif (parcel := notice(item)) is not None:
+                    self.enqueue_in(conn, parcel)
             if lost:
                 self._bound_dead(conn)
             return lost

@@ -1,0 +1,82 @@
+"""A deliverer that is killed with -9 again and again: nothing twice without its mark, nothing out of order, no gap."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+from gateway.splitting import split_blocks
+from gateway.standing import note
+from hermes_state.outbox import OutboxItem, Parcel
+from hermes_state.session_db import SessionDB
+from hermes_testing.clock import Clock
+from hermes_testing.processes import Worker
+
+WORKER = Path(__file__).parent / "workers" / "deliver.py"
+CHATS, EACH, KILLS, LIMIT = 6, 6, 12, 40
+
+
+def _text(chat: int, number: int) -> str:
+    """Of one, two or three messages."""
+    return "\n".join(f"chat {chat} answer {number} part {part} and so on" for part in range(1 + number % 3))
+
+
+def _owe(db: SessionDB) -> list[OutboxItem]:
+    items = []
+    for number in range(EACH):
+        for chat in range(CHATS):
+            parcel = Parcel(
+                dedup_key=f"{chat}:{number}", platform="telegram", chat_id=str(chat),
+                payload={"text": _text(chat, number), "kind": "answer"},
+            )  # fmt: skip
+            if number == 1:  # one that was streamed: a message of it stands already
+                draft = db.outbox.draft(parcel)
+                db.outbox.progress(draft, platform_ids=[f"live{chat}"], draft=note(under_way=None, live=True))
+            items.append(db.outbox.enqueue(parcel))
+    return items
+
+
+def _chats(file: Path) -> dict[str, list[tuple[str, str]]]:
+    """What stands in each chat: (message id, text), in the order of sending."""
+    chats: dict[str, dict[str, str]] = {str(chat): {f"live{chat}": "…"} for chat in range(CHATS)}
+    for line in file.read_text().splitlines():
+        entry = json.loads(line)
+        chats[entry["chat"]][entry.get("send") or entry["edit"]] = entry["text"]
+    return {chat: list(messages.items()) for chat, messages in chats.items()}
+
+
+def test_kills_lose_and_double_nothing(db: SessionDB, address: str | Path, tmp_path: Path, clock: Clock) -> None:
+    clock.advance(time.time() - clock())
+    file, dice = tmp_path / "platform.jsonl", random.Random(7)
+    file.touch()
+    items = _owe(db)
+    for _ in range(KILLS):
+        with Worker(WORKER, address, file) as worker:
+            assert worker.line() == "ready"
+            time.sleep(dice.uniform(0.005, 0.06))
+            worker.kill()
+    with Worker(WORKER, address, file) as worker:
+        assert worker.line() == "ready"
+        assert worker.line(timeout=30) == "idle"
+        worker.kill()
+
+    chats = _chats(file)
+    texts = Counter(text for messages in chats.values() for _, text in messages)
+    for item in items:
+        found = db.outbox.get(item.id)
+        assert found is not None and found.state in ("sent", "unknown"), found
+        pieces = split_blocks(item.payload["text"], LIMIT)
+        if found.state == "sent":
+            assert [texts[piece] for piece in pieces] == [1] * len(pieces), "all of it, once"
+        assert all(texts[piece] <= 1 for piece in pieces), "nobody was sent anything twice"
+    for chat, messages in chats.items():
+        ours = [text for name, text in messages if text.startswith(f"chat {chat} ") and not name.startswith("live")]
+        places = [(int(text.split()[3]), int(text.split()[5])) for text in ours]
+        assert places == sorted(places), "in order"
+        assert dict(messages)[f"live{chat}"] == split_blocks(_text(int(chat), 1), LIMIT)[0], "finished by an edit"
+    unknown = {item.id for item in db.outbox.list(state="unknown", limit=500)} & {item.id for item in items}
+    notices = {item.dedup_key for item in db.outbox.list(limit=500)}
+    assert {f"notice:delivery:{item_id}" for item_id in unknown} <= notices, "the chat is told of each"
