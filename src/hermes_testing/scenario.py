@@ -133,8 +133,8 @@ class Scenario:
     def running(self) -> bool:
         return self._child is not None and self._child.poll() is None
 
-    def start(self) -> None:
-        """A gateway, up to its first word with the fake."""
+    def start(self, *, wait: bool = True) -> None:
+        """A gateway, up to its first word with the fake; without `wait`, only its process."""
         if self.running:
             raise RuntimeError("the gateway is running already")
         self._write_home()
@@ -145,6 +145,8 @@ class Scenario:
                 start_new_session=True,
             )  # fmt: skip
         self.starts += 1
+        if not wait:
+            return
         self.wait(lambda: not self.running or self.fake.requests_seen() > seen, "the gateway's first request")
         if not self.running:
             raise AssertionError(f"the gateway ended at once:\n{self.log()}")

@@ -1,0 +1,230 @@
+"""A storm: many chats write to a gateway that is killed again and again while its platform drops, doubles and reorders.
+
+    with Storm(chats=50, seed=7) as storm:
+        storm.rage(kills=8)
+        history = storm.settle()
+        assert history.violations() == []
+
+Each life of the gateway ends with SIGKILL at a random moment from its very start on: while it imports, takes up what
+was left, runs tools, streams. Then the faults end, a last gateway brings everything to its end, everybody writes once
+more, and `hermes_testing.history` judges. `python -m hermes_testing.storm --kills 200` prints the history.
+
+The dice are seeded, but processes are not: the same seed gives the same faults and lives, not the same instants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hermes_state import SessionDB
+from hermes_testing.history import LABEL, History, Labelled
+from hermes_testing.scenario import Scenario
+from hermes_testing.scripted_model import ScriptedModel, ScriptedRequest, Step, call, say
+from hermes_testing.telegram_client import Person
+from hermes_testing.telegram_faults import Fault
+from hermes_testing.telegram_server import FakeTelegram
+
+FAULTS = (
+    Fault("drop_before", method="send*", chance=0.02),
+    Fault("drop_after", method="send*", chance=0.02),
+    Fault("drop_before", method="edit*", chance=0.02),
+    Fault("drop_after", method="edit*", chance=0.02),
+    Fault("error", method="*Message*", chance=0.01, status=502),
+    Fault("flood", method="*Message*", chance=0.01, seconds=1),
+    Fault("delay", chance=0.05, seconds=0.1),
+    Fault("drop_after", method="getUpdates", chance=0.02),
+    Fault("duplicate", chance=0.15),
+    Fault("reorder", chance=0.3),
+    Fault("redeliver", chance=0.15),
+    Fault("malformed", chance=0.02),
+)
+KINDS = ("plain", "plain", "plain", "tool", "tool", "story")
+MODES = ("queue", "queue", "steer", "interrupt")
+SETTLE_SECONDS = 90.0
+_LEFT_BEHIND = "left-behind.txt"
+_STORY = "and then, as nobody had expected, the river went on by itself, "
+
+
+def improvise(request: ScriptedRequest) -> Step:
+    """Answers by label: at once, after a tool that leaves the label behind, or as a story that takes its time."""
+    text = request.last_user_text
+    label = LABEL.findall(text)[-1] if LABEL.search(text) else "#0-0"
+    kind = next((kind for kind in ("tool", "story") if kind in text), "plain")
+    if kind == "tool" and request.messages[-1]["role"] == "user":
+        command = f"sleep 0.1; echo '{label}' >> {_LEFT_BEHIND}"
+        return say("I look. ", calls=[call("terminal", {"command": command})])
+    if kind == "story":
+        return say(f"Answer to {label}: once upon a time ", *([_STORY] * 20), "it rained.", pace=0.04)
+    return say(f"Answer to {label}", ".", delay=0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One gateway, from its start to its death."""
+
+    number: int
+    seconds: float
+    mode: str
+    waiting: int
+    """Messages the platform still held when it died."""
+    open_rows: int
+    owed: int
+
+    def line(self) -> str:
+        return (
+            f"life {self.number:>3}  {self.seconds:5.2f} s  {self.mode:<9}  then: {self.waiting:>3} not handed over, "
+            f"{self.open_rows:>3} without an outcome, {self.owed:>3} owed"
+        )
+
+
+class Storm:
+    """The chats, the gateway, the faults. Use it as a context manager."""
+
+    def __init__(
+        self,
+        *,
+        chats: int = 50,
+        seed: int = 0,
+        faults: Sequence[Fault] = FAULTS,
+        modes: Sequence[str] = MODES,
+        command: Sequence[str] | None = None,
+        home: Path | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._dice = random.Random(seed)
+        self._modes = modes
+        self.fake = FakeTelegram(faults=faults, seed=seed)
+        self.model = ScriptedModel(improvise=improvise, allow_rejections=True, keep=100)
+        settings = {"auto_title": False, "display": {"busy_input_mode": modes[0]}, **(config or {})}
+        self.scene = Scenario(self.fake, self.model, command=command, home=home, config=settings, seconds=60.0)
+        self.lives: list[Life] = []
+        self.said: list[Labelled] = []
+        self._chats = chats
+        self._people: list[Person] = []
+        self._counts: list[int] = [0] * chats
+
+    def __enter__(self) -> Self:
+        self.scene.__enter__()
+        self._people = [self.scene.owner(f"person{number}") for number in range(self._chats)]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.scene.__exit__(kind, error, trace)
+
+    # -- people ------------------------------------------------------------------------------------------
+
+    def say(self, number: int, kind: str) -> Labelled:
+        self._counts[number] += 1
+        label, person = f"#{number}-{self._counts[number]}", self._people[number]
+        said = person.say(f"{kind} {label}")
+        one = Labelled(label, person, said.message)
+        self.said.append(one)
+        return one
+
+    def talk(self, seconds: float) -> None:
+        """Somebody writes, somebody else, sometimes one twice in a row; nobody who still waits for three answers."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            number = self._dice.randrange(self._chats)
+            for _ in range(self._dice.choice((1, 1, 1, 2))):
+                self.say(number, self._dice.choice(KINDS))
+            time.sleep(min(left, self._dice.expovariate(20)))
+
+    # -- the weather -------------------------------------------------------------------------------------
+
+    def rage(self, *, kills: int, shortest: float = 0.1, longest: float = 3.0) -> None:
+        """Start a gateway, let people talk, kill it; so many times."""
+        for _ in range(kills):
+            mode = self._dice.choice(self._modes)
+            self.scene.config["display"] = {"busy_input_mode": mode}
+            self.scene.start(wait=False)
+            began = time.monotonic()
+            self.talk(self._dice.uniform(shortest, longest))
+            if not self.scene.running:
+                raise AssertionError(f"the gateway ended by itself:\n{self.scene.log()}")
+            self.scene.kill()
+            self._note(time.monotonic() - began, mode)
+
+    def _note(self, seconds: float, mode: str) -> None:
+        path = self.scene.home / "state.db"
+        inbox: dict[str, int] = {}
+        outbox: dict[str, int] = {}
+        if path.exists():
+            db = SessionDB(path)
+            inbox, outbox = db.inbox.counts(), db.outbox.counts()
+            db.close()
+        self.lives.append(
+            Life(
+                len(self.lives) + 1, seconds, mode, waiting=int(self.fake.facts()["pending"]),
+                open_rows=inbox.get("queued", 0) + inbox.get("claimed", 0),
+                owed=outbox.get("pending", 0) + outbox.get("sending", 0) + outbox.get("draft", 0),
+            )
+        )  # fmt: skip
+
+    def settle(self, *, seconds: float = SETTLE_SECONDS) -> History:
+        """Fair weather: all is brought to its end, everybody writes once more, and the gateway ends in order."""
+        self.fake.faults()
+        self.scene.config["display"] = {"busy_input_mode": "queue"}
+        self.scene.start()
+        self._quiet(seconds)
+        for number in range(self._chats):
+            self.say(number, "plain")
+        self._quiet(seconds)
+        self.scene.stop()
+        left = self.scene.home / "workspace" / _LEFT_BEHIND
+        effects = left.read_text(encoding="utf-8").split() if left.exists() else []
+        db = SessionDB(self.scene.home / "state.db")
+        try:
+            return History.read(db, self.fake, self.said, effects=effects, refused=self.model.rejections)
+        finally:
+            db.close()
+
+    def _quiet(self, seconds: float) -> None:
+        """Until nothing is under way: not at the platform, in the inbox or in the outbox. Late is for the checker."""
+        db = SessionDB(self.scene.home / "state.db")
+        until = time.monotonic() + seconds
+        try:
+            while time.monotonic() < until and self._busy(db):
+                time.sleep(0.1)
+        finally:
+            db.close()
+
+    def _busy(self, db: SessionDB) -> bool:
+        return bool(
+            self.fake.facts()["pending"]
+            or db.inbox.counts().keys() & {"queued", "claimed"}
+            or db.outbox.counts().keys() & {"pending", "sending", "draft"}
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m hermes_testing.storm", description=__doc__.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--chats", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--home", type=Path, help="where the gateway lives, to look into afterwards")
+    args = parser.parse_args()
+    print(f"{args.kills} kills, {args.chats} chats, seed {args.seed}", flush=True)
+    with Storm(chats=args.chats, seed=args.seed, home=args.home) as storm:
+        for _ in range(args.kills):
+            storm.rage(kills=1)
+            print(storm.lives[-1].line(), flush=True)
+        history = storm.settle()
+    print(history.summary())
+    broken = history.violations()
+    print("\n".join(broken) or "every promise was kept")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
