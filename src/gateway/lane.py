@@ -70,6 +70,11 @@ class Lane:
         self.waiting.append(Waiting(row.id, kept, watcher))
 
     @property
+    def at_work(self) -> Running | None:
+        """The turn that runs, while something can still be done to it."""
+        return None if self.turn is None or self.turn.over else self.turn
+
+    @property
     def idle(self) -> bool:
         return self.task is None and not (self.waiting or self.left or self.passing or self.turn)
 

@@ -59,8 +59,8 @@ class Lanes:
         hand_over: Callable[[OutboxItem], object],
     ) -> None:
         """`hand_over`: to the deliverer, what was put into the outbox together with something else."""
-        self._board, self._turns, self._commands, self._say = board, turns, commands, say
-        self.hand_over = hand_over
+        self._board, self._turns, self._commands = board, turns, commands
+        self.say, self.hand_over = say, hand_over
         self._troubles = Troubles(board, self.tell)
         self._backlog = Backlog(board, commands, self.tell)
         self._worker = Worker(board, turns, commands, self._troubles, self._backlog)
@@ -75,7 +75,7 @@ class Lanes:
     def put(self, row: InboxRow, *, watcher: Watcher | None = None, wait: bool = False) -> None:
         """An accepted row. `wait`: it neither steers nor interrupts, whatever the mode (`/queue`)."""
         lane, kind = self._lane(row), self._commands.kind(row)
-        turn = lane.turn
+        turn = lane.at_work
         if kind == "now" and (turn is not None or "answer" in (row.payload or {})):
             self._pass(lane, row, watcher)
             return
@@ -92,7 +92,7 @@ class Lanes:
             if one.id == before.id:
                 lane.waiting[at] = new
                 return
-        turn = lane.turn
+        turn = lane.at_work
         if turn is not None and turn.rows and turn.rows[-1].id == before.id and not lane.waiting:
             lane.waiting.append(new)
             turn.interrupt("the message was edited")
@@ -124,7 +124,7 @@ class Lanes:
 
     def running(self, route: SessionKey) -> Running | None:
         lane = self._lanes.get(route)
-        return None if lane is None else lane.turn
+        return None if lane is None else lane.at_work
 
     def busy(self, route: SessionKey) -> bool:
         return self.running(route) is not None
@@ -132,7 +132,7 @@ class Lanes:
     @property
     def active(self) -> int:
         """How many turns run now."""
-        return sum(lane.turn is not None for lane in self._lanes.values())
+        return sum(lane.at_work is not None for lane in self._lanes.values())
 
     # -- what commands ask -------------------------------------------------------------------------------
 
@@ -174,6 +174,20 @@ class Lanes:
             lane.steered.append(Waiting(row.id, row))
         return taken
 
+    async def withdraw(self, route: SessionKey, wanted: Callable[[InboxRow], bool]) -> InboxRow | None:
+        """Take the first waiting message that is wanted elsewhere out of its lane; it is still queued."""
+        lane = self._lanes.get(route)
+        for one in () if lane is None else tuple(lane.waiting):
+            row = one.row or await asyncio.to_thread(self._board.db.inbox.get, one.id)
+            if lane is not None and row is not None and wanted(row) and one in lane.waiting:
+                lane.waiting.remove(one)
+                return row
+        return None
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something small beside the lanes, which `drain` waits for."""
+        self._start(work)
+
     async def compress(self, running: Running, focus: str | None) -> bool:
         """Compress the conversation of a place, while the lane waits for that command; True when it is smaller."""
         with self.occupied(running):
@@ -212,7 +226,7 @@ class Lanes:
             what, occasion, text, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
             thread_id=source.thread_id,
         )  # fmt: skip
-        await self._say(parcel)
+        await self.say(parcel)
 
     # -- life --------------------------------------------------------------------------------------------
 

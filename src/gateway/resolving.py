@@ -109,12 +109,12 @@ class Resolver:
         if row is None or row.root_id is None or row.session_id is None or row.ended_at is not None:
             return None
         policy = self._rules.policy(source.platform, source.chat_type)
-        now = self._db.clock()
+        now, entry = self._db.clock(), row.entry
         if self._rules.reason(
-            policy, key, row.entry, row.used_at, now, lambda: self.zone(source, row.zone), at_message=True
+            policy, key, entry, row.used_at, now, lambda: self.zone(source, row.zone), at_message=True
         ):
             return None
-        return Resolved(Handle(ConversationId(row.root_id), row.session_id))
+        return Resolved(Handle(ConversationId(row.root_id), row.session_id), entry=entry)
 
     def transaction(self, source: SessionSource, key: str) -> Callable[[Connection], Resolved | None]:
         """Resolve the route whatever it takes; never None in the end, since `source` is known."""

@@ -40,6 +40,8 @@ class Running:
     work: Work | None = None
     task: asyncio.Task[Any] | None = None
     stopped: bool = False
+    over: bool = False
+    """It has its end; what is still done is about the next one, and nobody needs to wait for it."""
     on_begun: Callable[[], None] = _nothing
     """Told when the turn has its row: the next one may be prepared."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -52,6 +54,10 @@ class Running:
     def begun(self, work: Work) -> None:
         self.work = work
         self.on_begun()
+
+    def done(self) -> None:
+        """Nothing can be done to it any more."""
+        self.over, self.agent = True, None
 
     def interrupt(self, message: str | None = None) -> None:
         """Ask it to stop; what was done is kept."""

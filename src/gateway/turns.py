@@ -9,16 +9,18 @@ are a person's business are part of the answer; all others are raised and are th
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gateway import authorisation, media, prepared, replies
+from gateway import authorisation, media, notices, prepared, replies
 from gateway.agents import PENDING, Agents, Wanted
 from gateway.entries import SessionSource
 from gateway.intake import source_of
 from gateway.looking import look
+from gateway.resolving import BY_ITSELF
 from gateway.running import Running, Stopped, watched
 from gateway.watching import Watcher
 from hermes_agent import closing, context
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.gateway")
 Result = dict[str, Any]
+Entry = Mapping[str, Any] | None
 
 _SEEING = ("claude", "gpt-4o", "gpt-4.1", "gpt-5", "o3", "o4", "gemini", "pixtral", "llava", "qwen-vl", "qwen2.5-vl")
 
@@ -49,6 +52,9 @@ class Deliverer(Protocol):
 
     def wake(self) -> None:
         """Something is due."""
+
+    async def say(self, parcel: Parcel) -> OutboxItem:
+        """Put something into the outbox and send it in its turn."""
 
 
 class Projection(Watcher, Protocol):
@@ -104,7 +110,7 @@ class TurnRunner:
         try:
             resolved = await self._resolved(running)
             handle = resolved.handle
-            agent = await self._agent(running, handle.conversation_id, handle.session_id)
+            agent = await self._agent(running, handle.conversation_id, handle.session_id, resolved.entry)
             message = await self._message(running, agent, note=_note(resolved))
             if running.stopped:
                 raise Stopped
@@ -118,6 +124,7 @@ class TurnRunner:
                 )  # fmt: skip
         finally:
             self._agents.running.pop(running.route, None)
+        running.done()
         self._ended(result, watchers)
         await self._settle(running, handle.conversation_id, handle.session_id, result)
         return result
@@ -133,6 +140,7 @@ class TurnRunner:
                 result = await agent.resume_unfinished(errand=self._errand(running, shown, watchers))
         finally:
             self._agents.running.pop(running.route, None)
+        running.done()
         if result is not None:
             self._ended(result, watchers)
             await self._settle(running, turn.conversation_id, turn.session_id, result)
@@ -162,8 +170,7 @@ class TurnRunner:
         if resolved.created:
             platform, source = running.source.platform.value, running.source
             if resolved.previous is not None:
-                self._agents.evict(str(resolved.previous))
-                await closing.left(session_id=resolved.previous, platform=platform)
+                await self._reset(running, resolved, resolved.previous)
             await self._board.hooks.emit(
                 "session:start",
                 {
@@ -173,21 +180,47 @@ class TurnRunner:
             )  # fmt: skip
         return resolved
 
-    async def _agent(self, running: Running, conversation_id: ConversationId, session_id: SessionId) -> AIAgent:
+    async def _reset(self, running: Running, resolved: Resolved, previous: SessionId) -> None:
+        """The place began anew because its time was up, or the conversation was ended elsewhere."""
+        board, source, reason = self._board, running.source, resolved.reset_reason or ""
+        self._agents.evict(await asyncio.to_thread(board.db.get_conversation_root, previous))
+        if not resolved.over:  # else whoever ended it has told
+            await closing.left(session_id=previous, platform=source.platform.value)
+        policy = board.settings.get_reset_policy(source.platform, source.chat_type)
+        entry = await asyncio.to_thread(board.store._entries.get, running.route)
+        active = entry is not None and entry.reset_had_activity
+        if reason in BY_ITSELF and notices.reset_is_told(
+            reason, policy, platform=source.platform.value, had_activity=active
+        ):
+            account = running.rows[-1].account if running.rows else ""
+            told = notices.parcel(
+                "reset", resolved.handle.session_id, notices.reset(reason, policy), platform=source.platform.value,
+                chat_id=str(source.chat_id), account=account, thread_id=source.thread_id,
+            )  # fmt: skip
+            await self._deliverer.say(told)
+
+    async def _agent(
+        self, running: Running, conversation_id: ConversationId, session_id: SessionId, entry: Entry = None
+    ) -> AIAgent:
         db = self._board.db
         state = await look(db, db.live_state, session_id)
         policy = await self._board.policy.fresh()  # a role that was taken away is gone at the next turn
-        wanted = self._wanted(running, policy)
+        wanted = self._wanted(running, policy, self._override(running, entry))
         agent = await self._agents.get(
             conversation_id, session_id, wanted, count=None if state is None else state.message_count
         )
         running.agent = self._agents.running[running.route] = agent
         return agent
 
-    def _wanted(self, running: Running, policy: Policy) -> Wanted:
+    def _override(self, running: Running, entry: Entry) -> Mapping[str, Any]:
+        """The model that was chosen for this place, if one was."""
+        if entry is None:
+            return self._board.store.get_model_override(running.route) or {}
+        return entry.get("model_override") or {}
+
+    def _wanted(self, running: Running, policy: Policy, override: Mapping[str, Any]) -> Wanted:
         """A room has one agent for all who speak there: its tools must not change with the speaker."""
         source, store = running.source, self._board.store
-        override = store.get_model_override(running.route) or {}
         private, shared = source.chat_type == "dm", store.is_shared(source)
         adapter = self._adapters.get(source.platform)
         role = authorisation.role_of(source, policy, account="" if adapter is None else adapter.account)

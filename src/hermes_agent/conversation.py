@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.live import LiveRows, LiveState
 
+_FEW = 8
 _COMMA = b","
 """What stands between fragments, on every wire."""
 
@@ -93,6 +94,13 @@ class Conversation:
         """Whether the store holds exactly the rows we know, in this segment. One small read."""
         state = self._db.live_state(self.session_id)
         return state is not None and state == self._known and not state.compressed
+
+    def is_near(self) -> bool:
+        """Whether all that happened since we looked is that a few rows were added."""
+        state, known = self._db.live_state(self.session_id), self._known
+        if state is None or known is None or state.compressed or state.rewind_count != known.rewind_count:
+            return False
+        return 0 <= state.message_count - known.message_count <= _FEW
 
     def refresh(self) -> bool:
         """Bring the bytes up to the store: newer rows are appended, anything else is loaded again. True: it changed."""

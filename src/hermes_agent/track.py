@@ -34,6 +34,7 @@ class Track:
         self._bytes: dict[str, Conversation] = {}
         self._session_id: SessionId | None = None
         self._announced: str | None = None
+        self._weighed: tuple[str, int] | None = None
         self.pace = when.Pace()
 
     @property
@@ -46,7 +47,21 @@ class Track:
         if self._session_id != session_id:
             self._bytes.clear()
             self._session_id = session_id
-        await asyncio.to_thread(self._ready, fence)
+        if not (self._setup.db.engine.dialect == "sqlite" and self._caught_up()):
+            await asyncio.to_thread(self._ready, fence)
+
+    def _caught_up(self) -> bool:
+        """The rule between two turns: nothing changed but a few rows. A few small reads, less than a thread costs."""
+        known = self._prefix
+        if known is None or self._watch is None or self._announced is not None or not self._bytes:
+            return False
+        if self._setup.db.prefixes.newest(self.conversation_id) != (known.epoch, known.hash):
+            return False
+        if not all(conversation.is_near() for conversation in self._bytes.values()):
+            return False
+        for conversation in self._bytes.values():
+            conversation.refresh()
+        return True
 
     def _ready(self, fence: int) -> None:
         setup, reason, known = self._setup, self._announced, self._prefix
@@ -94,8 +109,10 @@ class Track:
     def prefix_tokens(self, endpoint: Endpoint) -> int:
         """What every request carries besides the conversation."""
         assert self._prefix is not None, "ready() comes first"
-        tools = sum(len(str(tool)) for tool in self._prefix.tools)
-        return tokens.estimate(len(self._prefix.system) + tools, endpoint.model)
+        if self._weighed is None or self._weighed[0] != self._prefix.hash:
+            tools = sum(len(str(tool)) for tool in self._prefix.tools)
+            self._weighed = (self._prefix.hash, len(self._prefix.system) + tools)
+        return tokens.estimate(self._weighed[1], endpoint.model)
 
     def append(self, messages: Sequence[Mapping[str, Any]], ids: Sequence[int]) -> None:
         """After our own writes."""

@@ -177,10 +177,9 @@ async def _end(
 
 
 async def _commit(turn: Running, row: Mapping[str, Any], outcome: Outcome) -> Outcome:
-    saved = _noted(turn)
-    ended = await turn.journal.commit(
-        row, used=turn.asker.spent.used(turn.asker.endpoint), reply=turn.owe("done", outcome)
-    )
+    saved, owed = _noted(turn), turn.owe("done", outcome)
+    silence = "" if owed is not None or turn.owe is nothing_owed else "the model chose not to answer"
+    ended = await turn.journal.commit(row, used=turn.asker.spent.used(turn.asker.endpoint), reply=owed, reason=silence)
     await saved
     turn.track.append([row], ended.message_ids)
     outcome.owed = ended.reply

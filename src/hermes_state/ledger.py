@@ -61,6 +61,10 @@ class Resolved:
     created: bool = False
     reset_reason: str | None = None
     previous: SessionId | None = None
+    over: bool = False
+    """The conversation before this one had been ended already, by whoever closed it."""
+    entry: Mapping[str, Any] | None = None
+    """What is remembered of the route, where it was read on the way."""
 
 
 @record
@@ -360,7 +364,9 @@ class Ledger:
         reason = None if reset is None else reset(state)
         ended = session["end_reason"] if session["ended_at"] is not None else None
         if ended is not None and ended != "compression" and ended not in _BY_ACCIDENT:
-            return None if new is None else self._reset(conn, route, scope, state, reason or ended, new)
+            if new is None:
+                return None
+            return replace(self._reset(conn, route, scope, state, reason or ended, new), over=True)
         if reason is not None:
             return self._reset(conn, route, scope, state, reason, new or _New("", None, None, {}, None))
         if ended is not None:

@@ -198,7 +198,8 @@ def test_what_is_typed_after_a_passing_command_waits_for_it(gateway: Start) -> N
             async with gateway(model) as here:
                 await here.chat.say("zebra crossing")
                 await hold.reached()
-                await asyncio.gather(here.chat.say("/new"), here.chat.say("second"))
+                await here.chat.say("/new")
+                await here.chat.say("second")
                 await here.quiet()
             assert "zebra" not in model.requests[1].body.decode()
             assert here.outcomes()["in-3"] == "answered"
@@ -321,7 +322,7 @@ def test_a_turn_that_does_not_end_in_time_is_taken_up_by_the_next_gateway(gatewa
     async def go() -> None:
         hold = Hold()
         with ScriptedModel(say("never", hold=hold), say("at last")) as model:
-            async with gateway(model, gateway={"drain_seconds": 0}) as here:
+            async with gateway(model, gateway={"drain_seconds": 0.1}) as here:
                 await here.chat.say("first")
                 await hold.reached()
             assert here.outcomes() == {"in-1": "claimed"}
