@@ -148,6 +148,7 @@ class Deliverer:
                 if clock() >= lose_at:
                     lose_at = clock() + _LOSE_SECONDS
                     await self._lose_senders(gone=False)
+                    self.wake()  # also looks for items that nobody handed over, long before they count as lost
             except StateError as error:  # a full or locked database passes; what is owed stays where it is
                 log.warning("the outbox cannot be read: %s", error, extra={"action": "delivery.store"})
                 pause = max(1.0, self._poll_seconds)

@@ -13,6 +13,7 @@ nobody knows its id, and the answer itself will come whole.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -53,6 +54,7 @@ class Draft:
         self._quiet_until = 0.0
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -63,8 +65,11 @@ class Draft:
     def changed(self) -> None:
         """There is more to show."""
         self._changed.set()
-        if self._task is None and not self._over.is_set():
-            self._task = asyncio.create_task(self._show(), name="draft")
+        if self._timer is None and not self._over.is_set():
+            self._timer = asyncio.get_running_loop().call_later(_FIRST_SECONDS, self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._show(), name="draft")
 
     async def settle(self) -> Standing | None:
         """Show nothing more; what stands in the chat, once whatever was under way has been answered.
@@ -73,6 +78,8 @@ class Draft:
         """
         self._over.set()
         self._changed.set()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None:
             await asyncio.wait({self._task})
         if self._item is None:
@@ -86,24 +93,22 @@ class Draft:
     async def _show(self) -> None:
         """The named boundary of what is shown: a store that takes no notes ends it, and the turn goes on."""
         clock = asyncio.get_running_loop().time
-        pause = _FIRST_SECONDS
         try:
-            while not await self._over_within(pause):
+            while not self._over.is_set():
                 self._changed.clear()
                 if not await self._bring_up_to_date():
                     return
                 least = max(self._display.interval, self._adapter.edit_pause(self._parcel.chat_id))
                 pause = max(least, self._quiet_until - clock()) if self._item else _FIRST_SECONDS
                 await self._changed.wait()
+                await self._over_within(pause)
         except StateError as error:
             log.warning("a draft is shown no further: %s", error, extra={"action": "draft.store"})
 
-    async def _over_within(self, seconds: float) -> bool:
-        try:
+    async def _over_within(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                return await self._over.wait()
-        except TimeoutError:
-            return False
+                await self._over.wait()
 
     async def _bring_up_to_date(self) -> bool:
         """Show what is new; False when there is no use in going on."""
