@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from gateway.desk import ChatDesk
 from hermes_agent import commands
+from hermes_agent.approvals import showing
 from hermes_agent.command_set import about, finding
 from hermes_agent.command_set.base import Command, CommandContext, Surface
-from hermes_agent.command_set.wording import columns, counted
+from hermes_agent.command_set.wording import brief, columns, counted
 
 if TYPE_CHECKING:
     from hermes_state.inbox import InboxRow
@@ -90,6 +91,37 @@ async def catchup(ctx: CommandContext, args: str) -> str:
     return f"I answer {counted(count, 'message')} now." if count else "There is nothing to catch up on."
 
 
+async def approve(ctx: CommandContext, args: str) -> str:
+    """Give leave: `/approve`, `/approve ID`, `/approve session`, `/approve ID always`."""
+    words = args.split()
+    choice = next((word for word in words if word in _ALLOWING), "once")
+    others = [word for word in words if word not in _ALLOWING]
+    if len(others) > 1:
+        return "/approve ID once|session|always"
+    return await _decide(_desk(ctx), others[0] if others else "", choice)
+
+
+async def deny(ctx: CommandContext, args: str) -> str:
+    """Say no, and perhaps why."""
+    first, _, rest = args.partition(" ")
+    named = first.startswith("ask_")
+    return await _decide(_desk(ctx), first if named else "", "deny", reason=rest if named else args)
+
+
+async def _decide(desk: ChatDesk, question_id: str, choice: str, *, reason: str = "") -> str:
+    if not question_id:
+        waiting = await desk.approver.open_for(desk.sender)
+        if not waiting:
+            return "Nothing waits for your leave."
+        if len(waiting) > 1:
+            lines = [
+                f"{asked.id}  {brief(' '.join(showing.exactly(str(asked.call.get('text')))))}" for asked in waiting
+            ]
+            return "\n".join([f"{len(waiting)} questions wait; say which by its id:", *lines])
+        question_id = waiting[0].id
+    return await desk.approver.decide(desk.sender, question_id, choice, reason=reason)
+
+
 async def start(ctx: CommandContext, args: str) -> str:
     """What Telegram sends when somebody opens the chat for the first time."""
     name = " ".join((ctx.person.display_name or "").split())[:40]
@@ -101,6 +133,8 @@ async def every(ctx: CommandContext, args: str) -> str:
 
 
 # fmt: off
+_ALLOWING = ("once", "session", "always")
+
 ROWS = (
     Command(name="new", category="Conversation", handler=new, aliases=("reset",), args_hint="[title]", surfaces=CHATS,
             description="start a new conversation"),
@@ -112,6 +146,10 @@ ROWS = (
             description="a word for what I am doing now"),
     Command(name="catchup", category="Turns", handler=catchup, surfaces=CHATS,
             description="answer what came while I was away"),
+    Command(name="approve", category="Turns", handler=approve, args_hint="[id] [once|session|always]", surfaces=CHATS,
+            description="allow what I asked about", private=True),
+    Command(name="deny", category="Turns", handler=deny, args_hint="[id] [why]", surfaces=CHATS,
+            description="forbid what I asked about", private=True),
     Command(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
     Command(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
 )

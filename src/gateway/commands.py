@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway import chat_rows
 from gateway.desk import ChatDesk, Reset, Sender, Switch, sender_of
-from gateway.intake import source_of
+from gateway.intake import event_of, source_of
 from gateway.lane import Kind
 from hermes_agent import commands
 from hermes_state.aio import queued
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.agents import Agents
     from gateway.board import Board
     from gateway.lanes import Lanes
+    from gateway.questions import Questions
     from gateway.watching import Watcher
     from hermes_state.inbox import InboxRow
 
@@ -35,15 +36,25 @@ _log = logging.getLogger("hermes.gateway")
 commands.add(*chat_rows.ROWS)
 
 
+class _End(NamedTuple):
+    """How a command ended."""
+
+    said: str = ""
+    outcome: Outcome = "answered"
+    reason: str = ""
+
+
 class ChatCommands:
     """Who answers what is not for the model."""
 
-    def __init__(self, board: Board, *, reset: Reset) -> None:
-        self._board, self._reset = board, reset
+    def __init__(self, board: Board, *, reset: Reset, questions: Questions) -> None:
+        self._board, self._reset, self._questions = board, reset, questions
 
     def serve(self, lanes: Lanes, agents: Agents) -> None:
         self._lanes = lanes
-        self._switch = Switch(board=self._board, lanes=lanes, agents=agents, reset=self._reset)
+        self._switch = Switch(
+            board=self._board, lanes=lanes, agents=agents, reset=self._reset, questions=self._questions
+        )
 
     # -- what a row is -------------------------------------------------------------------------------------
 
@@ -54,7 +65,7 @@ class ChatCommands:
         text = str(payload.get("text") or "").lstrip()
         typed = commands.parse(text) if text.startswith("/") else None
         if typed is None:
-            return "turn"
+            return "now" if self._questions.clarifier.expects(row) else "turn"
         command = commands.find("gateway", typed.name)
         # What nobody knows is answered at once; a typing error says nothing about the running turn.
         return "now" if command is None or command.name in chat_rows.NOT_WAITING else "command"
@@ -62,27 +73,29 @@ class ChatCommands:
     # -- one command ---------------------------------------------------------------------------------------
 
     async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
+        if self.kind(row) == "turn":  # words for a question that was over before they came to it
+            self._lanes.put(row, watcher=watcher)
+            return
+        spoken = self._questions.clarifier.take(row)
         db = self._board.db
         if not await queued(db.engine, lambda conn: db.inbox.take_command_in(conn, row.id)):
             return  # it ran already
-        outcome: Outcome = "answered"
         try:
-            said, reason = await self._answered(row, watcher)
+            end = _End(reason="it answered a question") if spoken else await self._answered(row, watcher)
         except Exception as error:  # noqa: BLE001 - the named boundary of a command: it costs that command alone
-            reason, outcome = type(error).__name__, "error"
-            extra = {"action": "command_defect", "trace_id": row.trace_id}
+            kind, extra = type(error).__name__, {"action": "command_defect", "trace_id": row.trace_id}
             _log.error("a command failed in our own code", exc_info=error, extra=extra)
-            said = f"Something went wrong inside Hermes ({reason})."
-        await self._end(row, said, "dropped" if reason and not said else outcome, reason, watcher)
+            end = _End(f"Something went wrong inside Hermes ({kind}).", "error", kind)
+        await self._end(row, end, watcher)
 
-    async def _end(self, row: InboxRow, said: str, outcome: Outcome, reason: str, watcher: Watcher | None) -> None:
-        inbox, reply = self._board.db.inbox, self._reply(row, said) if said else None
-        end = partial(inbox.end_command_in, row_id=row.id, outcome=outcome, reason=reason, reply=reply)
-        item: OutboxItem | None = await queued(self._board.db.engine, end)
+    async def _end(self, row: InboxRow, end: _End, watcher: Watcher | None) -> None:
+        inbox, reply = self._board.db.inbox, self._reply(row, end.said) if end.said else None
+        ended = partial(inbox.end_command_in, row_id=row.id, outcome=end.outcome, reason=end.reason, reply=reply)
+        item: OutboxItem | None = await queued(self._board.db.engine, ended)
         if item is not None:
             self._lanes.hand_over(item)
-        if watcher is not None and said:
-            watcher.ended(_result(said, item, failed=outcome == "error"))
+        if watcher is not None and end.said:
+            watcher.ended(_result(end.said, item, failed=end.outcome == "error"))
 
     def _reply(self, row: InboxRow, text: str) -> Parcel:
         source = source_of(row)
@@ -96,16 +109,21 @@ class ChatCommands:
             payload=payload, trace_id=row.trace_id, sender=self._board.holder,
         )  # fmt: skip
 
-    async def _answered(self, row: InboxRow, watcher: Watcher | None) -> tuple[str, str]:
-        """(what is said, why nothing is)."""
+    async def _answered(self, row: InboxRow, watcher: Watcher | None) -> _End:
         sender = await sender_of(self._board, row)
         if sender is None:
-            return "", "nobody who gives commands here"
+            return _End(outcome="dropped", reason="nobody who gives commands here")
+        answer = event_of(row).answer
+        if answer is not None and answer.kind == "approval":
+            return _End(await self._questions.approver.decide(sender, answer.id, answer.choice))
+        if answer is not None and answer.kind == "clarify":
+            return _End(self._questions.clarifier.press(sender, row, answer.id, answer.choice))
         desk = await ChatDesk.open(self._switch, row, sender, watcher)
-        text, said = await self._hooked(desk, str((row.payload or {}).get("text") or ""), sender)
+        typed = str((row.payload or {}).get("text") or "") if answer is None else answer.choice
+        text, said = await self._hooked(desk, typed, sender)
         if text:
             await commands.run(desk, text)
-        return "\n\n".join([*said, *desk.said]), ""
+        return _End("\n\n".join([*said, *desk.said]))
 
     async def _hooked(self, desk: ChatDesk, text: str, sender: Sender) -> tuple[str, list[str]]:
         """The command as hooks leave it, empty when one has dealt with it; and what they have to say."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.entries import SessionSource
     from gateway.lanes import Lanes
     from gateway.platforms.base import MessageEvent
+    from gateway.questions import Questions
     from gateway.watching import Watcher
     from hermes_config.config import Config
     from hermes_state import SessionDB
@@ -49,6 +50,7 @@ class Switch:
     lanes: Lanes
     agents: Agents
     reset: Reset
+    questions: Questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,7 @@ class ChatDesk:
         board = self._board = switch.board
         self._switch, self._watcher = switch, watcher
         self.lanes, self.row, self.sender = switch.lanes, row, sender
+        self.approver = switch.questions.approver
         self.db: SessionDB = board.db
         self.config: Config = configuration.load_or_last_good(board.home)[0]
         self.person: Person = sender.person

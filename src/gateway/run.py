@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.entries import SessionEntry, SessionSource
     from gateway.lane import Commands
     from gateway.platforms.base import BasePlatformAdapter, MessageEvent
+    from gateway.questions import Questions
     from hermes_agent.approvals.base import Approver
     from hermes_agent.tools.base import Ask
     from hermes_state import AsyncSessionDB
@@ -48,7 +49,8 @@ _EXHAUSTED = (
 def _commands(board: Board, runner: GatewayRunner) -> Commands:
     from gateway.commands import ChatCommands
 
-    return ChatCommands(board, reset=runner._handle_reset_command)
+    assert runner._questions is not None, "a gateway that is put together asks"
+    return ChatCommands(board, reset=runner._handle_reset_command, questions=runner._questions)
 
 
 class GatewayRunner:
@@ -59,6 +61,7 @@ class GatewayRunner:
     session_store: Any = None
     hooks: Any = None
     _parts: Parts | None = None
+    _questions: Questions | None = None
     _session_db: AsyncSessionDB | None = None
     _agent_cache: MutableMapping[str, agents_module.Entry] = Lazy(dict)  # type: ignore[assignment]
     _agent_cache_lock: Any = None
@@ -88,11 +91,19 @@ class GatewayRunner:
         approver: Approver | None = None,
         ask: Ask | None = None,
     ) -> None:
-        """`commands` makes who answers commands; it may keep this runner's `_handle_reset_command`, which is /new."""
+        """`commands` makes who answers commands; it may keep this runner's `_handle_reset_command`, which is /new.
+
+        Without an `approver` or an `ask` of the caller's, people are asked in their chats.
+        """
+        from gateway.questions import Questions
+
+        questions = self._questions = Questions.of(board, adapters)
         self.config, self.adapters, self.hooks, self.session_store = board.settings, adapters, board.hooks, board.store
         parts = self._parts = run_parts.assemble(
-            board, adapters, after=self, commands=commands(board, self), approver=approver, ask=ask
-        )
+            board, adapters, after=self, commands=commands(board, self),
+            approver=approver or questions.approver, ask=ask or questions.clarifier.ask,
+        )  # fmt: skip
+        questions.serve(parts.lanes)
         self._session_db = parts.async_db
         self._agent_cache, self._agent_cache_lock = parts.agents.entries, parts.agents.lock
         self._running_agents = parts.agents.running

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from hermes_agent.approvals import showing
 from hermes_cli import output, text
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
@@ -18,24 +19,12 @@ from hermes_cli.chat_screen import Screen
 if TYPE_CHECKING:
     from hermes_agent.approvals.base import ApprovalQuestion, Choice
 
-_HEADINGS = {
-    "command": "Hermes wants to run a command",
-    "write": "Hermes wants to write a file",
-    "read": "Hermes wants to read a file",
-    "network": "Hermes wants to reach the network",
-}
 _MEANT: dict[str, Choice] = {
     "o": "once", "once": "once", "y": "once", "yes": "once",
     "s": "session", "session": "session",
     "a": "always", "always": "always",
     "d": "deny", "deny": "deny", "n": "deny", "no": "deny", "": "deny",
 }  # fmt: skip
-_SAID: dict[Choice, str] = {
-    "once": "allowed, this once",
-    "session": "allowed in this conversation",
-    "always": "allowed from now on, also in other conversations of yours",
-    "deny": "denied",
-}
 
 
 def put(
@@ -52,7 +41,7 @@ def put(
             return "deny"
         choice = _MEANT.get(typed.lower())
         if choice in question.choices:
-            screen.say(f"  → {_SAID[choice]}", style="" if choice == "deny" else "yellow")
+            screen.say(f"  → {showing.SAID[choice]}", style="" if choice == "deny" else "yellow")
             return choice
         screen.say("  Please answer with one of these letters; Enter alone denies.")
 
@@ -60,33 +49,20 @@ def put(
 def box(question: ApprovalQuestion, *, whom: str) -> str:
     """The question's text, at most as wide as the window."""
     columns = max(40, min(100, shutil.get_terminal_size().columns)) - 3
-    heading = _HEADINGS.get(question.kind, f"Hermes asks for leave ({text.harmless(question.kind)})")
-    lines = [f"╭ {heading}", "│"]
-    for line in exactly(question.command):
+    lines = [f"╭ {showing.heading(question.kind)}", "│"]
+    for line in showing.exactly(question.command):
         first, *rest = _wrapped(line, columns - 3)
         lines += [f"│   {first}", *(f"│ ↪ {more}" for more in rest)]  # ↪: no new line of the command
     lines.append("│")
     facts = [("where", question.workdir), ("for", whom), ("why", question.why)]
     if question.detail:
         facts.insert(0, ("what", question.detail))
-    facts.append(("lapses", f"in {_wait(question.seconds)}; then it is denied"))
+    facts.append(("lapses", f"in {showing.wait(question.seconds)}; then it is denied"))
     for name, value in facts:
         first, *rest = _wrapped(text.harmless(value), columns - 9)
         lines.append(f"│ {name:<8}{first}")
         lines += [f"│ {'':<8}{line}" for line in rest]
     return "\n".join([*lines, "╰"])
-
-
-def exactly(command: str) -> list[str]:
-    """The lines of a command, with every character that a terminal would not show as itself named instead."""
-    return ["".join(map(_visible, line)) for line in command.split("\n")]
-
-
-def _visible(character: str) -> str:
-    if character == "\t":
-        return "    "
-    # Not printable are controls, direction marks, characters without width, and spaces that are no space.
-    return character if character.isprintable() else f"⟨U+{ord(character):04X}⟩"
 
 
 def _wrapped(line: str, columns: int) -> list[str]:
@@ -104,10 +80,6 @@ def _wrapped(line: str, columns: int) -> list[str]:
 def _offer(choice: Choice) -> str:
     letter = output.style(f"[{choice[0]}]", "bold")
     return f"{letter}{choice[1:]}{' (Enter)' if choice == 'deny' else ''}"
-
-
-def _wait(seconds: float) -> str:
-    return f"{round(seconds)} s" if seconds < 120 else f"{round(seconds / 60)} min"
 
 
 def clarify(

@@ -97,6 +97,9 @@ class PretendAdapter(BasePlatformAdapter):
     def health(self) -> Health:
         return Health(problem="" if self.connected else "not connected")
 
+    def private_chat(self, user_id: str) -> str | None:
+        return user_id
+
     async def send(
         self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> SendResult:

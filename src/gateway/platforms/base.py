@@ -230,6 +230,10 @@ class BasePlatformAdapter(ABC):
         """At least so long between two edits in this chat; where it is the same everywhere, `edit_seconds` says it."""
         return self.edit_seconds
 
+    def private_chat(self, user_id: str) -> str | None:
+        """The chat between this person and us, where its id follows from theirs; None where it does not."""
+        return None
+
     # -- out ---------------------------------------------------------------------------------------------
 
     def pieces(self, text: str) -> list[str]:

@@ -136,6 +136,10 @@ class TelegramAdapter(BasePlatformAdapter):
         if not result.success:
             log.debug("a press was not answered: %s", result.error, extra={"action": "telegram.toast"})
 
+    def private_chat(self, user_id: str) -> str | None:
+        """A private chat has the id of the person. Telegram lets us write there once they have written to us."""
+        return user_id if user_id.isascii() and user_id.isdecimal() else None
+
     # -- out ---------------------------------------------------------------------------------------------
 
     def edit_pause(self, chat_id: str) -> float:
