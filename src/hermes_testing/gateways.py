@@ -4,7 +4,8 @@
         await gateway.chat.say("hello")
         assert (await gateway.chat.heard(1))[0].text == "Hi."
 
-Leaving the block ends the gateway as SIGTERM does. Without a model it uses the demo model at full speed.
+Leaving the block ends the gateway as SIGTERM does. Without a model it uses the demo model at full speed; a mapping is
+what config.yaml says about the model.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ MakeCommands = Callable[["Board", "run.GatewayRunner"], "Commands"]
 OWNER = "42"
 
 
-def settings(model: ScriptedModel | None, **more: Any) -> dict[str, Any]:
+def settings(model: ScriptedModel | Mapping[str, Any] | None, **more: Any) -> dict[str, Any]:
     """What config.yaml says: user 42 owns the place, 7 and 8 may write; nothing goes on beside the turns."""
     chosen: Any = {"provider": "demo", "default": "demo"}
-    if model is not None:
+    if isinstance(model, Mapping):
+        chosen = dict(model)
+    elif model is not None:
         endpoint = model.endpoint()
         chosen = {
             "provider": "custom", "default": endpoint.model, "base_url": endpoint.base_url,
@@ -65,7 +68,7 @@ class PretendGateway:
         self,
         db: SessionDB,
         home: Path,
-        model: ScriptedModel | None = None,
+        model: ScriptedModel | Mapping[str, Any] | None = None,
         *,
         commands: MakeCommands | None = None,
         adapter: PretendAdapter | None = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,7 @@ Start = Callable[..., PretendGateway]
 
 
 def starter(db: SessionDB, home: Path) -> Start:
-    def start(model: ScriptedModel | None = None, **more: Any) -> PretendGateway:
+    def start(model: ScriptedModel | dict[str, Any] | None = None, **more: Any) -> PretendGateway:
         return PretendGateway(db, home, model, **{"commands": FewCommands, **more})
 
-    return partial(start)
+    return start
