@@ -209,16 +209,15 @@ class Lanes:
         self._kick(lane)
         return len(new)
 
-    async def wake(self, route: SessionKey) -> None:
-        """Another process has queued something on this route."""
-        found = await self._backlog.queued(route)
-        lane = self._lane_of(route)
+    def take(self, row: InboxRow) -> bool:
+        """A row that another process has queued; False when it is here already."""
+        lane = self._lane(row)
         held = {one.id for one in (*lane.waiting, *lane.steered)}
-        held.update(row.id for row in (lane.turn.rows if lane.turn else ()))
-        for row in found.fresh:
-            if row.id not in held:
-                self.put(row)
-        self._forget(lane)
+        held.update(one.id for one in (lane.turn.rows if lane.turn else ()))
+        if row.id in held:
+            return False
+        self.put(row)
+        return True
 
     async def tell(self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = "") -> None:
         """The gateway itself says something in a chat, once for each (what, occasion)."""

@@ -8,9 +8,11 @@ is not done by then is left as it is, exactly as after a crash: the next start t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.gateway")
 
 
-async def serve(config: Config) -> int:
-    """Until somebody ends it. The exit code."""
+async def serve(config: Config, *, attached: bool = False) -> int:
+    """Until somebody ends it, or `attached` whoever started it is gone. The exit code."""
     lock = status.acquire_gateway_lock(config.home)
     try:
         log_file.install("gateway.log", level=logging.INFO, screen=True)
@@ -40,17 +42,19 @@ async def serve(config: Config) -> int:
         url = config.database_url() or config.home / "state.db"
         db = SessionDB(url, synchronous=config.state.synchronous.upper(), limits=config.limits)
         try:
-            return await _serve(config, settings, db)
+            return await _serve(config, settings, db, attached=attached)
         finally:
             await asyncio.to_thread(db.close)
     finally:
         lock.release()
 
 
-async def _serve(config: Config, settings: GatewayConfig, db: SessionDB) -> int:
+async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, attached: bool) -> int:
     board = run_parts.board_of(config, settings, db)
     runner = run.GatewayRunner(board, _adapters(settings))
     ended = _ended_by_signal()
+    if attached:
+        _ended_when_left_alone(ended)
     status.write_pid_file(config.home)
     beating = asyncio.create_task(_beat(runner), name="heartbeat")
     try:
@@ -96,6 +100,19 @@ def _ended_by_signal() -> asyncio.Event:
         except NotImplementedError:  # Windows has none for loops
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
     return ended
+
+
+def _ended_when_left_alone(ended: asyncio.Event) -> None:
+    """Standard input closes when whoever started us ends, however it ends."""
+    loop = asyncio.get_running_loop()
+
+    def listen() -> None:
+        while os.read(0, 4_096):
+            pass
+        with contextlib.suppress(RuntimeError):  # the loop ended before
+            loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=listen, daemon=True, name="attached").start()
 
 
 def _say_started(runner: run.GatewayRunner) -> None:

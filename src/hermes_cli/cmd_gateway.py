@@ -21,7 +21,8 @@ _GRACE = 15.0
 def register(parser: Parser) -> None:
     parser.set_defaults(run=_status, json=False)
     verbs = Verbs(parser)
-    verbs.add("run", _run, help="run the gateway in this terminal until Ctrl-C", example="hermes gateway run")
+    run = verbs.add("run", _run, help="run the gateway in this terminal until Ctrl-C", example="hermes gateway run")
+    run.add_argument("--attached", action="store_true", help="end when standard input closes: with whoever started it")
     verbs.add("start", _start, help="start the gateway in the background", example="hermes gateway start")
     stop = verbs.add(
         "stop", _stop, help="end the gateway; running turns may end first",
@@ -64,7 +65,7 @@ def _run(args: argparse.Namespace) -> int:
     from gateway import main
 
     ensure_home()
-    return asyncio.run(main.serve(config.load()))
+    return asyncio.run(main.serve(config.load(), attached=args.attached))
 
 
 def _start(args: argparse.Namespace) -> None:

@@ -30,6 +30,8 @@ Q = Queries("inbox")
 
 Outcome = Literal["answered", "error", "silent", "dropped", "superseded"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+BESIDE = "beside:"
+"""How the message id of a row begins that no platform sent: typed at a terminal, for a chat that a gateway serves."""
 
 
 @record
@@ -291,6 +293,10 @@ class Inbox:
         """Routes with queued rows and how many, the longest waiting first."""
         found = self._store.engine.read(lambda conn: conn.rows(Q.routes_waiting, (limit,)))
         return {route: count for route, count, _oldest in found}
+
+    def typed_beside(self, *, limit: int = 100) -> tuple[InboxRow, ...]:
+        """Rows that wait and that no platform sent, oldest first: a gateway has to look for them."""
+        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.typed_beside, (limit,)))))
 
     def list(
         self,

@@ -60,6 +60,10 @@ UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id = ? AND state = 'c
 -- name: cut_off_commands
 SELECT {columns} FROM inbox WHERE state = 'claimed' AND turn_id IS NULL ORDER BY id
 
+-- name: typed_beside
+-- What was typed at a terminal for a chat that a gateway serves (`inbox.BESIDE`).
+SELECT {columns} FROM inbox WHERE state = 'queued' AND message_id LIKE 'beside:%' ORDER BY id LIMIT ?
+
 -- name: finish_queued
 UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id IN {numbers} AND state = 'queued'
 
