@@ -74,18 +74,18 @@ class Wanted:
 def signature(config: Config, wanted: Wanted) -> str:
     """Equal for agents that may stand in for each other; a hash, so no secret is kept in it."""
     endpoint = providers.primary(config, model=wanted.model, provider=wanted.provider)
-    settings = {
-        section: {name: str(found.get(name)) for name in names}
-        for section, names in _IN_SIGNATURE.items()
-        if isinstance(found := config.tree.get(section), Mapping)
-    }
+    settings = {section: _values(config.tree.get(section), names) for section, names in _IN_SIGNATURE.items()}
     facts = [
         endpoint.model, hashlib.sha256(endpoint.api_key.encode()).hexdigest(), endpoint.base_url, endpoint.provider,
-        endpoint.wire, [str(config.tree.get(name)) for name in ("toolsets", "platform_toolsets", "custom_providers")],
+        endpoint.wire, repr(endpoint.options), [str(config.tree.get(name)) for name in ("toolsets", "platform_toolsets", "custom_providers")],
         sorted(wanted.toolsets or ()), wanted.toolsets is None, wanted.platform, wanted.private, settings,
         registry.shared().generation, wanted.person_id, wanted.role,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _values(section: object, names: tuple[str, ...]) -> list[str]:
+    return [str(section.get(name)) for name in names] if isinstance(section, Mapping) else ["None"] * len(names)
 
 
 def reusable(entry: Entry, *, signature: str, session_id: str, count: int | None) -> bool:
