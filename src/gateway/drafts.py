@@ -52,6 +52,8 @@ class Draft:
         """The number that the row says is under way."""
         self._floods = 0
         self._quiet_until = 0.0
+        self._behind = False
+        """The chat is owed something else first."""
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -117,7 +119,7 @@ class Draft:
             return True
         pieces = self._adapter.pieces(text + self._display.cursor)[: self._db.limits.stream_messages]
         if self._item is None and not await self._take_up():
-            return False
+            return self._behind
         for number, piece in enumerate(pieces):
             if number < len(self._shown) and self._shown[number] == piece:
                 continue
@@ -127,8 +129,12 @@ class Draft:
         return True
 
     async def _take_up(self) -> bool:
-        """Make the item, or find the one that a lost process left; False when the answer is owed already."""
-        item: OutboxItem = await queued(self._db.engine, self._drafted)
+        """Make the item, or find the one that a lost process left; False when it is owed already, or has to wait."""
+        item: OutboxItem | None = await queued(self._db.engine, self._drafted)
+        self._behind = item is None
+        if item is None:
+            self._changed.set()  # looked at again, whether or not there is more to show by then
+            return False
         if item.state != "draft":
             return False
         self._item = item
@@ -137,9 +143,14 @@ class Draft:
         self._under_way, self._noted = before.under_way, before.under_way if before.noted else 0
         return self._under_way is None
 
-    def _drafted(self, conn: Connection) -> OutboxItem:
-        """The item, and in the same commit the note that its first message is under way."""
+    def _drafted(self, conn: Connection) -> OutboxItem | None:
+        """The item, and in the same commit the note that its first message is under way.
+
+        None while the chat is still owed something from before: shown now, this answer would stand above that.
+        """
         outbox = self._db.outbox
+        if not outbox.is_next_in(conn, self._parcel):
+            return None
         item = outbox.draft_in(conn, self._parcel)
         if item.state == "draft" and item.draft is None:
             outbox.progress_in(conn, item, platform_ids=(), draft=note(under_way=0, live=True))

@@ -99,6 +99,10 @@ class Outbox:
     def draft_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
         return self._put(conn, Q.draft, parcel, shared_now(self._store))
 
+    def is_next_in(self, conn: Connection, parcel: Parcel) -> bool:
+        """Whether its chat is owed nothing else, so that what is shown now stands in its place."""
+        return not conn.rows(Q.open_in_chat, (parcel.platform, parcel.account, parcel.chat_id))
+
     def _put(self, conn: Connection, statement: Statement, parcel: Parcel, *moments: float | None) -> OutboxItem:
         checked_id(parcel.dedup_key, what="dedup key")
         rows.outside_key(platform=parcel.platform, account=parcel.account, chat_id=parcel.chat_id)

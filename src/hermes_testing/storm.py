@@ -132,9 +132,12 @@ class Storm:
         return one
 
     def talk(self, seconds: float) -> None:
-        """Somebody writes, somebody else, sometimes one twice in a row; nobody who still waits for three answers."""
+        """Somebody writes, somebody else, sometimes one twice in a row; not while the platform holds too much."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
+            if self.fake.facts()["pending"] > 2 * self._chats:
+                time.sleep(min(left, 0.05))
+                continue
             number = self._dice.randrange(self._chats)
             for _ in range(self._dice.choice((1, 1, 1, 2))):
                 self.say(number, self._dice.choice(KINDS))

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -167,6 +167,8 @@ class FakeTelegram(Telegram):
             parameters = await _parameters(request)
             call = self.calls.begin(method, self.world.now(), parameters.values, sorted(parameters.files))
             answer = await self._answered(request, method, parameters, call)
+        except ClientDisconnect:
+            return Response()  # a bot that was killed in the middle of asking
         except BotApiError as error:
             answer = JSONResponse(error.body(), error.code, error.headers())
             if call is not None:

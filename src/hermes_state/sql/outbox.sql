@@ -21,6 +21,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'draft', ?, {now})
 ON CONFLICT (dedup_key) DO NOTHING
 RETURNING {columns}
 
+-- name: open_in_chat
+SELECT 1 FROM outbox WHERE platform = ? AND account = ? AND chat_id = ? AND state IN ('pending', 'sending') LIMIT 1
+
 -- name: by_key
 SELECT {columns} FROM outbox WHERE dedup_key = ?
 
