@@ -59,11 +59,9 @@ class ChatCommands:
     # -- what a row is -------------------------------------------------------------------------------------
 
     def kind(self, row: InboxRow) -> Kind:
-        payload = row.payload or {}
-        if "answer" in payload:
+        if "answer" in (row.payload or {}):
             return "now"
-        text = str(payload.get("text") or "").lstrip()
-        typed = commands.parse(text) if text.startswith("/") else None
+        typed = _typed(row)
         if typed is None:
             return "now" if self._questions.clarifier.expects(row) else "turn"
         command = commands.find("gateway", typed.name)
@@ -76,7 +74,8 @@ class ChatCommands:
         if self.kind(row) == "turn":  # words for a question that was over before they came to it
             self._lanes.put(row, watcher=watcher)
             return
-        spoken = self._questions.clarifier.take(row)
+        words = _typed(row) is None and "answer" not in (row.payload or {})
+        spoken = words and self._questions.clarifier.take(row)
         db = self._board.db
         if not await queued(db.engine, lambda conn: db.inbox.take_command_in(conn, row.id)):
             return  # it ran already
@@ -146,6 +145,12 @@ class ChatCommands:
                 name = str(answer.get("command_name") or command.name).removeprefix("/")
                 return f"/{name} {answer.get('raw_args', typed.args)}".rstrip(), []
         return text, []
+
+
+def _typed(row: InboxRow) -> commands.Invocation | None:
+    """The command that a message is; None for what is for the model."""
+    text = str((row.payload or {}).get("text") or "").lstrip()
+    return commands.parse(text) if text.startswith("/") else None
 
 
 def _result(said: str, item: OutboxItem | None, *, failed: bool) -> dict[str, Any]:

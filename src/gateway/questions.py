@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
@@ -60,7 +61,7 @@ class ChatApprover:
         places = await asked_places.places(self._board, self._adapters, turn, resource)
         if not places:
             return await self._denied(question, turn, _NOBODY)
-        answered = self._answered.setdefault(question.id, asyncio.Event())
+        answered, until = self._answered.setdefault(question.id, asyncio.Event()), time.monotonic() + question.seconds
         items = [await self._lanes.say(self._parcel(question, place, turn)) for place in places]
         try:
             if not places[0].here:
@@ -70,7 +71,7 @@ class ChatApprover:
             return await self._outcome(question, turn, answered, items)
         finally:
             self._answered.pop(question.id, None)
-            self._lanes.beside(self._settle(question, turn, places, items))
+            self._lanes.beside(self._settle(question, turn, places, items, lapsed=time.monotonic() >= until))
 
     def _parcel(self, question: ApprovalQuestion, place: Place, turn: Asking) -> Parcel:
         buttons = place.adapter.supports_buttons
@@ -120,26 +121,34 @@ class ChatApprover:
     # -- when it is over -----------------------------------------------------------------------------------
 
     async def _settle(
-        self, question: ApprovalQuestion, turn: Asking, places: list[Place], items: list[OutboxItem]
+        self,
+        question: ApprovalQuestion,
+        turn: Asking,
+        places: list[Place],
+        items: list[OutboxItem],
+        *,
+        lapsed: bool,
     ) -> None:
         """Say in the question's own message what became of it. One that outlives its process is left as it is."""
-        outcome = await asyncio.to_thread(self._said, question, turn)
+        outcome = await asyncio.to_thread(self._said, question, turn, lapsed)
         if not outcome:
             return
         text = question_text.settled(question, who=turn.who, outcome=outcome)
         for place, item in zip(places, items, strict=True):
             await rewriting.rewrite(self._board.db, place.adapter, item, text, end=f"→ {outcome}")
 
-    def _said(self, question: ApprovalQuestion, turn: Asking) -> str:
+    def _said(self, question: ApprovalQuestion, turn: Asking, lapsed: bool) -> str:
+        """What became of it; a question that nobody waits for any more is closed, whatever the clock says."""
         db = self._board.db
         row = db.approvals.get(question.id)
         if row is None:
             return "not wanted any more"
+        if row.state == "pending" and turn.running.stopped:
+            db.approvals.revoke(question.id, reason="the turn was stopped")
+            return "not wanted any more: what asked for it was stopped"
         if row.state == "pending":
-            if turn.running.stopped:
-                db.approvals.revoke(question.id, reason="the turn was stopped")
-                return "not wanted any more: what asked for it was stopped"
-            return "nobody answered in time: denied" if row.expires_at <= db.clock() + _LOOK_SECONDS else ""
+            closed = lapsed and db.approvals.revoke(question.id, reason="nobody answered in time")
+            return "nobody answered in time: denied" if closed else ""
         person = None if row.approver_id is None else db.people.get(row.approver_id)
         by = "" if person is None else f" by {clean_name(person.display_name) or person.id}"
         return f"{showing.SAID[_choice(row)]}{by}"
@@ -184,8 +193,8 @@ class ChatApprover:
 
     def _too_late(self, question_id: str) -> str:
         row = self._board.db.approvals.get(question_id)
-        if row is None or row.state in ("pending", "lapsed"):
-            return "It is too late: the question has lapsed, which is a denial."
+        if row is None or row.state in ("pending", "lapsed", "revoked"):
+            return "It is too late: the question is closed, which is a denial."
         return f"It was decided already: {showing.SAID[_choice(row)]}."
 
 
