@@ -58,6 +58,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     user, folder = tmp_path / "user", tmp_path / "home"
     user.mkdir()
     monkeypatch.setenv("HOME", str(user))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)  # units of systemd belong to that user, too
     monkeypatch.setenv("HERMES_HOME", str(folder))
     default = str(user / ".hermes")
     _forbidden[:] = [default, _real_home]

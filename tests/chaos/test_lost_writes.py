@@ -88,6 +88,11 @@ PROBES: dict[str, tuple[str, ...]] = {
     "usage": ("usage", "usage --by conversation --since 7d --json"),
     "outbox": ("outbox list", "!outbox show 1", "!outbox retry 1", "!outbox drop 1 --yes"),
     "inbox": ("inbox list", "!inbox show 1"),
+    "gateway": (
+        "gateway start ; gateway status ; gateway logs ; !gateway run ; gateway restart ; gateway stop",
+        "!gateway setup nowhere",
+        "gateway install --print ; gateway uninstall",
+    ),
     "turns": ("turns list", "!turns cancel nothing"),
     "send": ("!send nowhere:1 hello",),
     "import": ("import hermes {tmp}/reference --yes", "!import hermes {home} --yes"),
