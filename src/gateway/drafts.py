@@ -146,10 +146,11 @@ class Draft:
     def _drafted(self, conn: Connection) -> OutboxItem | None:
         """The item, and in the same commit the note that its first message is under way.
 
-        None while the chat is still owed something from before: shown now, this answer would stand above that.
+        None while the chat is still owed something from before, above which this would stand, and when the turn has
+        just ended, whose commit could not see it any more.
         """
         outbox = self._db.outbox
-        if not outbox.is_next_in(conn, self._parcel):
+        if not outbox.may_show_in(conn, self._parcel):
             return None
         item = outbox.draft_in(conn, self._parcel)
         if item.state == "draft" and item.draft is None:

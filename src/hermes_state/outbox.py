@@ -99,9 +99,9 @@ class Outbox:
     def draft_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
         return self._put(conn, Q.draft, parcel, shared_now(self._store))
 
-    def is_next_in(self, conn: Connection, parcel: Parcel) -> bool:
-        """Whether its chat is owed nothing else, so that what is shown now stands in its place."""
-        return not conn.rows(Q.open_in_chat, (parcel.platform, parcel.account, parcel.chat_id))
+    def may_show_in(self, conn: Connection, parcel: Parcel) -> bool:
+        """Whether a draft may begin now: it would stand in its place in the chat, and its turn still runs."""
+        return bool(conn.rows(Q.may_show, (parcel.platform, parcel.account, parcel.chat_id, parcel.turn_id)))
 
     def _put(self, conn: Connection, statement: Statement, parcel: Parcel, *moments: float | None) -> OutboxItem:
         checked_id(parcel.dedup_key, what="dedup key")

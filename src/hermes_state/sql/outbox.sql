@@ -21,8 +21,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'draft', ?, {now})
 ON CONFLICT (dedup_key) DO NOTHING
 RETURNING {columns}
 
--- name: open_in_chat
-SELECT 1 FROM outbox WHERE platform = ? AND account = ? AND chat_id = ? AND state IN ('pending', 'sending') LIMIT 1
+-- name: may_show
+-- A draft may begin: its chat is owed nothing from before, and its turn has not ended meanwhile.
+SELECT 1
+WHERE NOT EXISTS (
+        SELECT 1 FROM outbox WHERE platform = ? AND account = ? AND chat_id = ? AND state IN ('pending', 'sending')
+    ) AND NOT EXISTS (SELECT 1 FROM turns WHERE id = ? AND state <> 'running')
 
 -- name: by_key
 SELECT {columns} FROM outbox WHERE dedup_key = ?
