@@ -1,9 +1,9 @@
 """Messages that were typed beside a chat: at a terminal of this machine, for a conversation that the gateway drives.
 
-Another process puts them into the inbox (`hand_in`), because one conversation has one driver; the gateway looks for them
-a few times a second with one small read. From there on they are messages like any other. Their chat is shown what was
-typed, so that whoever reads there sees no answer without its question. Whoever can write to the store is the owner of
-it: the row carries the person, as a row from a platform does after the decision to let it in.
+Another process puts them into the inbox (`hand_in`), because one conversation has one driver; the gateway looks for
+them a few times a second with one small read. From there on they are messages like any other. Their chat is shown
+what was typed, so that whoever reads there sees no answer without its question. Whoever can write to the store is its
+owner: the row carries the person, as a row from a platform does after the decision to let it in.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hermes_state.inbox import BESIDE
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.ids import PersonId
+    from hermes_state.ids import PersonId, SessionKey
     from hermes_state.inbox import InboxRow
 
 _log = logging.getLogger("hermes.gateway")
@@ -40,13 +40,18 @@ class Taking(Protocol):
         """Put a row that another process has queued; False when it is there already."""
 
 
+def route_of(source: SessionSource) -> SessionKey:
+    """Of a private chat, whose key depends on nothing that is configured."""
+    return keys.build_session_key(source)
+
+
 def hand_in(db: SessionDB, source: SessionSource, text: str, *, person_id: PersonId) -> InboxRow:
     """A message for the gateway of this store, stored when this returns; the gateway may come later."""
     event = MessageEvent(text=text, source=source, message_id=f"{BESIDE}{secrets.token_hex(8)}")
     assert event.message_id is not None
     accepted = db.inbox.accept(
         platform=source.platform.value, chat_id=source.chat_id, message_id=event.message_id,
-        route=keys.build_session_key(source), payload=payload(event, now=db.clock()), person_id=person_id,
+        route=route_of(source), payload=payload(event, now=db.clock()), person_id=person_id,
     )  # fmt: skip
     return accepted.row
 

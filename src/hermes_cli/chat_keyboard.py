@@ -29,6 +29,7 @@ class Keyboard:
     def __init__(self) -> None:
         self._prefilled = ""
         self._whole_pastes = False
+        self._ready: Callable[[], None] = lambda: None
         try:
             import readline  # only now: whoever pipes does not need it
         except ImportError:
@@ -51,6 +52,16 @@ class Keyboard:
             lines[-1] = lines[-1][:-1]
             lines.append(self._line(_CONTINUED))
         return "\n".join(lines)
+
+    def when_ready(self, tell: Callable[[], None]) -> None:
+        """Have it told whenever the prompt stands there, for somebody who shows things above it."""
+        self._ready = tell
+        if self._readline is not None:
+            self._readline.set_pre_input_hook(tell)
+
+    def so_far(self) -> str:
+        """What stands in the line that is being typed."""
+        return "" if self._readline is None else self._readline.get_line_buffer()
 
     def answer(self, prompt: str, *, seconds: float | None, over: Callable[[], bool]) -> str | None:
         """A line in answer to a question; None when the time is up, when it is `over`, or at Ctrl-D."""
@@ -92,6 +103,8 @@ class Keyboard:
         readline.set_completer(offered)
 
     def _line(self, prompt: str) -> str:
+        if self._readline is None:
+            self._ready()
         offered, line = self._prefilled, input(prompt)
         if offered and line.startswith(offered) and line.removeprefix(offered).lstrip().startswith("/"):
             line = line.removeprefix(offered).lstrip()  # a command typed behind the words that were put there

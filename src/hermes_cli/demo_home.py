@@ -16,18 +16,25 @@ from hermes_state.ids import LOCAL_OWNER
 OWNER = "Ada"
 """Whoever sits at the demo; what others wrote to it from their phones is not hers to read through the model."""
 
+_SCOPE = "sessions"
+"""Where the gateway keeps its routes."""
 
-def build(database: Path, now: float) -> None:
-    """Fill a fresh database."""
-    home = _Builder(database, now)
+
+def build(database: Path, now: float, *, phone: int) -> None:
+    """Fill a fresh database. `phone` is the owner's number in the chat app: her chat there leads to the trip."""
+    home = _Builder(database, now, phone)
     try:
-        _plan_kyoto(home)
+        home.db.people.set_name(home.db.people.owner().id, OWNER)
+        home.db.pairings.link(LOCAL_OWNER, platform="telegram", native_id=str(phone))
+        trip = _plan_kyoto(home)
         for chat in CHATS:
             session_id = home.open(chat.source, chat.title, age=chat.age + HOUR / 2, person=chat.person)
             home.say(session_id, *chat.turns, age=chat.age)
             if chat.ended:
                 home.db.ledger.end(session_id, chat.ended)
             home.db.set_session_archived(session_id, chat.archived)
+        home.at(2 * MINUTE)
+        home.db.ledger.switch(f"agent:main:telegram:dm:{phone}", trip, scope=_SCOPE)
     finally:
         home.db.close()
 
@@ -35,8 +42,9 @@ def build(database: Path, now: float) -> None:
 class _Builder:
     """A store whose clock stands at the moment being told."""
 
-    def __init__(self, database: Path, now: float) -> None:
+    def __init__(self, database: Path, now: float, phone: int) -> None:
         self._now = now
+        self._phone = str(phone)
         self._at = now
         # Nobody would miss this home after a power cut, so it need not wait for the disk.
         self.db = SessionDB(database, clock=lambda: self._at, synchronous="NORMAL")
@@ -44,9 +52,10 @@ class _Builder:
     def open(self, source: str, title: str, *, age: float, person: str = "") -> str:
         """A new conversation; one from a chat app has a route and a person behind it."""
         self.at(age)
-        route = f"agent:main:{source}:dm:{person.lower()}" if person else None
-        fields = {"display_name": person, "user_id": person.lower(), "chat_type": "dm"} if person else {}
-        owner = LOCAL_OWNER if person == OWNER else None
+        chat = self._phone if person == OWNER else person.lower()
+        route = f"agent:main:{source}:dm:{chat}" if person else None
+        fields = {"display_name": person, "user_id": chat, "chat_type": "dm"} if person else {}
+        owner = LOCAL_OWNER if person in (OWNER, "") else None
         session_id = self.db.ledger.open(source=source, route=route, owner=owner, fields=fields).session_id
         self.db.set_session_title(session_id, title)
         return session_id
@@ -66,8 +75,8 @@ class _Builder:
         self._at = self._now - age
 
 
-def _plan_kyoto(home: _Builder) -> None:
-    """Six days of planning: four segments, a delegation in the second, a branch off the third."""
+def _plan_kyoto(home: _Builder) -> str:
+    """Six days of planning: four segments, a delegation in the second, a branch off the third. Its newest segment."""
     first = home.open("telegram", "Trip to Kyoto", age=6 * DAY + 1, person="Ada")
     home.say(
         first,
@@ -105,6 +114,7 @@ def _plan_kyoto(home: _Builder) -> None:
     _branch_winter(home, third)
     fourth = home.compress(third, "Kyoto, 24–31 March, Yanagi booked, Haruka and taxi, Omen.", age=5 * HOUR + 1)
     _change_of_mind(home, fourth)
+    return fourth
 
 
 def _delegate_noodles(home: _Builder, parent: str) -> None:

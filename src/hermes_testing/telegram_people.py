@@ -45,7 +45,9 @@ class People:
     ) -> Json:
         """Somebody called `name`; made at the first call."""
         if name not in self._world.names:
-            number = 4_200 + self._world.next_number() if number is None else number
+            if number is None:
+                numbers = iter(lambda: 4_200 + self._world.next_number(), None)
+                number = next(one for one in numbers if one not in self._world.users)
             if number in self._world.users:
                 raise CannotDo(f"there is somebody with the id {number} already")
             user = User(number, first_name or name.title(), name if username is None else username, last_name, is_bot)
