@@ -59,7 +59,7 @@ def improvise(request: ScriptedRequest) -> Step:
     label = LABEL.findall(text)[-1] if LABEL.search(text) else "#0-0"
     kind = next((kind for kind in ("tool", "story") if kind in text), "plain")
     if kind == "tool" and request.messages[-1]["role"] == "user":
-        command = f"sleep 0.1; echo '{label}' >> {_LEFT_BEHIND}"
+        command = f"sleep 0.05; echo '{label}' >> {_LEFT_BEHIND}; sleep 0.2"  # a kill may find it done and not noted
         return say("I look. ", calls=[call("terminal", {"command": command})])
     if kind == "story":
         return say(f"Answer to {label}: once upon a time ", *([_STORY] * 20), "it rained.", pace=0.04)
@@ -95,16 +95,23 @@ class Storm:
         seed: int = 0,
         faults: Sequence[Fault] = FAULTS,
         modes: Sequence[str] = MODES,
+        kinds: Sequence[str] = KINDS,
         command: Sequence[str] | None = None,
         home: Path | None = None,
+        database_url: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
+        """`database_url`: a PostgreSQL store instead of the home's own."""
         self._dice = random.Random(seed)
-        self._modes = modes
+        self._modes, self._kinds = modes, kinds
         self.fake = FakeTelegram(faults=faults, seed=seed)
         self.model = ScriptedModel(improvise=improvise, allow_rejections=True, keep=100)
-        settings = {"auto_title": False, "display": {"busy_input_mode": modes[0]}, **(config or {})}
-        self.scene = Scenario(self.fake, self.model, command=command, home=home, config=settings, seconds=60.0)
+        self._database_url = database_url
+        environment = {} if database_url is None else {"HERMES_DATABASE_URL": database_url}
+        self.scene = Scenario(
+            self.fake, self.model, command=command, home=home, config={"auto_title": False, **(config or {})},
+            environment=environment, seconds=60.0,
+        )  # fmt: skip
         self.lives: list[Life] = []
         self.said: list[Labelled] = []
         self._chats = chats
@@ -140,7 +147,7 @@ class Storm:
                 continue
             number = self._dice.randrange(self._chats)
             for _ in range(self._dice.choice((1, 1, 1, 2))):
-                self.say(number, self._dice.choice(KINDS))
+                self.say(number, self._dice.choice(self._kinds))
             time.sleep(min(left, self._dice.expovariate(20)))
 
     # -- the weather -------------------------------------------------------------------------------------
@@ -159,13 +166,7 @@ class Storm:
             self._note(time.monotonic() - began, mode)
 
     def _note(self, seconds: float, mode: str) -> None:
-        path = self.scene.home / "state.db"
-        inbox: dict[str, int] = {}
-        outbox: dict[str, int] = {}
-        if path.exists():
-            db = SessionDB(path)
-            inbox, outbox = db.inbox.counts(), db.outbox.counts()
-            db.close()
+        inbox, outbox = self._counted()
         self.lives.append(
             Life(
                 len(self.lives) + 1, seconds, mode, waiting=int(self.fake.facts()["pending"]),
@@ -186,7 +187,7 @@ class Storm:
         self.scene.stop()
         left = self.scene.home / "workspace" / _LEFT_BEHIND
         effects = left.read_text(encoding="utf-8").split() if left.exists() else []
-        db = SessionDB(self.scene.home / "state.db")
+        db = self._store()
         try:
             return History.read(db, self.fake, self.said, effects=effects, refused=self.model.rejections)
         finally:
@@ -194,20 +195,29 @@ class Storm:
 
     def _quiet(self, seconds: float) -> None:
         """Until nothing is under way: not at the platform, in the inbox or in the outbox. Late is for the checker."""
-        db = SessionDB(self.scene.home / "state.db")
         until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            inbox, outbox = self._counted()
+            if not (
+                self.fake.facts()["pending"]
+                or inbox.keys() & {"queued", "claimed"}
+                or outbox.keys() & {"pending", "sending", "draft"}
+            ):
+                return
+            time.sleep(0.2)
+
+    def _counted(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How many rows of each state there are, in inbox and outbox."""
+        if self._database_url is None and not (self.scene.home / "state.db").exists():
+            return {}, {}  # killed before it had a store
+        db = self._store()
         try:
-            while time.monotonic() < until and self._busy(db):
-                time.sleep(0.1)
+            return db.inbox.counts(), db.outbox.counts()
         finally:
             db.close()
 
-    def _busy(self, db: SessionDB) -> bool:
-        return bool(
-            self.fake.facts()["pending"]
-            or db.inbox.counts().keys() & {"queued", "claimed"}
-            or db.outbox.counts().keys() & {"pending", "sending", "draft"}
-        )
+    def _store(self) -> SessionDB:
+        return SessionDB(self._database_url or self.scene.home / "state.db")
 
 
 def main() -> int:
@@ -215,10 +225,11 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--chats", type=int, default=50)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--database-url", help="a PostgreSQL store instead of the home's own")
     parser.add_argument("--home", type=Path, help="where the gateway lives, to look into afterwards")
     args = parser.parse_args()
     print(f"{args.kills} kills, {args.chats} chats, seed {args.seed}", flush=True)
-    with Storm(chats=args.chats, seed=args.seed, home=args.home) as storm:
+    with Storm(chats=args.chats, seed=args.seed, home=args.home, database_url=args.database_url) as storm:
         for _ in range(args.kills):
             storm.rage(kills=1)
             print(storm.lives[-1].line(), flush=True)
