@@ -1,7 +1,7 @@
 # The developer's verbs. Each builds .venv from the pins first when it has to, so a fresh clone needs only
 # Python 3.11 or newer, pip, git and make.
 .DEFAULT_GOAL := help
-.PHONY: help venv run test chaos check lint imports format types bench docs clean
+.PHONY: help venv run phone crash test chaos soak check lint imports format types bench docs clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -28,14 +28,24 @@ $(READY): requirements-dev.txt pyproject.toml
 run: $(READY) ## Talk to Hermes on a throw-away home in ./.demo
 	@$(BIN)/hermes demo
 
+phone: $(READY) ## A pretend phone for the running demo (AS=mallory: somebody else's)
+	@$(BIN)/python -m hermes_testing.phone --as "$(if $(filter default undefined,$(origin AS)),ada,$(AS))"
+
+crash: $(READY) ## Kill the running demo's gateway with -9, and see that nothing is lost or doubled
+	@$(BIN)/hermes demo crash
+
 test: lint types ## Everything CI asks: lint, import direction, types, tests on SQLite and PostgreSQL
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 bench: $(READY) ## Measure, each figure beside its floor (ARGS="search" picks one)
 	@$(BIN)/python -m bench $(ARGS)
 
-chaos: $(READY) ## The long forms of the heavy tests: more examples, every kill point (some ten minutes)
+chaos: $(READY) ## The long forms of the heavy tests, then a gateway killed 200 times under load (half an hour)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) --long tests/chaos tests/multiprocess tests/hermes_state/test_machine.py
+	@$(BIN)/python -m hermes_testing.storm --kills 200
+
+soak: $(READY) ## A gateway under load for 20 minutes: what it needs must not grow (ARGS="--minutes 5")
+	@$(BIN)/python -m bench.soak $(ARGS)
 
 lint: $(READY) imports ## Check style and import direction
 	@$(BIN)/ruff check --quiet $(SOURCES)

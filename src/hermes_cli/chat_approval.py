@@ -28,16 +28,25 @@ _MEANT: dict[str, Choice] = {
 
 
 def put(
-    question: ApprovalQuestion, *, screen: Screen, keyboard: Keyboard, whom: str, over: Callable[[], bool]
+    question: ApprovalQuestion,
+    *,
+    screen: Screen,
+    keyboard: Keyboard,
+    whom: str,
+    over: Callable[[], bool],
+    unanswered: Callable[[], str] = lambda: "no answer: denied",
 ) -> Choice:
-    """Ask, and say what was understood. No answer in time, or none that is wanted any more, is a denial."""
+    """Ask, and say what was understood. No answer in time, or none that is wanted any more, is a denial.
+
+    `unanswered`: what is said then, where the question may have been answered in another place.
+    """
     screen.say(box(question, whom=whom))
     prompt = "  " + " · ".join(_offer(choice) for choice in question.choices) + " > "
     lapses = time.monotonic() + question.seconds
     while True:
         typed = keyboard.answer(prompt, seconds=lapses - time.monotonic(), over=over)
         if typed is None:
-            screen.say("\n  → no answer: denied")
+            screen.say(f"\n  → {unanswered()}")
             return "deny"
         choice = _MEANT.get(typed.lower())
         if choice in question.choices:

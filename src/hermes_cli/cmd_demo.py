@@ -32,6 +32,8 @@ _MARKER_TEXT = "Made by hermes demo, which clears this folder each time it runs.
 _LISTED = 3
 _PLAYED = "list the files here"
 _ENDING_SECONDS = 5.0
+_PACE = 60
+"""Tokens a second at a terminal: quick to read, and the long story lasts long enough to be killed in."""
 _PLACES = {"telegram": "phone", "api_server": "api", "cli": "terminal"}
 
 _CONFIG = """\
@@ -64,7 +66,7 @@ _FILES = {
 _OPENING = """\
 {name} · demo home {home}   (throw-away; ~/.hermes is not touched)
 model  demo — built in, offline, scripted; it does not pretend to be clever
-phone  pretend Telegram: {phone} in a second terminal
+phone  pretend Telegram ({phone})
 api    127.0.0.1:{port}      nothing leaves this machine
 
 {talks}  {chats}
@@ -88,10 +90,11 @@ def register(parser: Parser) -> None:
     parser.epilog = "examples:\n  hermes demo\n  hermes demo --home try-hermes\n  hermes demo crash"
     parser.add_argument("--home", default=".demo", metavar="FOLDER", help="build the demo home here (default ./.demo)")
     parser.set_defaults(run=_demo)
-    Verbs(parser).add(
+    crash = Verbs(parser).add(
         "crash", _crash, help="kill the demo's gateway with -9 and see what becomes of the message it worked on",
         example="hermes demo crash",
     )  # fmt: skip
+    crash.add_argument("--home", default=argparse.SUPPRESS, metavar="FOLDER", help="of the demo (default ./.demo)")
 
 
 def _crash(args: argparse.Namespace) -> int:
@@ -116,7 +119,7 @@ def _demo(args: argparse.Namespace) -> int:
         backstage.start_telegram()
         demo_home.build(home / "state.db", time.time(), phone=OWNER_ID)
         port = free_port()
-        _furnish(home, backstage.telegram(), port=port, pace=30 if at_terminal else 0)
+        _furnish(home, backstage.telegram(), port=port, pace=_PACE if at_terminal else 0)
         backstage.start_gateway()
         code = _talk(backstage, shown, port, at_terminal=at_terminal)
     finally:
@@ -184,8 +187,8 @@ def _opening(db: SessionDB, shown: str, port: int) -> str:
 def _phone_line(shown: str) -> str:
     """How to take the phone into one's hand, from this folder."""
     if shown == "./.demo" and Path("Makefile").is_file():
-        return "make phone"
-    return f"{sys.executable} -m hermes_testing.phone --at {shown}/{PHONE}"
+        return "in a second terminal: make phone"
+    return f"python -m hermes_testing.phone --at {shown}/{PHONE}"
 
 
 def _clear(home: Path) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _BACK_SECONDS = 15.0
-_DONE_SECONDS = 120.0
+_DONE_SECONDS = 300.0
 _LOOK_SECONDS = 0.02
 _RECOGNISED = 20
 """As many characters say that two messages have the same beginning."""
@@ -58,6 +58,7 @@ def crash(home: Path) -> int:
         if not rows:
             print("  Ask for the long story, and do it again while it is being told.")
             return 0
+        print("  … waiting for the end of what was cut off (Ctrl-C leaves it alone)")
         done = _until(lambda: _ended(db, rows), seconds=_DONE_SECONDS)
         return _tell(db, home, done or [db.inbox.get(row.id) or row for row in rows])
 

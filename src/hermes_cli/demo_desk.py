@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from gateway import beside
 from hermes_agent import commands
-from hermes_agent.approvals.base import ApprovalQuestion
+from hermes_agent.approvals import showing
+from hermes_agent.approvals.base import ApprovalQuestion, Choice
 from hermes_cli import chat_approval, chat_footer, text
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
@@ -105,16 +106,17 @@ class DeskChat:
         while not self._over.wait(_LOOK_SECONDS):
             with self._lock:
                 if self._at_prompt and (news := self._follower.news()):
-                    with self._above_prompt():
+                    with self._above_prompt(apart=not isinstance(news[-1], Typed | Called | TakenUp)):
                         for one in news:
                             self._show(one, here=False)
 
     @contextmanager
-    def _above_prompt(self) -> Iterator[None]:
+    def _above_prompt(self, *, apart: bool) -> Iterator[None]:
+        """`apart`: an empty line between what is shown and the prompt, because nothing more belongs to it."""
         typed = "" if self._keyboard is None else self._keyboard.so_far()
         sys.stdout.write("\r\x1b[K")
         yield
-        sys.stdout.write(f"\n{PROMPT}{typed}")
+        sys.stdout.write(f"{chr(10) if apart else ''}{PROMPT}{typed}")
         sys.stdout.flush()
 
     # -- while a message is worked on ----------------------------------------------------------------------
@@ -215,16 +217,29 @@ class DeskChat:
     def _put(self, approval: Approval, keyboard: Keyboard) -> None:
         """Ask here; the phone is asked too, and whoever answers first has answered."""
         question = _question(approval, seconds=max(1.0, approval.expires_at - self._db.clock()))
-        name = self._owner.display_name or "you"
+
+        def now() -> Approval | None:
+            return self._db.approvals.get(approval.id)
 
         def over() -> bool:
-            now = self._db.approvals.get(approval.id)
-            return now is None or now.state != "pending"
+            return (found := now()) is None or found.state != "pending"
 
-        whom = f"{name} ({self._owner.role}), who asked for it in this conversation"
-        choice = chat_approval.put(question, screen=self._screen, keyboard=keyboard, whom=whom, over=over)
-        if self._db.approvals.decide(approval.id, choice, approver_id=self._owner.id) is None:
-            self._screen.note("it was answered on the phone, or the time was up")
+        def unanswered() -> str:
+            found = now()
+            if found is None or found.state in ("pending", "lapsed"):
+                return "no answer: denied"
+            return f"{showing.SAID[_scope(found)]}, on the phone"
+
+        whom = f"{self._owner.display_name or 'you'} ({self._owner.role}), who asked for it in this conversation"
+        choice = chat_approval.put(
+            question, screen=self._screen, keyboard=keyboard, whom=whom, over=over, unanswered=unanswered
+        )
+        self._db.approvals.decide(approval.id, choice, approver_id=self._owner.id)  # the first answer counts
+
+
+def _scope(approval: Approval) -> Choice:
+    found: Choice | None = next((one for one in get_args(Choice) if one == approval.scope), None)
+    return found or "deny"
 
 
 def _question(approval: Approval, *, seconds: float) -> ApprovalQuestion:

@@ -196,7 +196,7 @@ class Follower:
         for one in map(self._db.approvals.get, followed.asked):
             if one is not None and one.created_at >= since:
                 seconds += (one.decided_at or one.expires_at) - one.created_at
-                denied = denied or one.state != "granted"
+                denied = denied or one.state in ("denied", "lapsed", "revoked")
         return seconds, denied
 
     def _questions(self, followed: _Followed) -> Iterator[News]:

@@ -65,8 +65,9 @@ class Backstage:
         people = f"ada={OWNER_ID},mallory"
         state, announced = str(self._home / "telegram.json"), str(self._home / PHONE)
         self._telegram = self._start(
-            "hermes_testing.telegram_server", "--people", people, "--state", state, "--announce", announced
-        )
+            "hermes_testing.telegram_server", "--people", people, "--started", "ada", "--state", state,
+            "--announce", announced,
+        )  # fmt: skip
 
     def telegram(self) -> Telegram:
         """Once it answers. Its first line is its address."""

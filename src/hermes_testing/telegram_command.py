@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument(
         "--people", default="", help="who is there from the start: ada,mallory or ada=4201,mallory=4202"
     )
+    parser.add_argument("--started", default="", help="which of them the bot may write to already: ada")
     parser.add_argument("--flood", choices=tuple(NAMED), default="off", help="flood control")
     parser.add_argument(
         "--fault", action="append", default=[], metavar="JSON", help='{"kind": "drop_after", "times": 1}'
@@ -54,7 +55,7 @@ def main() -> None:
         parser.exit(1, f"telegram_server: {error}\n")
     for named in filter(None, arguments.people.split(",")):
         name, _equals, number = named.partition("=")
-        fake.person(name, number=int(number) if number else None)
+        fake.person(name, number=int(number) if number else None, started=name in arguments.started.split(","))
     if arguments.announce is not None:
         announce(arguments.announce, fake.address, arguments.token)
     print(fake.address, flush=True)

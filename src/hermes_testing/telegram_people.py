@@ -42,8 +42,9 @@ class People:
         last_name: str = "",
         username: str | None = None,
         is_bot: bool = False,
+        started: bool = False,
     ) -> Json:
-        """Somebody called `name`; made at the first call."""
+        """Somebody called `name`; made at the first call. `started`: the bot has heard of them before."""
         if name not in self._world.names:
             if number is None:
                 numbers = iter(lambda: 4_200 + self._world.next_number(), None)
@@ -53,6 +54,9 @@ class People:
             user = User(number, first_name or name.title(), name if username is None else username, last_name, is_bot)
             self._world.users[number] = user
             self._world.names[name] = number
+        if started:
+            self._user(name).started = True
+            self._world.private_chat(self._user(name))
         return self._user(name).json() | {"name": name}
 
     def group(

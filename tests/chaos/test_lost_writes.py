@@ -51,7 +51,7 @@ PROBES: dict[str, tuple[str, ...]] = {
     "approvals": ("approvals list", "!approvals revoke nothing"),
     "memory": ("memory show", "memory path"),
     "skills": ("skills list", "!skills show nothing"),
-    "demo": ("demo --home {tmp}/demo",),
+    "demo": ("demo --home {tmp}/demo", "!demo crash --home {tmp}/nowhere"),
     "backup": (
         "backup create ; backup list",
         "backup create {tmp}/copy.db ; backup verify {tmp}/copy.db",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOK_AGAIN = 1.0
+_LOOK_AGAIN = 0.25
 _ALLOWED = Verdict(True)
 
 
