@@ -154,3 +154,5 @@ ROWS = (
     Command(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
 )
 # fmt: on
+
+commands.add(*ROWS)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gateway import asked_places, question_text, rewriting
 from gateway.asked_places import Adapters, Asking
 from gateway.config import Platform
-from hermes_state.ids import SessionKey
+from hermes_state.ids import PersonId, SessionKey
 from hermes_state.outbox import Parcel
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ class _Open:
     turn: Asking
     choices: tuple[str, ...]
     answer: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def is_for(self, person_id: PersonId | None) -> bool:
+        """In a private chat there is but one; what was asked for at a terminal may be answered there."""
+        return self.turn.source.chat_type == "dm" or person_id == self.turn.person_id
 
 
 class Clarifier:
@@ -95,7 +99,7 @@ class Clarifier:
     def expects(self, row: InboxRow) -> bool:
         """Whether these words answer an open question: plain words of that person in that chat."""
         asked = None if row.route is None else self._open.get(row.route)
-        if asked is None or asked.answer.done() or row.person_id != asked.turn.person_id:
+        if asked is None or asked.answer.done() or not asked.is_for(row.person_id):
             return False
         payload = row.payload or {}
         words = str(payload.get("text") or "").strip()
@@ -115,7 +119,7 @@ class Clarifier:
         asked = None if row.route is None else self._open.get(row.route)
         if asked is None or asked.id != question_id or asked.answer.done():
             return _OVER
-        if sender.person.id != asked.turn.person_id:
+        if not asked.is_for(sender.person.id):
             return "This question is for somebody else."
         place = int(choice) if choice.isascii() and choice.isdecimal() and len(choice) < 3 else len(asked.choices)
         if place >= len(asked.choices):

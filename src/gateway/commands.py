@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.gateway")
 
-commands.add(*chat_rows.ROWS)
-
 
 class _End(NamedTuple):
     """How a command ended."""
