@@ -20,7 +20,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hermes_agent import AIAgent
@@ -69,17 +69,19 @@ class Wanted:
     toolsets: tuple[str, ...] | None = None
     model: str | None = None
     provider: str | None = None
+    extra_text: str | None = None
+    """What whoever runs the place adds to the system text; None: it stays as it is."""
 
 
 def signature(config: Config, wanted: Wanted) -> str:
     """Equal for agents that may stand in for each other; a hash, so no secret is kept in it."""
     endpoint = providers.primary(config, model=wanted.model, provider=wanted.provider)
     settings = {section: _values(config.tree.get(section), names) for section, names in _IN_SIGNATURE.items()}
+    places = [str(config.tree.get(name)) for name in ("toolsets", "platform_toolsets", "custom_providers")]
     facts = [
         endpoint.model, hashlib.sha256(endpoint.api_key.encode()).hexdigest(), endpoint.base_url, endpoint.provider,
-        endpoint.wire, repr(endpoint.options), [str(config.tree.get(name)) for name in ("toolsets", "platform_toolsets", "custom_providers")],
-        sorted(wanted.toolsets or ()), wanted.toolsets is None, wanted.platform, wanted.private, settings,
-        registry.shared().generation, wanted.person_id, wanted.role,
+        endpoint.wire, repr(endpoint.options), places, sorted(wanted.toolsets or ()), wanted.toolsets is None,
+        wanted.platform, wanted.private, settings, registry.shared().generation, wanted.person_id, wanted.role,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -138,9 +140,11 @@ class Agents:
         from hermes_config import config as configuration
 
         config, _ = configuration.load_or_last_good(self._board.home)
-        basis = (config, registry.shared().generation, wanted)
         with self.lock:
             entry, known = self.entries.get(conversation_id), self._bases.get(conversation_id)
+            if wanted.extra_text is None and known is not None:
+                wanted = replace(wanted, extra_text=known[2].extra_text)
+            basis = (config, registry.shared().generation, wanted)
             if entry is not None:
                 same = known is not None and known[0] is config and known[1:] == basis[1:]
                 sign = entry[1] if same else signature(config, wanted)
@@ -152,6 +156,8 @@ class Agents:
         agent = await asyncio.to_thread(self._made, config, session_id, wanted)
         if known is not None and known[2].role != wanted.role:
             agent.announce("the person's role changed")
+        if wanted.extra_text and not await asyncio.to_thread(self._is_told, conversation_id, wanted.extra_text):
+            agent.announce("the place's instructions changed")
         self.evict(conversation_id)
         with self.lock:
             self.entries[conversation_id] = (agent, signature(config, wanted), count, session_id)
@@ -160,12 +166,18 @@ class Agents:
         self._bound()
         return agent
 
+    def _is_told(self, conversation_id: ConversationId, extra_text: str) -> bool:
+        """Whether the stored system text has these instructions, or there is none yet and they will be in it."""
+        prefix = self._board.db.prefixes.current(conversation_id)
+        written = json.dumps(extra_text.strip(), ensure_ascii=False)[1:-1].encode("utf-8", "replace")
+        return prefix is None or written in prefix.bytes
+
     def _made(self, config: Config, session_id: SessionId, wanted: Wanted) -> AIAgent:
         return self._make(
             wanted.model, wanted.provider, session_db=self._board.db, session_id=session_id, config=config,
             platform=wanted.platform, person_id=wanted.person_id, role=wanted.role, approver=self._approver,
             ask=self._ask, enabled_toolsets=wanted.toolsets, skip_memory=not wanted.private, workdir=None,
-            skip_context_files=True, origin={"source": wanted.platform},
+            skip_context_files=True, ephemeral_system_prompt=wanted.extra_text, origin={"source": wanted.platform},
         )  # fmt: skip
 
     def rotated(self, conversation_id: ConversationId, session_id: SessionId) -> None:
@@ -174,6 +186,12 @@ class Agents:
             entry = self.entries.get(conversation_id)
             if entry is not None and len(entry) > 3 and entry[3] != session_id:
                 self.entries[conversation_id] = (*entry[:2], None, session_id)
+
+    @property
+    def nbytes(self) -> int:
+        """What the agents held after their last turns."""
+        with self.lock:
+            return sum(self._bytes.values())
 
     def used(self, conversation_id: ConversationId) -> None:
         """A turn is over: the agent's size and idle time count from now."""

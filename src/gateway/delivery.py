@@ -21,7 +21,7 @@ import logging
 from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from gateway import sending, verdicts
+from gateway import sending, tracing, verdicts
 from gateway.board import Board
 from gateway.config import Platform
 from gateway.platforms.base import BasePlatformAdapter
@@ -228,6 +228,7 @@ class Deliverer:
 
     async def _deliver(self, item: OutboxItem) -> str:
         """The named boundary of a delivery: a defect here leaves the item unknown and every other one alone."""
+        tracing.follow(item.trace_id)
         began = asyncio.get_running_loop().time()
         try:
             verdict = await self._carried(item)

@@ -51,6 +51,11 @@ class Intake:
         self, event: MessageEvent, *, adapter: BasePlatformAdapter, watcher: Watcher | None = None
     ) -> Receipt:
         """Decide, store, hand on. Raises our errors when the message could not be stored."""
+        receipt = await self._receive(event, adapter, watcher)
+        self._board.metrics.received.labels(event.source.platform.value, receipt.state).inc()
+        return receipt
+
+    async def _receive(self, event: MessageEvent, adapter: BasePlatformAdapter, watcher: Watcher | None) -> Receipt:
         source, account = event.source, adapter.account
         principal = authorisation.principal_of(source, account=account)
         surface = authorisation.surface_of(source, account=account, addressed=event.mentions_us)
@@ -90,7 +95,7 @@ class Intake:
         elif not event.internal and is_stale(row, now=db.clock(), most=settings.max_message_age):
             self._lanes.hold(row)
         else:
-            self._lanes.put(row, watcher=watcher)
+            self._lanes.put(row, watcher=watcher, wait=adapter.queues_only)
         return Receipt(state="accepted", inbox_id=row.id, trace_id=row.trace_id)
 
     # -- what does not get in ----------------------------------------------------------------------------
@@ -171,6 +176,10 @@ def payload(event: MessageEvent, *, now: float) -> dict[str, Any]:
             {"ref": one.ref, "kind": one.kind.value, "name": one.name, "mime": one.mime, "size": one.size}
             for one in event.attachments
         ]
+    if event.channel_prompt is not None:
+        kept["prompt"] = event.channel_prompt
+    if event.digest is not None:
+        kept["digest"] = event.digest
     if event.album:
         kept["album"] = event.album
     if event.answer is not None:

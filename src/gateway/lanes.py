@@ -130,6 +130,11 @@ class Lanes:
         return self.running(route) is not None
 
     @property
+    def is_open(self) -> bool:
+        """Whether what is put here is begun: not before the start, and not any more once the gateway ends."""
+        return self._open
+
+    @property
     def active(self) -> int:
         """How many turns run now."""
         return sum(lane.at_work is not None for lane in self._lanes.values())

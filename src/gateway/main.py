@@ -16,8 +16,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from gateway import run, run_parts, status
-from gateway.config import load_gateway_config
+from gateway import run, run_parts, status, tracing
+from gateway.api import server as api_server
+from gateway.config import Platform, load_gateway_config
 from gateway.platforms import registry
 from hermes_config import config as configuration
 from hermes_config import log_file
@@ -25,7 +26,8 @@ from hermes_config.errors import HermesError
 from hermes_state import SessionDB
 
 if TYPE_CHECKING:
-    from gateway.config import GatewayConfig, Platform
+    from gateway.api.server import ApiServer
+    from gateway.config import GatewayConfig
     from gateway.platforms.base import BasePlatformAdapter
     from hermes_config.config import Config
 
@@ -37,6 +39,7 @@ async def serve(config: Config, *, attached: bool = False) -> int:
     lock = status.acquire_gateway_lock(config.home)
     try:
         log_file.install("gateway.log", level=logging.INFO, screen=True)
+        tracing.install()
         _discover_plugins()
         settings = load_gateway_config(config)
         url = config.database_url() or config.home / "state.db"
@@ -51,12 +54,17 @@ async def serve(config: Config, *, attached: bool = False) -> int:
 
 async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, attached: bool) -> int:
     board = run_parts.board_of(config, settings, db)
-    runner = run.GatewayRunner(board, _adapters(settings))
+    adapters, api = _adapters(settings), _api(config, settings, db)
+    if api is not None:
+        adapters[Platform.API_SERVER] = api.adapter
+    runner = run.GatewayRunner(board, adapters)
+    if api is not None:
+        api.over(runner.parts)
     ended = _ended_by_signal()
     if attached:
         _ended_when_left_alone(ended)
     status.write_pid_file(config.home)
-    beating = asyncio.create_task(_beat(runner), name="heartbeat")
+    beating = asyncio.create_task(_beat(runner, api), name="heartbeat")
     try:
         await runner.start()
         _say_started(runner)
@@ -76,13 +84,23 @@ def _discover_plugins() -> None:
 
 
 def _adapters(settings: GatewayConfig) -> dict[Platform, BasePlatformAdapter]:
-    made = {}
+    made: dict[Platform, BasePlatformAdapter] = {}
     for platform in settings.get_connected_platforms():
+        if platform is Platform.API_SERVER:
+            continue  # it stands on the parts, and is made with them
         try:
             made[platform] = registry.make(platform, settings.platforms[platform])
         except HermesError as error:
             _log.error("%s: %s", platform.value, error.one_line(), extra={"action": "platform_unusable"})
     return made
+
+
+def _api(config: Config, settings: GatewayConfig, db: SessionDB) -> ApiServer | None:
+    try:
+        return api_server.make(config, settings, db)
+    except HermesError as error:
+        _log.error("api_server: %s", error.one_line(), extra={"action": "platform_unusable"})
+        return None
 
 
 def _ended_by_signal() -> asyncio.Event:
@@ -121,7 +139,7 @@ def _say_started(runner: run.GatewayRunner) -> None:
     _log.info("the gateway runs on %s; platforms: %s", home, names, extra={"action": "start"})
 
 
-async def _beat(runner: run.GatewayRunner) -> None:
+async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
     """Evidence for `hermes gateway status`, and how late the loop is for the metrics."""
     board, began, lag = runner.parts.board, time.time(), runner.parts.board.metrics.loop_lag
     while True:
@@ -134,7 +152,7 @@ async def _beat(runner: run.GatewayRunner) -> None:
         await asyncio.to_thread(
             status.write_runtime_status, board.home, gateway_state="draining" if runner._draining else "running",
             started_at=began, platforms=platforms, draining=runner._draining,
-            turns_running=len(runner._running_agents),
+            turns_running=len(runner._running_agents), api=None if api is None else api.address or None,
             config_problem=None if broken is None else broken.one_line(),
         )  # fmt: skip
         due = time.monotonic() + status.HEARTBEAT_SECONDS

@@ -32,6 +32,8 @@ class Metrics:
                                   registry=reg)  # fmt: skip
         self.delivery_seconds = Histogram("hermes_delivery_seconds", "From committed answer to the platform's receipt",
                                           ("platform",), buckets=_QUICK, registry=reg)  # fmt: skip
+        self.compressions = Counter("hermes_compressions", "Conversations compressed, by themselves or by hand",
+                                    registry=reg)  # fmt: skip
         self.commands = Counter("hermes_commands", "Slash commands by outcome", ("outcome",), registry=reg)
         self.requests = Counter("hermes_api_requests", "API requests by path and status", ("path", "status"),
                                 registry=reg)  # fmt: skip

@@ -191,7 +191,8 @@ class _Run:
 
     def _metadata(self) -> dict[str, Any]:
         thread = self.item.payload.get("thread_id")
-        return {} if thread is None else {"thread_id": str(thread)}
+        about = {"trace_id": self.item.trace_id}
+        return about if thread is None else {**about, "thread_id": str(thread)}
 
     # -- files -------------------------------------------------------------------------------------------
 

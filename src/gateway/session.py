@@ -144,6 +144,14 @@ class SessionStore(RouteMarks, Transcripts):
             self._touch_mirror()
             return self._entries[session_key]
 
+    def lead(self, source: SessionSource, key: str, session_id: str) -> None:
+        """A place leads to a stored conversation from now on, whether it led anywhere before or not."""
+        db = self._with_db()
+        self._save_loaded()
+        entry = self._rules.fresh_entry(source, key, self._now())
+        db.ledger.switch(key, session_id, scope=self.sessions_dir.name, entry=entry.to_dict())
+        self._touch_mirror()
+
     def switch_session(self, session_key: str, target_session_id: str) -> SessionEntry | None:
         """`/resume`: the route leads to another conversation, which is open again; None when there is no such route."""
         self._save_loaded()

@@ -228,7 +228,7 @@ class TurnRunner:
             platform=source.platform.value, person_id=None if shared else running.person_id,
             role=None if shared else role, private=private,
             toolsets=None if private else _group_toolsets(self._board.config.tree),
-            model=override.get("model"), provider=override.get("provider"),
+            model=override.get("model"), provider=override.get("provider"), extra_text=_instructions(running),
         )  # fmt: skip
 
     async def _message(self, running: Running, agent: AIAgent, *, note: str) -> prepared.Prepared:
@@ -293,6 +293,7 @@ class TurnRunner:
     ) -> None:
         """The conversation may go on in another segment than the one it was in."""
         if now != started:
+            self._board.metrics.compressions.inc()
             self._agents.rotated(conversation_id, now)
             await self._after.rotated(running.route, started=started, now=now)
 
@@ -325,6 +326,11 @@ def _identity(work: Work, source: SessionSource, route: SessionKey) -> context.I
         thread_id=place.thread_id or "", user_id=place.user_id or "", user_name=place.user_name or "",
         session_key=route, message_id="" if row is None else row.message_id, profile=place.profile or "",
     )  # fmt: skip
+
+
+def _instructions(running: Running) -> str | None:
+    """What came with the message for the system text, from whoever runs the place it was said in."""
+    return (running.rows[-1].payload or {}).get("prompt") if running.rows else None
 
 
 def _said_at(running: Running) -> float | None:

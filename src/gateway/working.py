@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from gateway import tracing
 from gateway.intake import source_of
 from gateway.lane import Commands, Lane, Waiting
 from gateway.looking import look
@@ -62,11 +63,13 @@ class Worker:
         else:
             rows = await self._batch(lane, row)
             if rows:
+                tracing.follow(rows[0].trace_id)
                 running = Running(lane.route, source_of(rows[-1]), rows[-1].person_id, rows=rows)
                 await self.turn(lane, running, head.watcher)
 
     async def command(self, row: InboxRow, watcher: Watcher | None) -> None:
         """The named boundary of a command: a defect costs that command alone."""
+        tracing.follow(row.trace_id)
         try:
             await self._commands.run(row, watcher)
         except Exception as error:  # noqa: BLE001
@@ -122,6 +125,7 @@ class Worker:
 
     async def _take_up(self, lane: Lane, turn: Turn) -> None:
         """A turn that a lost process left behind. Its rows are its own already."""
+        tracing.follow(turn.trace_id)
         source, rows = await self._backlog.place(turn)
         if source is None:
             _log.warning("a turn that was left behind has no place", extra={"action": "left_behind", "turn": turn.id})

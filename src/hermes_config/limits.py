@@ -187,6 +187,15 @@ class Limits:
     reservation_seconds: int = _limit(21_600, "seconds", "a call that was not settled counts as lost, at its estimate")
     budget_days: int = _limit(400, "days", "what was counted against the limits of earlier days is forgotten")
 
+    api_body_bytes: int = _limit(
+        32 * _MIB, "bytes", "a request with a larger body is refused", minimum=_KIB, area="API"
+    )
+    api_conversations: int = _limit(
+        4_096, "conversations", "the history of the one used longest ago is compared with the store instead"
+    )
+    api_page: int = _limit(200, "rows", "a request for a longer page is refused")
+    api_keep_alive_seconds: int = _limit(15, "seconds", "a stream that was silent for so long says that it goes on")
+
     pairing_seconds: int = _limit(3_600, "seconds", "a pairing code is over", area="Pairing")
     pairing_pending: int = _limit(3, "codes", "further strangers of the platform are not answered")
     pairing_wait_seconds: int = _limit(600, "seconds", "a person who asks again earlier is not answered")

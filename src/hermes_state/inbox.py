@@ -310,6 +310,11 @@ class Inbox:
         params = (state, state, route, route, before if before is not None else rows.NO_LIMIT, limit)
         return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
 
+    def oldest(self) -> float | None:
+        """When the message came that has waited longest; None when none waits."""
+        found: float | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.oldest)))
+        return found
+
     def counts(self) -> dict[str, int]:
         return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
 

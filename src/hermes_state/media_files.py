@@ -36,6 +36,11 @@ def folder(home: Path) -> Path:
     return home / "media"
 
 
+def is_kept_name(name: str) -> bool:
+    """Whether a file kept here could have this name."""
+    return _KEPT.fullmatch(name) is not None
+
+
 def draft(home: Path) -> Path:
     """A name for a file that is about to be written here; `keep` gives it its own. Makes the folder."""
     place = folder(home)

@@ -301,6 +301,10 @@ class Outbox:
         found = self._store.engine.read(lambda conn: conn.rows(Q.get, (item_id,)))
         return _item(found[0]) if found else None
 
+    def find(self, dedup_key: str) -> OutboxItem | None:
+        found = self._store.engine.read(lambda conn: conn.rows(Q.by_key, (dedup_key,)))
+        return _item(found[0]) if found else None
+
     def list(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
         """Newest first; `before` an id for the next page."""
         params = (state, state, before if before is not None else rows.NO_LIMIT, limit)

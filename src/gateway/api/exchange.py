@@ -1,57 +1,63 @@
-"""A request that waits for its answer, and the adapter that brings it.
+"""A request that waits for its answer.
 
-An `Exchange` looks on while its turn runs (a `Watcher`) and is completed by the delivery of what the turn owes: the
-text of the outbox item is the answer, so a client never gets what is not stored. Exchanges are found by the trace id of
-their message. A client that has gone is not an error of the delivery: its answer stays in the conversation, and the
-same Idempotency-Key finds it.
+An `Exchange` looks on while its turn runs (a `Watcher`) and is completed with what the turn has stored for its chat, so
+a client never gets what is not stored. A client that has gone is no error: the answer stays in the conversation, and
+the same Idempotency-Key finds it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.config import Platform, PlatformConfig
-from gateway.platforms.base import BasePlatformAdapter, SendResult
+from gateway.api.shapes import ApiError
+from hermes_state.ids import SessionKey
 from hermes_state.turns import Work
 
-_WRITTEN_SECONDS = 60.0
-COLLECTED, NOT_COLLECTED = "collected", "not collected: the client had gone"
+NOTHING: Mapping[str, Any] = {"completed": True}
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One request. `feed` carries what a streaming client sees: pieces of text, and (event, facts) of tools."""
+    """One request. `feed` carries what a streaming client sees: pieces of text, facts of tools, None at the end."""
 
-    feed: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
     streams: bool = False
-    result: dict[str, Any] = field(default_factory=dict)
+    keeps: bool = False
+    """It came with an Idempotency-Key: the turn goes on when the client leaves."""
+    feed: asyncio.Queue[str | dict[str, Any] | None] = field(default_factory=asyncio.Queue)
+    result: Mapping[str, Any] = field(default_factory=dict)
     text: str | None = None
+    problem: ApiError | None = None
+    """Why there will be no answer."""
     answered: asyncio.Event = field(default_factory=asyncio.Event)
-    """The answer is here: `text` is what was stored."""
     written: asyncio.Event = field(default_factory=asyncio.Event)
     """The response was written, or there is nobody to write it to."""
     gone: bool = False
+    inbox_id: int = 0
+    trace_id: str = ""
+    route: SessionKey | None = None
+    since: float = field(default_factory=time.monotonic)
     shown: str = ""
+    """Of the answer proper: what was streamed since the last tool call."""
+    streamed: str = ""
+    """All that was streamed."""
 
     # -- the watcher's side --------------------------------------------------------------------------------
-
-    @property
-    def showing(self) -> bool:
-        return False  # a stream is no draft that would have to be finished
 
     def began(self, work: Work) -> None:
         self.shown = ""
 
     def delta(self, text: str) -> None:
-        self.shown += text
         if self.streams:
+            self.shown += text
+            self.streamed += text
             self.feed.put_nowait(text)
 
     def step(self) -> None:
-        return None
+        self.shown = ""
 
     def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
         if self.streams and event != "tool.output":
@@ -63,53 +69,38 @@ class Exchange:
             self.feed.put_nowait({"event": f"status.{kind}", "text": text})
 
     def ended(self, result: dict[str, Any]) -> None:
-        """The turn is over. What is owed comes by delivery; without anything owed this is the end."""
+        """The turn is committed: what it owes is the answer, and is only handed over here."""
         self.result = result
-        if result.get("outbox_item") is None:
-            self.complete(result.get("final_response") or "")
+        item = result.get("outbox_item")
+        self.complete(str(item.payload.get("text") or "") if item is not None else "")
+
+    # -- the end -------------------------------------------------------------------------------------------
 
     def complete(self, text: str) -> None:
-        if self.text is None:
+        """The answer; the first one counts."""
+        if not self.answered.is_set():
             self.text = text
-            self.answered.set()
-            self.feed.put_nowait(None)
+            self._end()
 
+    def refuse(self, problem: ApiError) -> None:
+        if not self.answered.is_set():
+            self.problem = problem
+            self._end()
 
-class ApiAdapter(BasePlatformAdapter):
-    """The platform of API clients: what goes out is the body of a response that waits for it."""
+    def leave(self) -> None:
+        """The client has gone."""
+        self.gone = True
+        self.written.set()
+        if not self.keeps and not self.answered.is_set():
+            self._end()
 
-    MAX_MESSAGE_LENGTH = 1 << 30
-    queues_only = True
+    def _end(self) -> None:
+        self.answered.set()
+        self.feed.put_nowait(None)
 
-    def __init__(self) -> None:
-        super().__init__(PlatformConfig(enabled=True), Platform.API_SERVER)
-        self._waiting: dict[str, Exchange] = {}
-
-    def expect(self, trace_id: str, exchange: Exchange) -> None:
-        self._waiting[trace_id] = exchange
-
-    def forget(self, trace_id: str) -> None:
-        self._waiting.pop(trace_id, None)
-
-    async def connect(self, *, is_reconnect: bool = False) -> bool:
-        return True
-
-    async def disconnect(self) -> None:
-        return None
-
-    def pieces(self, text: str) -> list[str]:
-        return [text]
-
-    async def send(
-        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
-        exchange = self._waiting.get(str((metadata or {}).get("trace_id")))
-        if exchange is None:
-            return SendResult(success=True, message_id=NOT_COLLECTED)
-        exchange.complete(content)
-        try:
-            async with asyncio.timeout(_WRITTEN_SECONDS):
-                await exchange.written.wait()
-        except TimeoutError:
-            exchange.gone = True
-        return SendResult(success=True, message_id=NOT_COLLECTED if exchange.gone else COLLECTED)
+    def rest(self) -> str:
+        """What a client that has read the stream still lacks of the stored answer."""
+        text = self.text or ""
+        if text.startswith(self.shown):
+            return text[len(self.shown) :]
+        return "" if text in self.shown else f"\n\n{text}"

@@ -25,8 +25,10 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 class Guard:
     """Wraps the application."""
 
-    def __init__(self, app: App, *, key: str, settings: ApiServerConfig, body_bytes: int) -> None:
-        self._app, self._key, self._body_bytes = app, key, body_bytes
+    def __init__(
+        self, app: App, *, key: str, settings: ApiServerConfig, body_bytes: int, refused: Callable[[int], None]
+    ) -> None:
+        self._app, self._key, self._body_bytes, self._refused = app, key, body_bytes, refused
         self._origins = frozenset(settings.cors_origins)
         self._hosts = _LOOPBACK | {settings.host.lower()}
 
@@ -39,6 +41,7 @@ class Guard:
         refusal = self._refusal(scope, headers, origin)
         allowed = origin if origin is not None and self._allowed(origin) else None
         if refusal is not None:
+            self._refused(refusal.status)
             await _answer(send, refusal, allowed)
         elif scope["method"] == "OPTIONS" and allowed is not None:
             await _preflight(send, allowed)

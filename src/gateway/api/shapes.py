@@ -12,10 +12,19 @@ class ApiError(Exception):
     """A request that is answered with an error object."""
 
     def __init__(
-        self, status: int, message: str, *, code: str | None = None, param: str | None = None, kind: str | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        kind: str | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
+        """`more` stands beside the error object."""
         super().__init__(message)
         self.status, self.message, self.code, self.param = status, message, code, param
+        self.more: Mapping[str, Any] = more or {}
         self.kind = kind or ("invalid_request_error" if status < 500 else "server_error")
 
     def body(self) -> dict[str, Any]:
@@ -68,6 +77,23 @@ def finish_reason(result: Mapping[str, Any]) -> str:
     if result.get("failed") or result.get("interrupted"):
         return "error"
     return "length" if result.get("partial") else "stop"
+
+
+def is_incomplete(result: Mapping[str, Any], text: str | None) -> bool:
+    """It failed, or broke off before there was anything to read. What was said until then is in the conversation."""
+    return bool(result.get("failed")) or (not text and bool(result.get("partial") or result.get("interrupted")))
+
+
+def incomplete(result: Mapping[str, Any], text: str | None) -> ApiError:
+    said = str(result.get("error") or "") or text or "the turn broke off"
+    return ApiError(502, said, code="agent_incomplete", more={"hermes": about(result)})
+
+
+def headers(result: Mapping[str, Any]) -> dict[str, str]:
+    """Of an answer that is not the whole one."""
+    if finish_reason(result) == "stop":
+        return {}
+    return {"x-hermes-completed": "false", "x-hermes-partial": str(bool(result.get("partial"))).lower()}
 
 
 def about(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,6 +103,8 @@ class MessageEvent:
     mentions_us: bool = False
     """In a group: by name, by a reply to us, or by a command with our name."""
     answer: Answer | None = None
+    digest: str | None = None
+    """Of what was sent, where the sender chooses message ids: the same id with other content is another message."""
 
     def is_command(self) -> bool:
         return self.get_command() is not None
@@ -188,6 +190,8 @@ class BasePlatformAdapter(ABC):
     supports_typing: bool = False
     supports_buttons: bool = False
     typed_command_prefix: str = "/"
+    queues_only: bool = False
+    """A message waits for the one before it, whatever `busy_input_mode` says: its sender cannot see a running turn."""
 
     def __init__(self, config: PlatformConfig, platform: Platform) -> None:
         self.config = config

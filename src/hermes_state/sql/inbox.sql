@@ -82,6 +82,9 @@ UPDATE inbox SET state = 'queued', turn_id = NULL WHERE turn_id = ? AND state = 
 -- Routes with something to do, the longest waiting first.
 SELECT route, COUNT(*), MIN(id) FROM inbox WHERE state = 'queued' GROUP BY route ORDER BY MIN(id) LIMIT ?
 
+-- name: oldest
+SELECT MIN(received_at) FROM inbox WHERE state = 'queued'
+
 -- name: list
 SELECT {columns} FROM inbox
 WHERE (CAST(? AS TEXT) IS NULL OR state = ?) AND (CAST(? AS TEXT) IS NULL OR route = ?) AND id < ?

@@ -1,0 +1,78 @@
+"""The paths of the server, on one screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.api import handling
+from gateway.api.asking import Asking
+from gateway.api.chat import Chat
+from gateway.api.conversations import Conversations
+from gateway.api.guard import App, Guard
+from gateway.api.handling import Handle, Handler
+from gateway.api.health import Health
+from gateway.api.keys import key_id
+from gateway.api.sessions import Sessions
+from gateway.api.shapes import ApiError
+
+if TYPE_CHECKING:
+    from gateway.api.adapter import ApiAdapter
+    from gateway.run_parts import Parts
+
+DEFAULT_MODEL = "hermes-agent"
+
+
+def app(parts: Parts, adapter: ApiAdapter, key: str) -> App:
+    """The whole application, guarded."""
+    board = parts.board
+    settings, limits = board.settings.api_server, board.db.limits
+    conversations = Conversations(board, key_id(key))
+    asking = Asking(board, parts.intake, parts.lanes, adapter, conversations)
+    chat = Chat(
+        asking, conversations, model=settings.model_name or DEFAULT_MODEL, keep_alive=limits.api_keep_alive_seconds
+    )
+    sessions, health = Sessions(board, parts.agents, chat, key_id(key)), Health(parts)
+    paths: tuple[tuple[str, str, Handle], ...] = (
+        ("GET", "/health", health.alive),
+        ("GET", "/v1/health", health.alive),
+        ("GET", "/readyz", health.ready),
+        ("GET", "/health/detailed", health.detailed),
+        ("GET", "/metrics", health.metrics),
+        ("GET", "/v1/models", chat.models),
+        ("GET", "/v1/models/{model:path}", chat.one_model),
+        ("POST", "/v1/chat/completions", chat.completions),
+        ("GET", "/api/sessions", sessions.listing),
+        ("POST", "/api/sessions", sessions.create),
+        ("GET", "/api/sessions/{id}", sessions.show),
+        ("PATCH", "/api/sessions/{id}", sessions.rename),
+        ("DELETE", "/api/sessions/{id}", sessions.delete),
+        ("GET", "/api/sessions/{id}/messages", sessions.messages),
+        ("POST", "/api/sessions/{id}/chat", sessions.chat),
+        ("POST", "/api/sessions/{id}/chat/stream", sessions.chat_stream),
+        ("POST", "/api/sessions/{id}/compress", sessions.compress),
+        ("POST", "/api/sessions/{id}/fork", sessions.fork),
+    )
+    made = Starlette(
+        routes=[
+            Route(path, Handler(f"{method} {path}", handle, board.metrics), methods=[method])
+            for method, path, handle in paths
+        ],
+        exception_handlers={404: _no_path, 405: _wrong_method},
+    )
+    return Guard(
+        made, key=key, settings=settings, body_bytes=limits.api_body_bytes,
+        refused=lambda status: board.metrics.requests.labels("refused", str(status)).inc(),
+    )  # fmt: skip
+
+
+def _no_path(request: Request, error: Exception) -> Response:
+    return handling.refusal(ApiError(404, "there is nothing at this path", code="unknown_path"))
+
+
+def _wrong_method(request: Request, error: Exception) -> Response:
+    return handling.refusal(ApiError(405, "this path does not take that method", code="wrong_method"))

@@ -1,0 +1,192 @@
+"""Which conversation a request belongs to.
+
+A client that names its conversation (`X-Hermes-Session-Id`) gets that one, among those of its own key: its stored
+history counts, and only the last words of the request are new. A client that sends the whole history each time names
+none; then the conversation is the one whose history is exactly the request's. It is known by a fingerprint of what was
+said, in memory for those used lately and by comparing with the store for the rest. A history that was edited, or that
+goes another way from an earlier point, is a new conversation that begins with it.
+
+A place is a route of the platform `api_server`: its chat is `<id of the key>/<name>`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gateway.api.bodies import Asked, Said
+from gateway.config import Platform
+from gateway.entries import SessionSource
+from gateway.looking import look
+from hermes_state import values
+from hermes_state.ids import SessionId, SessionKey
+
+if TYPE_CHECKING:
+    from gateway.board import Board
+
+
+class Place(NamedTuple):
+    """Where a request goes."""
+
+    name: str
+    source: SessionSource
+    route: SessionKey
+
+    @property
+    def chat_id(self) -> str:
+        return str(self.source.chat_id)
+
+
+class Conversations:
+    """The places of one key."""
+
+    def __init__(self, board: Board, key_id: str) -> None:
+        self._board, self._key_id = board, key_id
+        self._at: OrderedDict[str, str] = OrderedDict()
+        """The fingerprint of what was said, by the name of the conversation; the one used last at the end."""
+        self._names: dict[str, str] = {}
+        """The other way round."""
+        self._filling = asyncio.Lock()
+
+    def place(self, name: str) -> Place:
+        source = SessionSource(
+            platform=Platform.API_SERVER, chat_id=f"{self._key_id}/{name}", chat_type="dm", user_id=self._key_id,
+            user_name="API",
+        )  # fmt: skip
+        return Place(name, source, self._board.store.key(source))
+
+    # -- by name -------------------------------------------------------------------------------------------
+
+    async def named(self, name: str, asked: Asked) -> Place:
+        """The client's own. One that is new begins with the history that came along."""
+        place = self.place(name)
+        self._moved(name)
+        if asked.earlier and await self._session(place) is None:
+            async with self._filling:
+                if await self._session(place) is None:
+                    await self._fill(place, asked.earlier)
+        return place
+
+    # -- by what was said ----------------------------------------------------------------------------------
+
+    async def continued(self, asked: Asked) -> Place | None:
+        """The conversation that has exactly this history."""
+        if not asked.earlier:
+            return None
+        name = self._names.get(_fingerprint(asked.system, asked.earlier))
+        if name is not None:
+            return self.place(name)
+        place = self.place(_first_name(asked))
+        session_id = await self._session(place)
+        if session_id is None:
+            return None
+        stored = await asyncio.to_thread(self._stored, session_id)
+        return place if stored == _exchanges((said.role, said.text) for said in asked.earlier) else None
+
+    async def begun(self, asked: Asked, name: str | None = None) -> Place:
+        """A new conversation, which begins with the history of the request."""
+        if name is None:
+            name = _first_name(asked)
+            taken = name in self._at
+            self._moved(name)  # from here on nobody else takes it
+            if taken or await self._session(self.place(name)) is not None:
+                name = f"{name}-{secrets.token_hex(4)}"
+        place = self.place(name)
+        if asked.earlier:
+            await self._fill(place, asked.earlier)
+        return place
+
+    def answered(self, name: str, asked: Asked, *answers: str) -> None:
+        """What was said there now; a client may have read the answer in more than one way."""
+        self._moved(name)
+        for answer in answers:
+            mark = _fingerprint(asked.system, (*asked.earlier, asked.said, Said("assistant", answer)))
+            self._names[mark] = name
+            self._at[name] = f"{self._at[name]} {mark}".strip()
+
+    def _moved(self, name: str) -> None:
+        """Whatever was said there is not the whole any more."""
+        self._drop(name)
+        self._at[name] = ""
+        while len(self._at) > self._board.db.limits.api_conversations:
+            self._drop(next(iter(self._at)))
+
+    def _drop(self, name: str) -> None:
+        for mark in self._at.pop(name, "").split():
+            self._names.pop(mark, None)
+
+    # -- by id ---------------------------------------------------------------------------------------------
+
+    async def of_session(self, row: dict[str, Any]) -> Place:
+        """A place that leads to a stored conversation, whichever platform it is from."""
+        chat, own = str(row.get("chat_id") or ""), f"{self._key_id}/"
+        if row["source"] == Platform.API_SERVER.value and chat.startswith(own):
+            place = self.place(chat.removeprefix(own))
+            if await self._leads_to(place, row["root_id"]):
+                self._moved(place.name)
+                return place
+        # No name that a client may choose begins like this.
+        place = self.place(f"~{hashlib.sha256(str(row['root_id']).encode()).hexdigest()[:24]}")
+        if not await self._leads_to(place, row["root_id"]):
+            await self.point(place, SessionId(row["id"]))
+        return place
+
+    async def point(self, place: Place, session_id: SessionId) -> None:
+        """The place leads to this conversation from now on."""
+        await asyncio.to_thread(self._board.store.lead, place.source, place.route, session_id)
+
+    async def _leads_to(self, place: Place, root_id: str) -> bool:
+        session_id = await self._session(place)
+        if session_id is None:
+            return False
+        return await look(self._board.db, self._board.db.get_conversation_root, session_id) == root_id
+
+    async def session(self, place: Place) -> SessionId:
+        """The conversation of a place, opened where there is none."""
+        return (await self._board.store.aresolve(place.source, place.route)).handle.session_id
+
+    async def _session(self, place: Place) -> SessionId | None:
+        found = await look(self._board.db, self._board.store.peek_session_id, place.route)
+        return None if found is None else SessionId(found)
+
+    # -- history -------------------------------------------------------------------------------------------
+
+    async def _fill(self, place: Place, earlier: Iterable[Said]) -> None:
+        session_id = await self.session(place)
+        rows = [{"role": said.role, "content": said.text} for said in earlier if said.text]
+        await asyncio.to_thread(self._board.db.append_messages, session_id, rows)
+
+    def _stored(self, session_id: SessionId) -> list[tuple[str, str]]:
+        tip = self._board.db.get_compression_tip(session_id)
+        shown = self._board.db.get_messages_as_conversation(tip, include_ancestors=True)
+        return _exchanges((str(row["role"]), values.text_of(row["content"])) for row in shown)
+
+
+def _exchanges(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Words of the person and the answer to them; what the model said between tool calls is not among them."""
+    kept: list[tuple[str, str]] = []
+    for role, text in said:
+        if role not in ("user", "assistant") or not text.strip():
+            continue
+        if role == "assistant" and kept and kept[-1][0] == "assistant":
+            kept.pop()
+        kept.append((role, text.strip()))
+    return kept
+
+
+def _first_name(asked: Asked) -> str:
+    first = (asked.earlier or (asked.said,))[0]
+    return f"chat-{_digest([asked.system, first.text])[:24]}"
+
+
+def _fingerprint(system: str | None, said: Iterable[Said]) -> str:
+    return _digest([system, [(one.role, one.text.strip(), len(one.pictures)) for one in said]])
+
+
+def _digest(facts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

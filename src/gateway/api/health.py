@@ -1,0 +1,89 @@
+"""Whether the gateway is there, whether it can work, and what it has counted.
+
+`/health` and `/readyz` are open and bare: they say yes or no and nothing else. `/health/detailed` and `/metrics` need
+the key. What the store knows is looked up when somebody asks, beside the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.api import handling
+from gateway.api.guard import App
+from hermes_config.version import VERSION
+from hermes_state.errors import StateError
+
+if TYPE_CHECKING:
+    from gateway.run_parts import Parts
+    from hermes_state import SessionDB
+
+_READY_SECONDS = 5.0
+
+
+class Health:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._probe = asyncio.Lock()
+        _ask(parts)
+
+    async def alive(self, request: Request) -> App:
+        return handling.reply({"status": "ok"})
+
+    async def ready(self, request: Request) -> App:
+        return handling.reply({"status": "ready"}) if await self._is_ready() else handling.reply({"status": "no"}, 503)
+
+    async def detailed(self, request: Request) -> App:
+        parts, db = self._parts, self._parts.board.db
+        inbox, outbox = await asyncio.to_thread(lambda: (db.inbox.counts(), db.outbox.counts()))
+        platforms = {
+            name: {"last_contact": one.last_contact, "problem": one.problem}
+            for name, one in parts.connections.health().items()
+        }
+        ready = await self._is_ready()
+        return handling.reply({
+            "status": "ready" if ready else "no", "version": VERSION, "turns_running": parts.lanes.active,
+            "queued": inbox.get("queued", 0), "owed": outbox.get("pending", 0) + outbox.get("sending", 0),
+            "dead_letters": outbox.get("failed", 0) + outbox.get("unknown", 0), "platforms": platforms,
+        })  # fmt: skip
+
+    async def metrics(self, request: Request) -> App:
+        content = await asyncio.to_thread(self._parts.board.metrics.text)
+        return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _is_ready(self) -> bool:
+        """Lanes move and the store can be written to. One look at a time: whoever asks often costs nothing more."""
+        if not self._parts.lanes.is_open:
+            return False
+        try:
+            async with asyncio.timeout(_READY_SECONDS), self._probe:
+                await asyncio.to_thread(self._parts.board.db.engine.write, lambda conn: None)
+        except (StateError, TimeoutError):
+            return False
+        return True
+
+
+def _ask(parts: Parts) -> None:
+    """Figures that are looked up when they are read."""
+    db, metrics, agents = parts.board.db, parts.board.metrics, parts.agents
+
+    def oldest() -> float:
+        return max(0.0, db.clock() - found) if (found := db.inbox.oldest()) is not None else 0.0
+
+    ask = metrics.ask
+    ask("hermes_inbox_queued", "Messages that wait for their turn", lambda: db.inbox.counts().get("queued", 0))
+    ask("hermes_inbox_oldest_seconds", "For how long the oldest of them has waited", oldest)
+    ask("hermes_turns_running", "Turns that run now", lambda: parts.lanes.active)
+    ask("hermes_outbox_owed", "Deliveries that wait or are under way", lambda: _items(db, "pending", "sending"))
+    ask("hermes_outbox_dead", "Dead letters", lambda: _items(db, "failed", "unknown"))
+    ask("hermes_agents_cached", "Agents that are kept between turns", lambda: len(agents.entries))
+    ask("hermes_agents_bytes", "What they hold", lambda: agents.nbytes)
+    ask("hermes_prefix_breaks", "Prompt prefixes that moved without an announcement", db.prefixes.break_count)
+
+
+def _items(db: SessionDB, *states: str) -> int:
+    counts = db.outbox.counts()
+    return sum(counts.get(state, 0) for state in states)

@@ -1,0 +1,47 @@
+"""What became of a request, from the rows of its message: for whoever comes back, and for answers nobody brings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.api.shapes import ApiError
+
+if TYPE_CHECKING:
+    from gateway.api.exchange import Exchange
+    from hermes_state import SessionDB
+    from hermes_state.inbox import InboxRow
+
+
+def settle(db: SessionDB, exchange: Exchange, row: InboxRow | None) -> None:
+    """Complete an exchange whose message has ended."""
+    text = None if row is None else stored_answer(db, row)
+    if row is not None and row.state == "error":
+        exchange.result = {"failed": True, "completed": False, "error": row.reason}
+    if text is not None:
+        exchange.complete(text)
+    elif row is not None and row.state == "silent":
+        exchange.complete("")
+    else:
+        exchange.refuse(unanswered(row))
+
+
+def stored_answer(db: SessionDB, row: InboxRow) -> str | None:
+    """What was owed for a message; None when nothing was. One or two reads of a row by its key."""
+    keys = [f"command:{row.id}", f"answer:inbox:{row.id}"]
+    if row.turn_id is not None:
+        keys.insert(0, f"answer:{row.turn_id}")
+    for key in keys:
+        item = db.outbox.find(key)
+        if item is not None:
+            return str(item.payload.get("text") or "")
+    return None
+
+
+def ending() -> ApiError:
+    return ApiError(503, "the gateway is ending; what was asked is kept. Ask again in a moment", code="ending")
+
+
+def unanswered(row: InboxRow | None) -> ApiError:
+    """For a message whose outcome is no answer."""
+    why = (row.reason if row is not None else None) or "nothing came of it"
+    return ApiError(502, f"there is no answer: {why}", code="agent_incomplete")

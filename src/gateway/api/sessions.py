@@ -1,0 +1,181 @@
+"""`/api/sessions`: the conversations of the key's person, whichever platform they are from.
+
+Every look goes through that person: what is somebody else's is answered like what does not exist. A conversation goes
+by the id of its first segment, which never changes; the id of any of its segments finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+
+from gateway import authorisation
+from gateway.api import bodies, handling
+from gateway.api.bodies import Asked, Said
+from gateway.api.guard import App
+from gateway.api.shapes import ApiError
+from hermes_agent import closing
+from hermes_state import values
+from hermes_state.ids import ConversationId, SessionId, is_possible_id
+
+if TYPE_CHECKING:
+    from gateway.agents import Agents
+    from gateway.api.chat import Chat
+    from gateway.board import Board
+    from hermes_state.ids import PersonId
+
+_SHOWN = (
+    "title", "source", "model", "preview", "started_at", "last_active", "message_count", "tool_call_count",
+    "input_tokens", "output_tokens", "archived",
+)  # fmt: skip
+_SAID = ("role", "content", "timestamp", "tool_calls", "tool_call_id", "tool_name", "finish_reason")
+_PAGE = 20
+
+
+class Sessions:
+    def __init__(self, board: Board, agents: Agents, chat: Chat, key_id: str) -> None:
+        self._board, self._agents, self._chat, self._db = board, agents, chat, board.db
+        self._who, self._where = authorisation.api_client(key_id)
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def listing(self, request: Request) -> App:
+        """`limit`, `offset`; `q` finds by what was said, `title` by title or id."""
+        person = await self._person()
+        limit = bodies.whole(request, "limit", _PAGE, least=1, most=self._db.limits.api_page)
+        offset = bodies.whole(request, "offset", 0, least=0, most=10**9)
+        words = request.query_params.get("q")
+        if words is not None:
+            found = await asyncio.to_thread(self._searched, person, words, limit, offset)
+        else:
+            found = await asyncio.to_thread(
+                self._listed, person, request.query_params.get("title"), limit + 1, offset
+            )  # fmt: skip
+        return handling.reply({"object": "list", "data": found[:limit], "has_more": len(found) > limit})
+
+    def _listed(self, person: PersonId, title: str | None, limit: int, offset: int) -> list[dict[str, Any]]:
+        rows = self._db.list_sessions_rich(
+            owner=person, order_by_last_active=True, search_query=title or None, limit=limit, offset=offset
+        )
+        return [_shown(row) for row in rows]
+
+    def _searched(self, person: PersonId, words: str, limit: int, offset: int) -> list[dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for hit in self._db.search_messages(words, owner=person, limit=limit + 1, offset=offset):
+            row = self._row(hit["session_id"])
+            if row is not None:
+                entry = found.setdefault(row["root_id"], {**_shown(row), "matches": []})
+                entry["matches"].append({name: hit[name] for name in ("id", "role", "snippet", "timestamp")})
+        return [*found.values()]
+
+    async def show(self, request: Request) -> App:
+        return handling.reply(_shown(await self._mine(request)))
+
+    async def messages(self, request: Request) -> App:
+        row = await self._mine(request)
+        limit = bodies.whole(request, "limit", self._db.limits.api_page, least=1, most=self._db.limits.api_page)
+        offset = bodies.whole(request, "offset", 0, least=0, most=10**9)
+        said = await asyncio.to_thread(self._db.get_messages_as_conversation, row["id"], include_ancestors=True)
+        page = [{name: one[name] for name in _SAID if name in one} for one in said[offset : offset + limit]]
+        more = len(said) > offset + limit
+        return handling.reply({"object": "list", "data": page, "total": len(said), "has_more": more})
+
+    # -- changing --------------------------------------------------------------------------------------------
+
+    async def create(self, request: Request) -> App:
+        await self._person()
+        body = await bodies.body_of(request)
+        name = body.get("name")
+        chosen = f"s-{secrets.token_hex(8)}" if name is None else bodies.checked_name(name, param="name")
+        title = self._title(body)
+        session_id = await self._chat.conversations.session(self._chat.conversations.place(chosen))
+        if title:
+            await asyncio.to_thread(self._db.set_session_title, session_id, title)
+        row = await asyncio.to_thread(self._row, session_id)
+        assert row is not None, "it was opened a moment ago"
+        return handling.reply({**_shown(row), "name": chosen}, 201)
+
+    async def rename(self, request: Request) -> App:
+        row = await self._mine(request)
+        body = await bodies.body_of(request)
+        if "title" not in body:
+            raise ApiError(400, "title is missing", code="invalid_value", param="title")
+        await asyncio.to_thread(self._db.set_session_title, row["id"], self._title(body))
+        renamed = await asyncio.to_thread(self._row, row["id"])
+        return handling.reply(_shown(renamed or row))
+
+    async def delete(self, request: Request) -> App:
+        row = await self._mine(request)
+        root = ConversationId(row["root_id"])
+        if await asyncio.to_thread(self._db.turns.unfinished, conversation_id=root):
+            raise ApiError(409, "a turn is running in it; stop it or wait for it", code="conversation_busy")
+        await asyncio.to_thread(self._db.ledger.delete, row["id"])
+        self._agents.evict(root)
+        await closing.left(session_id=SessionId(row["id"]), platform=str(row["source"]))
+        return handling.reply({"object": "hermes.session.deleted", "id": root, "deleted": True})
+
+    async def fork(self, request: Request) -> App:
+        row = await self._mine(request)
+        title = self._title(await bodies.body_of(request))
+        handle = await asyncio.to_thread(self._db.ledger.branch, row["id"], title=title)
+        new = await asyncio.to_thread(self._row, handle.session_id)
+        assert new is not None, "it was made a moment ago"
+        return handling.reply(_shown(new), 201)
+
+    # -- going on --------------------------------------------------------------------------------------------
+
+    async def chat(self, request: Request) -> App:
+        return await self._asked(request, stream=False)
+
+    async def chat_stream(self, request: Request) -> App:
+        return await self._asked(request, stream=True)
+
+    async def compress(self, request: Request) -> App:
+        """As `/compress` in a chat: it waits its turn, and says what came of it."""
+        row = await self._mine(request)
+        focus = bodies.text_field(await bodies.body_of(request), "focus") or ""
+        asked = Asked(said=Said("user", f"/compress {' '.join(focus.split())}".rstrip()))
+        return await self._put(request, row, asked)
+
+    async def _asked(self, request: Request, *, stream: bool) -> App:
+        row = await self._mine(request)
+        asked = bodies.one_message(bodies.parsed(await bodies.raw_body(request)))
+        return await self._put(request, row, dataclasses.replace(asked, stream=stream))
+
+    async def _put(self, request: Request, row: dict[str, Any], asked: Asked) -> App:
+        place = await self._chat.conversations.of_session(row)
+        exchange = await self._chat.asking.ask(place, asked)
+        return await self._chat.answer(request, place, asked, exchange)
+
+    # -- whose -----------------------------------------------------------------------------------------------
+
+    async def _person(self) -> PersonId:
+        """Whose key it is, by the policy of this moment."""
+        policy = await self._board.policy.fresh()
+        decision = authorisation.decide(self._who, self._where, "speak", None, policy)
+        if not decision.allowed or decision.person_id is None:
+            raise ApiError(403, "this key opens nothing here", code="not_allowed")
+        return decision.person_id
+
+    async def _mine(self, request: Request) -> dict[str, Any]:
+        person = await self._person()
+        wanted = request.path_params["id"]
+        row = await asyncio.to_thread(self._row, wanted) if is_possible_id(wanted) else None
+        if row is None or await asyncio.to_thread(self._db.ledger.owner, row["root_id"]) != person:
+            raise ApiError(404, "there is no such conversation", code="session_not_found")
+        return row
+
+    def _row(self, session_id: str) -> dict[str, Any] | None:
+        return self._db.get_session(self._db.get_compression_tip(session_id))
+
+    def _title(self, body: dict[str, Any]) -> str | None:
+        return values.sanitize_title(bodies.text_field(body, "title"))
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    facts = {name: row.get(name) for name in _SHOWN}
+    return {"object": "hermes.session", "id": row["root_id"], "session_id": row["id"], **facts}
