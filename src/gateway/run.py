@@ -22,7 +22,7 @@ from gateway.replies import normalize_empty_agent_response
 from gateway.run_parts import Parts
 from hermes_agent import closing
 from hermes_config.errors import HermesError
-from hermes_state.errors import StateError
+from hermes_state.errors import InvalidValue, StateError
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 
 if TYPE_CHECKING:
@@ -199,11 +199,16 @@ class GatewayRunner:
     def _titled(self, session_id: SessionId, title: str) -> str:
         if not title.strip() or self._session_db is None:
             return ""
+        db = self._session_db._db
         try:
-            self._session_db._db.set_session_title(session_id, title.strip())
-        except StateError as error:
+            clean = db.sanitize_title(title)
+        except InvalidValue as error:
             return f"It has no title: {error.what}."
-        return f"Title: {title.strip()}"
+        try:
+            db.set_session_title(session_id, clean)
+        except InvalidValue:  # the store's own words name the holder, who may be somebody else
+            return "It has no title: another conversation has that one already."
+        return f"Title: {clean}"
 
     def _format_session_info(self) -> str:
         """What a new conversation begins with, for the person."""
