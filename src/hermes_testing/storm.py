@@ -49,6 +49,7 @@ FAULTS = (
 KINDS = ("plain", "plain", "plain", "tool", "tool", "story")
 MODES = ("queue", "queue", "steer", "interrupt")
 SETTLE_SECONDS = 90.0
+_OWED = ("draft", "pending", "sending")
 _LEFT_BEHIND = "left-behind.txt"
 _STORY = "and then, as nobody had expected, the river went on by itself, "
 
@@ -115,12 +116,12 @@ class Storm:
         self.lives: list[Life] = []
         self.said: list[Labelled] = []
         self._chats = chats
-        self._people: list[Person] = []
+        self.people: list[Person] = []
         self._counts: list[int] = [0] * chats
 
     def __enter__(self) -> Self:
         self.scene.__enter__()
-        self._people = [self.scene.owner(f"person{number}") for number in range(self._chats)]
+        self.people = [self.scene.owner(f"person{number}") for number in range(self._chats)]
         return self
 
     def __exit__(
@@ -132,7 +133,7 @@ class Storm:
 
     def say(self, number: int, kind: str) -> Labelled:
         self._counts[number] += 1
-        label, person = f"#{number}-{self._counts[number]}", self._people[number]
+        label, person = f"#{number}-{self._counts[number]}", self.people[number]
         said = person.say(f"{kind} {label}")
         one = Labelled(label, person, said.message)
         self.said.append(one)
@@ -171,7 +172,7 @@ class Storm:
             Life(
                 len(self.lives) + 1, seconds, mode, waiting=int(self.fake.facts()["pending"]),
                 open_rows=inbox.get("queued", 0) + inbox.get("claimed", 0),
-                owed=outbox.get("pending", 0) + outbox.get("sending", 0) + outbox.get("draft", 0),
+                owed=sum(outbox.get(state, 0) for state in _OWED),
             )
         )  # fmt: skip
 
@@ -180,10 +181,10 @@ class Storm:
         self.fake.faults()
         self.scene.config["display"] = {"busy_input_mode": "queue"}
         self.scene.start()
-        self._quiet(seconds)
+        self.settled(seconds)
         for number in range(self._chats):
             self.say(number, "plain")
-        self._quiet(seconds)
+        self.settled(seconds)
         self.scene.stop()
         left = self.scene.home / "workspace" / _LEFT_BEHIND
         effects = left.read_text(encoding="utf-8").split() if left.exists() else []
@@ -193,18 +194,17 @@ class Storm:
         finally:
             db.close()
 
-    def _quiet(self, seconds: float) -> None:
-        """Until nothing is under way: not at the platform, in the inbox or in the outbox. Late is for the checker."""
+    def settled(self, seconds: float) -> None:
+        """Wait until nothing is under way; what is late is for the checker."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            inbox, outbox = self._counted()
-            if not (
-                self.fake.facts()["pending"]
-                or inbox.keys() & {"queued", "claimed"}
-                or outbox.keys() & {"pending", "sending", "draft"}
-            ):
-                return
+        while time.monotonic() < until and self.unsettled():
             time.sleep(0.2)
+
+    def unsettled(self) -> int:
+        """How much is under way: at the platform, in the inbox, in the outbox."""
+        inbox, outbox = self._counted()
+        open_rows = sum(inbox.get(state, 0) for state in ("queued", "claimed"))
+        return int(self.fake.facts()["pending"]) + open_rows + sum(outbox.get(state, 0) for state in _OWED)
 
     def _counted(self) -> tuple[dict[str, int], dict[str, int]]:
         """How many rows of each state there are, in inbox and outbox."""

@@ -69,6 +69,7 @@ class Health:
 def _ask(parts: Parts) -> None:
     """Figures that are looked up when they are read."""
     db, metrics, agents = parts.board.db, parts.board.metrics, parts.agents
+    loop = asyncio.get_running_loop()
 
     def oldest() -> float:
         return max(0.0, db.clock() - found) if (found := db.inbox.oldest()) is not None else 0.0
@@ -76,6 +77,7 @@ def _ask(parts: Parts) -> None:
     ask = metrics.ask
     ask("hermes_inbox_queued", "Messages that wait for their turn", lambda: db.inbox.counts().get("queued", 0))
     ask("hermes_inbox_oldest_seconds", "For how long the oldest of them has waited", oldest)
+    ask("hermes_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop)))
     ask("hermes_turns_running", "Turns that run now", lambda: parts.lanes.active)
     ask("hermes_outbox_owed", "Deliveries that wait or are under way", lambda: _items(db, "pending", "sending"))
     ask("hermes_outbox_dead", "Dead letters", lambda: _items(db, "failed", "unknown"))
