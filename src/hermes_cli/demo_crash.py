@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -46,6 +47,7 @@ def crash(home: Path) -> int:
     pid = status.read_pid(home) if (home / MARKER).is_file() and status.is_running(home) else None
     if pid is None:
         raise UsageError("no demo is running here", where=str(home), hint="make run starts one.")
+    os.environ["HERMES_HOME"] = str(home.resolve())  # a report of a defect, too, belongs there
     with contextlib.closing(SessionDB(home / "state.db")) as db:
         rows = _worked_on(db)
         os.kill(pid, signal.SIGKILL)
@@ -102,20 +104,22 @@ def _tell(db: SessionDB, home: Path, rows: list[InboxRow]) -> int:
     if edited:
         print(f"  on the phone: message {', '.join(edited)}, edited to its end")
     print(f"  accepted {len(rows)}, answered {answered}, doubled {doubled}")
-    print("  hermes trace last shows its life" + ("" if os.environ.get("HERMES_HOME") else f" (HERMES_HOME={home})"))
+    called = sys.argv[0] if sys.argv[0].endswith("hermes") else "hermes"
+    print(f"  its life: HERMES_HOME={home} {called} trace last")
     return 0 if answered == len(rows) and not doubled else 1
 
 
 def _on_the_phone(home: Path) -> dict[int, str]:
     """What the bot has said in Ada's chat, as her phone has it: by message id."""
-    phone = json.loads((home / PHONE).read_text(encoding="utf-8"))
-    request = urllib.request.Request(
-        f"{phone['address']}/control/bot{phone['token']}/look", data=json.dumps({"name": "ada"}).encode(),
-        headers={"Content-Type": "application/json"},
-    )  # fmt: skip
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5) as answer:
-        chat = json.load(answer)
-    return {int(message["id"]): str(message["text"]) for message in chat["messages"] if message["bot"]}
+    try:
+        phone = json.loads((home / PHONE).read_text(encoding="utf-8"))
+        address = f"{phone['address']}/control/bot{phone['token']}/look"
+        request = urllib.request.Request(address, data=b'{"name": "ada"}', headers={"Content-Type": "application/json"})
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5) as answer:
+            messages = json.load(answer)["result"]["messages"]
+    except OSError as error:
+        raise NotBack("the pretend Telegram does not answer", where=str(home)) from error
+    return {int(message["id"]): str(message["text"]) for message in messages if message["bot"]}
 
 
 def _copies(db: SessionDB, item: OutboxItem, shown: dict[int, str]) -> int:
