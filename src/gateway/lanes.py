@@ -93,11 +93,14 @@ class Lanes:
                 lane.waiting[at] = new
                 return
         turn = lane.at_work
-        if turn is not None and turn.rows and turn.rows[-1].id == before.id and not lane.waiting:
+        read = turn is not None and any(one.id == before.id for one in turn.rows)
+        if read and before.state == "queued":
+            lane.waiting.appendleft(new)  # its turn was about to open, and will not, without the old version
+        elif turn is not None and turn.rows and turn.rows[-1].id == before.id and not lane.waiting:
             lane.waiting.append(new)
             turn.interrupt("the message was edited")
-        elif before.state == "queued":  # it waits for /catchup
-            self.hold(row)
+        elif before.state == "queued":
+            self.hold(row)  # the old version waits for /catchup
         else:
             self._start(self._backlog.finish([row.id], "silent", "an edit of a message that was answered already"))
         self._forget(lane)

@@ -95,12 +95,16 @@ class Conversation:
         state = self._db.live_state(self.session_id)
         return state is not None and state == self._known and not state.compressed
 
-    def is_near(self) -> bool:
-        """Whether all that happened since we looked is that a few rows were added."""
+    def take_in_few(self) -> bool:
+        """Take in a few new rows at once; False, and nothing done, when more than that happened since we looked."""
         state, known = self._db.live_state(self.session_id), self._known
         if state is None or known is None or state.compressed or state.rewind_count != known.rewind_count:
             return False
-        return 0 <= state.message_count - known.message_count <= _FEW
+        if not 0 <= state.message_count - known.message_count <= _FEW:
+            return False
+        if state != known:
+            self._catch_up(known)
+        return True
 
     def refresh(self) -> bool:
         """Bring the bytes up to the store: newer rows are appended, anything else is loaded again. True: it changed."""

@@ -57,11 +57,7 @@ class Track:
             return False
         if self._setup.db.prefixes.newest(self.conversation_id) != (known.epoch, known.hash):
             return False
-        if not all(conversation.is_near() for conversation in self._bytes.values()):
-            return False
-        for conversation in self._bytes.values():
-            conversation.refresh()
-        return True
+        return all(conversation.take_in_few() for conversation in self._bytes.values())
 
     def _ready(self, fence: int) -> None:
         setup, reason, known = self._setup, self._announced, self._prefix

@@ -86,8 +86,11 @@ class PretendGateway:
     async def start(self) -> None:
         config = configuration.load(self._home)
         board = run_parts.board_of(config, load_gateway_config(config), self._db)
-        made = {} if self._commands is None else {"commands": self._commands}
-        self.runner = run.GatewayRunner(board, {self.chat.platform: self.chat}, **made)
+        adapters = {self.chat.platform: self.chat}
+        if self._commands is None:
+            self.runner = run.GatewayRunner(board, adapters)
+        else:
+            self.runner = run.GatewayRunner(board, adapters, commands=self._commands)
         await self.runner.start()
         await self.parts.connections.settled(5)
 
