@@ -4,20 +4,28 @@ Another process puts them into the inbox (`hand_in`), because one conversation h
 them a few times a second with one small read. From there on they are messages like any other. Their chat is shown
 what was typed, so that whoever reads there sees no answer without its question. Whoever can write to the store is its
 owner: the row carries the person, as a row from a platform does after the decision to let it in.
+
+Whoever typed reads what becomes of it from the store. To see the answer while it is made they may follow a small file
+(`live`), which is gone when the turn has ended; nothing depends on it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import secrets
-from typing import TYPE_CHECKING, Protocol
+import shutil
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from gateway import keys
 from gateway.entries import SessionSource
 from gateway.intake import payload, source_of
 from gateway.lane import Tell
 from gateway.platforms.base import MessageEvent
+from gateway.watching import Watcher
+from hermes_config.home import private_open
 from hermes_state.errors import StateError
 from hermes_state.inbox import BESIDE
 
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.ids import PersonId, SessionKey
     from hermes_state.inbox import InboxRow
+    from hermes_state.turns import Work
 
 _log = logging.getLogger("hermes.gateway")
 _SECONDS = 0.2
@@ -34,9 +43,11 @@ _SHOWN = 1_000
 class Taking(Protocol):
     """The lanes, as far as this needs them."""
 
-    tell: Tell
+    async def tell(
+        self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = ""
+    ) -> None: ...
 
-    def take(self, row: InboxRow) -> bool:
+    def take(self, row: InboxRow, *, watcher: Watcher | None = None) -> bool:
         """Put a row that another process has queued; False when it is there already."""
 
 
@@ -60,8 +71,48 @@ def is_beside(row: InboxRow) -> bool:
     return row.message_id.startswith(BESIDE)
 
 
-async def watch(db: SessionDB, lanes: Taking, *, seconds: float = _SECONDS) -> None:
+def live(home: Path, row_id: int) -> Path:
+    """Where the answer to a row stands while it is made: one JSON text a line, and null where a step has ended."""
+    return home / "beside" / str(row_id)
+
+
+class _Live:
+    """Writes that file; a watcher."""
+
+    def __init__(self, file: Path) -> None:
+        self._path = file
+        self._file: IO[str] | None = None
+
+    def began(self, work: Work) -> None:
+        self._path.parent.mkdir(mode=0o700, exist_ok=True)
+        self._file = private_open(self._path)
+
+    def delta(self, text: str) -> None:
+        self._write(text)
+
+    def step(self) -> None:
+        self._write(None)
+
+    def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
+        return None
+
+    def status(self, kind: str, text: str) -> None:
+        return None
+
+    def ended(self, result: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._path.unlink(missing_ok=True)
+
+    def _write(self, text: str | None) -> None:
+        if self._file is not None:
+            self._file.write(f"{json.dumps(text)}\n")
+            self._file.flush()
+
+
+async def watch(db: SessionDB, lanes: Taking, home: Path, *, seconds: float = _SECONDS) -> None:
     """Find them and put them into their lanes, for as long as the gateway runs."""
+    await asyncio.to_thread(shutil.rmtree, home / "beside", ignore_errors=True)  # of a process that is gone
     taken: set[int] = set()
     while True:
         await asyncio.sleep(seconds)
@@ -75,7 +126,7 @@ async def watch(db: SessionDB, lanes: Taking, *, seconds: float = _SECONDS) -> N
             if row.id not in taken:
                 taken.add(row.id)
                 await _show(row, lanes.tell)  # first, and once for each row: the answer comes after it
-                lanes.take(row)
+                lanes.take(row, watcher=_Live(live(home, row.id)))
 
 
 async def _show(row: InboxRow, tell: Tell) -> None:

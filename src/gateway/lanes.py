@@ -217,14 +217,14 @@ class Lanes:
         self._kick(lane)
         return len(new)
 
-    def take(self, row: InboxRow) -> bool:
+    def take(self, row: InboxRow, *, watcher: Watcher | None = None) -> bool:
         """A row that another process has queued; False when it is here already."""
         lane = self._lane(row)
         held = {one.id for one in (*lane.waiting, *lane.steered)}
         held.update(one.id for one in (lane.turn.rows if lane.turn else ()))
         if row.id in held:
             return False
-        self.put(row)
+        self.put(row, watcher=watcher)
         return True
 
     async def tell(self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = "") -> None:

@@ -127,7 +127,7 @@ class GatewayRunner:
         self._spawn(self._session_expiry_watcher())
         self._spawn(watchers.take_up_lost_turns(parts.lanes))
         self._spawn(stop_wishes.watch(parts.board.db, parts.lanes))
-        self._spawn(beside.watch(parts.board.db, parts.lanes))
+        self._spawn(beside.watch(parts.board.db, parts.lanes, parts.board.home))
         await parts.board.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
 
     async def stop(

@@ -24,7 +24,7 @@ from hermes_agent.approvals.base import ApprovalQuestion, Choice
 from hermes_cli import chat_approval, chat_footer, text
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
-from hermes_cli.demo_follow import Asked, Called, Ended, Follower, News, Said, TakenUp, Typed
+from hermes_cli.demo_follow import Asked, Called, Ended, Follower, News, Piece, Said, TakenUp, Typed
 
 if TYPE_CHECKING:
     from gateway.entries import SessionSource
@@ -49,7 +49,7 @@ class DeskChat:
         self._db, self._config, self._source, self._trouble = db, config, source, trouble
         self._owner = db.people.owner()
         self._screen = Screen()
-        self._follower = Follower(db, beside.route_of(source), source.chat_id)
+        self._follower = Follower(db, config.home, beside.route_of(source), source.chat_id)
         self._lock = threading.Lock()
         """Whoever shows something holds it."""
         self._at_prompt = False
@@ -190,6 +190,8 @@ class DeskChat:
         match news:
             case Typed():
                 screen.say(f"phone {PROMPT}{text.harmless_block(news.text)}", style="bold")
+            case Piece():
+                screen.answer(news.text)
             case Said(notice=True):
                 screen.note(news.text)
             case Said():

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.beside import is_beside
+from gateway import beside
 from hermes_agent.tools import registry
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ class Said:
 
     text: str
     notice: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some more of what is being said; `Said` ends it."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ class Ended:
     tokens: int
 
 
-News = Typed | Said | Called | Asked | TakenUp | Ended
+News = Typed | Piece | Said | Called | Asked | TakenUp | Ended
 
 
 @dataclass(slots=True)
@@ -90,14 +98,19 @@ class _Followed:
     last_at: float = 0.0
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)
     said: str = ""
+    steps: int = 0
+    """How many times the model has said something whole."""
+    live: Path | None = None
+    shown: str = ""
+    """What was shown of what it is saying now."""
     asked: set[str] = field(default_factory=set)
 
 
 class Follower:
     """One chat, from now on."""
 
-    def __init__(self, db: SessionDB, route: SessionKey, chat_id: str) -> None:
-        self._db, self._route, self._chat = db, route, chat_id
+    def __init__(self, db: SessionDB, home: Path, route: SessionKey, chat_id: str) -> None:
+        self._db, self._home, self._route, self._chat = db, home, route, chat_id
         rows, items = db.inbox.list(limit=1), db.outbox.list(limit=1)
         self._row, self._item = rows[0].id if rows else 0, items[0].id if items else 0
         self._cursor = self._at_end()
@@ -117,7 +130,7 @@ class Follower:
         for event in batch.events:
             told += self._happened(event)
         for followed in self._turns.values():
-            told += [*self._rows(followed), *self._questions(followed)]
+            told += [*self._rows(followed), *self._questions(followed), *_pieces(followed)]
         return [*told, *self._notices()]
 
     # -- from the chat -------------------------------------------------------------------------------------
@@ -126,7 +139,7 @@ class Follower:
         new = [row for row in self._db.inbox.list(route=self._route, limit=_LISTED) if row.id > self._row]
         for row in reversed(new):
             self._row = row.id
-            if not is_beside(row) and "answer" not in (row.payload or {}):
+            if not beside.is_beside(row) and "answer" not in (row.payload or {}):
                 yield Typed(str((row.payload or {}).get("text") or ""))
 
     def _notices(self) -> Iterator[News]:
@@ -147,12 +160,20 @@ class Follower:
         if event.kind in ("turn.begun", "turn.resumed") and followed is None:
             turn = self._db.turns.get(event.turn_id)
             if turn is not None and turn.route == self._route:
-                self._turns[turn.id] = _Followed(turn, self._used(turn.session_id), last_at=turn.started_at)
+                self._turns[turn.id] = _Followed(
+                    turn, self._used(turn.session_id), last_at=turn.started_at, live=self._live(turn, event)
+                )
         elif event.kind == "turn.resumed" and followed is not None:
+            followed.live, followed.shown = None, ""
             yield TakenUp(int((event.detail or {}).get("attempt", 0)))
         elif event.kind in _ENDED and followed is not None:
             yield from self._rows(followed)
             yield from self._end(followed, event)
+
+    def _live(self, turn: Turn, event: Event) -> Path | None:
+        """Of a message that was typed at a terminal the answer can be followed while it is made."""
+        rows = self._db.inbox.of_turn(turn.id) if event.kind == "turn.begun" else ()
+        return beside.live(self._home, rows[-1].id) if rows and beside.is_beside(rows[-1]) else None
 
     def _end(self, followed: _Followed, event: Event) -> Iterator[News]:
         del self._turns[followed.turn.id]
@@ -178,8 +199,9 @@ class Follower:
         text = row["content"] if isinstance(row["content"], str) else ""
         if row["role"] == "assistant":
             followed.said = text
+            shown, followed.shown, followed.steps = followed.shown, "", followed.steps + 1
             if text.strip():
-                yield Said(text)
+                yield Said(text.removeprefix(shown))  # when it was not that, it is told once more
             for call in row.get("tool_calls") or ():
                 name, arguments = call["function"]["name"], call["function"]["arguments"]
                 followed.calls[call["id"]] = (name, _summary(name, arguments))
@@ -208,6 +230,23 @@ class Follower:
     def _used(self, session_id: str) -> int:
         row = self._db.get_session(session_id) or {}
         return int(row.get("input_tokens") or 0) + int(row.get("output_tokens") or 0)
+
+
+def _pieces(followed: _Followed) -> Iterator[News]:
+    """What was said since, of the step whose row is not there yet."""
+    if followed.live is None:
+        return
+    try:
+        lines = followed.live.read_text(encoding="utf-8").split("\n")[:-1]
+    except OSError:  # it has not begun, or has ended: the row says it all
+        return
+    said = [""]
+    for text in map(json.loads, lines):
+        said = [*said, ""] if text is None else [*said[:-1], said[-1] + text]
+    now = said[followed.steps] if followed.steps < len(said) else ""
+    if len(now) > len(followed.shown):
+        yield Piece(now.removeprefix(followed.shown))
+        followed.shown = now
 
 
 def _summary(name: str, arguments: str) -> str:
