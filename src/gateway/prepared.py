@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _QUOTED = 500
 _NAME = 64
+_NAMED = re.compile(r"(\([a-z_0-9]+:[^\s)]+\))\]")
+_QUOTED_END = r"\1\\]"
+"""The end of a line that names an author; in a quote it is only quoted."""
 _FRAME = re.compile(r"^(?=\[[^\]\n]* \([a-z_0-9]+:[^\s)]+\)\])", re.MULTILINE)
 
 
@@ -97,7 +100,7 @@ def _before(row: InboxRow, kept: Mapping[str, Any], setting: Setting) -> list[st
     if quoted := " ".join(str(reply.get("text") or "").split()):
         whose = "your message" if reply.get("own") else f"{clean_name(reply.get('author_name')) or 'a message'}"
         short = quoted if len(quoted) <= _QUOTED else f"{quoted[:_QUOTED]}…"
-        lines.append(f"[In reply to {whose}: {short}]")
+        lines.append(f"[In reply to {whose}: “{_NAMED.sub(_QUOTED_END, short)}”]")
     return lines
 
 
