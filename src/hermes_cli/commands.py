@@ -38,9 +38,11 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "Gateway": (
         Command("gateway", "run, start, stop and see the gateway; connect a chat platform", "hermes_cli.cmd_gateway"),
+        Command("api", "print or change the key of the HTTP server", "hermes_cli.cmd_api"),
         Command("send", "send a message to a chat", "hermes_cli.cmd_send"),
         Command("inbox", "show messages that came in and what became of them", "hermes_cli.cmd_inbox"),
         Command("turns", "show what is being worked on, and end it", "hermes_cli.cmd_turns"),
+        Command("trace", "show the life of a message, from its arrival to its delivery", "hermes_cli.cmd_trace"),
         Command("outbox", "show what is owed to chats; retry or drop what is stuck", "hermes_cli.cmd_outbox"),
     ),
     "Data": (

@@ -163,6 +163,20 @@ def add_variable(name: str, value: str, home: Path | None = None) -> bool:
     raise ConfigError("keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again.")
 
 
+def remove_variable(name: str, home: Path | None = None) -> bool:
+    """Take a variable out of `.env`, because a person asked for it; False when it is not there. Other lines stay."""
+    file = (home or ensure_home()) / ".env"
+    for _ in range(_SAVE_ATTEMPTS):
+        stamp, text = _read(file)
+        changed = dotenv.without(name, text, file=str(file))
+        if changed == text:
+            return False
+        if _stamp(file) == stamp:
+            write_atomic(file, changed)
+            return True
+    raise ConfigError("keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again.")
+
+
 def _free_name(file: Path) -> Path:
     """An earlier backup may hold the only copy of somebody's comments, so it is never overwritten."""
     number, name = 1, file

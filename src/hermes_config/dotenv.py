@@ -10,6 +10,7 @@ A line that is none of these is an error that names the line and never shows its
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from hermes_config.errors import ConfigError
 
@@ -35,8 +36,30 @@ _MEANING = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 def parse(text: str, *, file: str) -> dict[str, str]:
     """The entries of a `.env` text, in the order of their first line."""
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     entries: dict[str, str] = {}
+    for entry in _entries(_plain(text), file=file):
+        value = _value(entry)
+        if value is not None:
+            entries[entry["key"]] = value
+    return entries
+
+
+def without(key: str, text: str, *, file: str) -> str:
+    """The text without the lines that set `key`; it is returned as it is when there are none."""
+    plain = _plain(text)
+    kept, position = [], 0
+    for entry in _entries(plain, file=file):
+        if entry["key"] == key:
+            kept.append(plain[position : entry.start()])
+            position = entry.end()
+    return "".join((*kept, plain[position:])) if position else text
+
+
+def _plain(text: str) -> str:
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def _entries(text: str, *, file: str) -> Iterator[re.Match[str]]:
     position = 0
     while position < len(text):
         if nothing := _NOTHING.match(text, position):
@@ -50,11 +73,8 @@ def parse(text: str, *, file: str) -> dict[str, str]:
                 line=text.count("\n", 0, position) + 1,
                 hint="Write KEY=VALUE, quote a value that has quotes or several lines, or start with #.",
             )
-        value = _value(entry)
-        if value is not None:
-            entries[entry["key"]] = value
+        yield entry
         position = entry.end()
-    return entries
 
 
 def line(key: str, value: str) -> str:

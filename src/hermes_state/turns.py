@@ -129,7 +129,8 @@ class Turns:
         now = self._store.clock()
         trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
-        self._event(conn, conversation_id, new, trace, "turn.begun", {"inbox": [row.id for row in taken]})
+        detail = {"inbox": [row.id for row in taken], "fence": fence}
+        self._event(conn, conversation_id, new, trace, "turn.begun", detail)
         turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
         return Work(turn, taken)
 
@@ -139,9 +140,10 @@ class Turns:
 
     def resume_in(self, conn: Connection, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
         turn = self._take_over(conn, turn_id, fence)
-        now, segment = self._store.clock(), session_id or turn.session_id
+        now, segment, seen = self._store.clock(), session_id or turn.session_id, turn.updated_at
         turn = _turn(conn.rows(Q.resume, (fence, segment, now, turn_id))[0])
-        self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", {"attempt": turn.attempt})
+        detail = {"attempt": turn.attempt, "fence": fence, "last_seen": seen}
+        self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", detail)
         return Work(turn, self._inbox.of_turn_in(conn, turn_id))
 
     def left_behind_in(self, conn: Connection, conversation_id: ConversationId, *, fence: int) -> Turn | None:
@@ -309,6 +311,8 @@ class Turns:
         ended = self._inbox.finish_turn_in(conn, turn_id, outcome, reason=reason)
         self._close(conn, turn_id, session_id, state, reason)
         detail = {"reason": reason, "inbox": ended, "outbox": item.id if item else None}
+        if item is not None and item.platform_ids:
+            detail["shown"] = list(item.platform_ids)  # it stood in the chat as a draft
         self._event(conn, held.conversation_id, turn_id, held.trace_id, f"turn.{state}", detail)
         return item
 

@@ -95,6 +95,8 @@ PROBES: dict[str, tuple[str, ...]] = {
     ),
     "turns": ("turns list", "!turns cancel nothing"),
     "send": ("!send nowhere:1 hello",),
+    "api": ("api key", "api key --rotate --json"),
+    "trace": ("!trace last", "!trace nothing"),
     "import": ("import hermes {tmp}/reference --yes", "!import hermes {home} --yes"),
 }
 

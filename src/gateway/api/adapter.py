@@ -11,6 +11,7 @@ import asyncio
 import logging
 import shutil
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -52,6 +53,8 @@ class ApiAdapter(BasePlatformAdapter):
         self._db, self._home = db, home
         self._door: Door | None = None
         self._waiting: dict[str, list[Exchange]] = {}
+        self._collected: OrderedDict[str, None] = OrderedDict()
+        """Traces whose answer was written before its delivery began."""
         self._sweeper: asyncio.Task[None] | None = None
         self._last: float | None = None
         self.closing = False
@@ -90,6 +93,10 @@ class ApiAdapter(BasePlatformAdapter):
         self._last = time.time()
 
     def forget(self, exchange: Exchange) -> None:
+        if exchange.text is not None and not exchange.gone:
+            self._collected[exchange.trace_id] = None
+            while len(self._collected) > self._db.limits.api_conversations:
+                self._collected.popitem(last=False)
         left = [one for one in self._waiting.get(exchange.trace_id, ()) if one is not exchange]
         if left:
             self._waiting[exchange.trace_id] = left
@@ -126,7 +133,8 @@ class ApiAdapter(BasePlatformAdapter):
     async def send(
         self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> SendResult:
-        exchanges = self._waiting.get(str((metadata or {}).get("trace_id")), ())
+        trace_id = str((metadata or {}).get("trace_id"))
+        exchanges = self._waiting.get(trace_id, ())
         for exchange in exchanges:
             exchange.complete(content)
         try:
@@ -135,7 +143,7 @@ class ApiAdapter(BasePlatformAdapter):
                     await exchange.written.wait()
         except TimeoutError:
             return SendResult(success=True, message_id=NOT_COLLECTED)
-        collected = any(not exchange.gone for exchange in exchanges)
+        collected = trace_id in self._collected or any(not exchange.gone for exchange in exchanges)
         return SendResult(success=True, message_id=COLLECTED if collected else NOT_COLLECTED)
 
     async def fetch(self, attachment: Attachment, target: Path, *, limit: int) -> None:

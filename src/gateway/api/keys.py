@@ -44,6 +44,12 @@ def make(home: Path) -> str:
     return found
 
 
+def replace(home: Path) -> str:
+    """Another key in place of the one in `.env`, because a person asked for it."""
+    configuration.remove_variable(VARIABLE, home)
+    return make(home)
+
+
 def key_id(key: str) -> str:
     """A name for the key that can be stored and shown: nothing leads back from it."""
     return hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -1,0 +1,78 @@
+"""`hermes trace`: a message's life as a person reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hermes_state.ids import ConversationId, SessionKey
+from hermes_state.outbox import Parcel
+from hermes_state.session_db import SessionDB
+from hermes_testing.clock import Clock
+
+pytestmark = pytest.mark.usefixtures("named_store")
+
+ROUTE = SessionKey("agent:main:telegram:dm:42")
+
+
+def _reply(**more: Any) -> Parcel:
+    return Parcel(dedup_key="answer:1", platform="telegram", chat_id="42", payload={"text": "once upon"}, **more)
+
+
+def _fence(db: SessionDB, conversation_id: ConversationId, holder: str) -> int:
+    lease = db.leases.acquire(conversation_id, holder=holder, ttl=30)
+    assert lease is not None
+    return lease.fence
+
+
+def test_a_turn_whose_process_was_lost(run: Callable[..., Any], db: SessionDB, clock: Clock) -> None:
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    row = db.inbox.accept(
+        platform="telegram", chat_id="42", message_id="7", route=ROUTE, payload={"text": "a long story"}
+    ).row
+    db.prefixes.begin(handle.conversation_id, b"prefix", reason="first use")
+    clock.advance(1.0)
+    first = _fence(db, handle.conversation_id, "a")
+    work = db.turns.begin(
+        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=first, route=ROUTE, claim=1
+    )
+    assert work is not None
+    draft = db.outbox.draft(_reply(turn_id=work.turn.id, trace_id=row.trace_id))
+    db.outbox.progress(draft, platform_ids=["41"])
+    clock.advance(31.5)
+    second = _fence(db, handle.conversation_id, "b")
+    db.turns.resume(work.turn.id, fence=second)
+    clock.advance(0.25)
+    ended = db.turns.commit_turn(work.turn.id, fence=second, reply=_reply(sender="b"))
+    assert ended.reply is not None
+    db.outbox.sent(ended.reply, platform_ids=["41"])
+
+    lines = [re.sub(r"^\d\d:\d\d:\d\d", "", line) for line in run("trace", "last").out.splitlines()]
+    assert lines[0].startswith(f"trace {row.trace_id} · 20")
+    digest = db.prefixes.epochs(handle.conversation_id)[0].hash[:4]
+    assert lines[1:] == [
+        ".000  telegram → inbox     stored, then acknowledged to the platform",
+        f".000  turn  fence {first}        prefix {digest}… kept (0 breaks)",
+        ".000  ✗ process lost",
+        f".500  turn  fence {second}        taken up from the log, no tool repeated",
+        ".750  outbox → telegram    edited message 41 · sent",
+    ]
+    by_id = run("trace", row.trace_id, "--json").data
+    assert by_id["trace_id"] == row.trace_id and by_id["moments"][0]["what"] == "received"
+
+
+def test_a_message_that_was_not_answered(run: Callable[..., Any], db: SessionDB) -> None:
+    row = db.inbox.accept(
+        platform="telegram", chat_id="42", message_id="8", route=ROUTE, payload={"text": "\x1b[2Jhello"}
+    ).row
+    db.inbox.finish([row.id], "dropped", reason="stopped by the person")
+    shown = run("trace", "last").out
+    assert "dropped · stopped by the person" in shown and "hello" not in shown
+
+
+def test_there_is_none(run: Callable[..., Any], db: SessionDB) -> None:
+    assert run("trace", "last").err.startswith("hermes: no message ever came in")
+    assert "there is no trace nothing" in run("trace", "nothing").err
