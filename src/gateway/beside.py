@@ -110,9 +110,18 @@ class _Live:
             self._file.flush()
 
 
+def watcher(home: Path, row: InboxRow) -> Watcher | None:
+    """Who writes down the answer to a row while it is made, for whoever typed it."""
+    return _Live(live(home, row.id)) if is_beside(row) else None
+
+
+def clear(home: Path) -> None:
+    """At a start, before any turn is taken up: what a lost process had begun to say is begun anew."""
+    shutil.rmtree(home / "beside", ignore_errors=True)
+
+
 async def watch(db: SessionDB, lanes: Taking, home: Path, *, seconds: float = _SECONDS) -> None:
     """Find them and put them into their lanes, for as long as the gateway runs."""
-    await asyncio.to_thread(shutil.rmtree, home / "beside", ignore_errors=True)  # of a process that is gone
     taken: set[int] = set()
     while True:
         await asyncio.sleep(seconds)
@@ -126,7 +135,7 @@ async def watch(db: SessionDB, lanes: Taking, home: Path, *, seconds: float = _S
             if row.id not in taken:
                 taken.add(row.id)
                 await _show(row, lanes.tell)  # first, and once for each row: the answer comes after it
-                lanes.take(row, watcher=_Live(live(home, row.id)))
+                lanes.take(row, watcher=watcher(home, row))
 
 
 async def _show(row: InboxRow, tell: Tell) -> None:

@@ -121,6 +121,7 @@ class GatewayRunner:
         """Take up what was left, then let messages in. The caller holds the home's lock."""
         parts = self.parts
         self._running = True
+        await asyncio.to_thread(beside.clear, parts.board.home)
         await parts.deliverer.start()
         await parts.lanes.start()
         parts.connections.start()

@@ -9,12 +9,13 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from gateway import tracing
+from gateway import beside, tracing
 from gateway.intake import source_of
 from gateway.lane import Commands, Lane, Waiting
 from gateway.looking import look
 from gateway.running import Running
 from gateway.troubles import Patience, Troubles
+from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
     from gateway.backlog import Backlog
@@ -42,19 +43,26 @@ class Worker:
 
     async def work(self, lane: Lane) -> None:
         """Until there is nothing to do. What goes wrong with one row is that row's trouble."""
+        patience = Patience()
         while not self._troubles.closing.is_set():
-            if lane.passing:
-                await asyncio.wait(lane.passing)  # what was typed before comes before
-            elif lane.left:
-                await self._take_up(lane, lane.left.popleft())
-            elif lane.waiting:
-                await self._next(lane)
-            else:
-                return
+            try:
+                if lane.passing:
+                    await asyncio.wait(lane.passing)  # what was typed before comes before
+                elif lane.left:
+                    await self._take_up(lane, lane.left.popleft())
+                elif lane.waiting:
+                    await self._next(lane)
+                else:
+                    return
+                patience.tries = 0
+            except StateError as error:  # what comes next cannot be read; it stays where it is
+                await self._troubles.look_failed(error, patience)
 
     async def _next(self, lane: Lane) -> None:
         head = lane.waiting[0]
         row = await self._row(head)
+        if not lane.begins_with(head):
+            return  # it was edited, dropped or overtaken while we looked
         if row is None:
             lane.waiting.popleft()
         elif self._commands.kind(row) != "turn":
@@ -82,13 +90,16 @@ class Worker:
             try:
                 return await self._turn(running, watcher)
             finally:
-                await self._wait_again(lane)
+                self._wait_again(lane)
 
     async def _turn(self, running: Running, watcher: Watcher | None) -> dict[str, Any] | None:
         patience = Patience()
         while True:
             try:
-                return await self._attempt(running, self._turns.run(running, watcher))
+                result = await self._attempt(running, self._turns.run(running, watcher))
+                if running.stopped and result is None:  # cancelled, because it did not end by itself
+                    await self._troubles.finish(running.rows, "dropped", "stopped by the person")
+                return result
             except Exception as error:  # noqa: BLE001 - the named boundary of a lane: `Troubles` has a rule for each
                 if not await self._troubles.after(error, running, patience):
                     return None
@@ -130,19 +141,22 @@ class Worker:
         if source is None:
             _log.warning("a turn that was left behind has no place", extra={"action": "left_behind", "turn": turn.id})
             return
-        running = Running(lane.route, source, rows[-1].person_id if rows else None)
+        running = Running(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
         with lane.occupied(running):
             try:
-                await self._attempt(running, self._turns.resume(running, turn))
+                watcher = beside.watcher(self._board.home, rows[-1]) if rows else None
+                await self._attempt(running, self._turns.resume(running, turn, watcher))
             except Exception as error:  # noqa: BLE001 - the named boundary of a lane
                 await self._troubles.after(error, running, Patience())
-        await self._wait_again(lane)
+        self._wait_again(lane)
 
-    async def _wait_again(self, lane: Lane) -> None:
-        """Words that came too late for the turn they were meant for are messages again, before all others."""
-        steered, lane.steered = lane.steered, []
-        late = [one for one in steered if await self._row(Waiting(one.id, None)) is not None]
-        lane.waiting.extendleft(reversed(late))
+    def _wait_again(self, lane: Lane) -> None:
+        """Words that came too late for the turn they were meant for are messages again, before all others.
+
+        Those that the turn took in are passed over when their rows are read.
+        """
+        lane.waiting.extendleft(Waiting(one.id, None, one.watcher) for one in reversed(lane.steered))
+        lane.steered = []
 
     # -- rows ----------------------------------------------------------------------------------------------
 
@@ -166,7 +180,10 @@ class Worker:
             await asyncio.sleep(_ALBUM_PAUSE)
         rows: list[InboxRow] = []
         while lane.waiting:
-            row = await self._row(lane.waiting[0])
+            head = lane.waiting[0]
+            row = await self._row(head)
+            if not lane.begins_with(head):
+                continue
             if row is not None and (row.payload or {}).get("album") != album:
                 break
             lane.waiting.popleft()

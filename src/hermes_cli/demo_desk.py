@@ -129,9 +129,12 @@ class DeskChat:
             try:
                 self._see_through(mine)
                 return True
+            except EOFError:
+                self._screen.say("\nLeft in the middle of it; what was done so far is kept.")
+                return False
             except KeyboardInterrupt:
                 if stopped:
-                    self._screen.say("\nLeft. The gateway would finish it; the demo ends it here.")
+                    self._screen.say("\nStopped. What was done so far is kept.")
                     return False
                 stopped = True
                 self._screen.note("stopping (Ctrl-C again leaves)")
@@ -179,9 +182,11 @@ class DeskChat:
             return None
         if not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
             return None
-        line = os.read(sys.stdin.fileno(), _LINE_BYTES).decode("utf-8", "replace").strip()
+        read = os.read(sys.stdin.fileno(), _LINE_BYTES)
+        if not read:  # Ctrl-D
+            raise EOFError
         self._screen.typed()
-        return line or None
+        return read.decode("utf-8", "replace").strip() or None
 
     # -- showing -------------------------------------------------------------------------------------------
 
@@ -209,8 +214,6 @@ class DeskChat:
                 self._show_end(news)
 
     def _show_end(self, ended: Ended) -> None:
-        if ended.state == "cancelled":
-            self._screen.note("interrupted; what was done so far is kept")
         if ended.tokens:
             facts = {"model": ended.model, "total_tokens": ended.tokens}
             line = chat_footer.line(facts, db=self._db, config=self._config, person_id=self._owner.id)

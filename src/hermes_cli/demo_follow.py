@@ -79,8 +79,6 @@ class TakenUp:
 class Ended:
     """A turn's end, with what it used."""
 
-    turn_id: TurnId
-    state: str
     model: str
     tokens: int
 
@@ -164,7 +162,8 @@ class Follower:
                     turn, self._used(turn.session_id), last_at=turn.started_at, live=self._live(turn, event)
                 )
         elif event.kind == "turn.resumed" and followed is not None:
-            followed.live, followed.shown = None, ""
+            yield from self._rows(followed)
+            followed.steps, followed.shown = 0, ""
             yield TakenUp(int((event.detail or {}).get("attempt", 0)))
         elif event.kind in _ENDED and followed is not None:
             yield from self._rows(followed)
@@ -185,7 +184,7 @@ class Follower:
             yield Said(text)
         model = str((self._db.get_session(turn.session_id) or {}).get("model") or "")
         tokens = self._used(turn.session_id) - (followed.tokens if turn.session_id == followed.turn.session_id else 0)
-        yield Ended(turn.id, event.kind.removeprefix("turn."), model, tokens)
+        yield Ended(model, tokens)
 
     def _rows(self, followed: _Followed) -> Iterator[News]:
         turn = self._db.turns.get(followed.turn.id) or followed.turn
