@@ -69,6 +69,9 @@ class Lane:
         kept = row if len(self.waiting) < _ROWS_KEPT else None
         self.waiting.append(Waiting(row.id, kept, watcher))
 
+    def begins_with(self, head: Waiting) -> bool:
+        return bool(self.waiting) and self.waiting[0] is head
+
     @property
     def at_work(self) -> Running | None:
         """The turn that runs, while something can still be done to it."""

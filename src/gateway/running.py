@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gateway.entries import SessionSource
     from gateway.watching import Watcher
     from hermes_agent import AIAgent
-    from hermes_state.ids import PersonId, SessionKey
+    from hermes_state.ids import PersonId, SessionKey, TurnId
     from hermes_state.inbox import InboxRow
     from hermes_state.turns import Work
 
@@ -38,6 +38,8 @@ class Running:
     """For a turn that a command asked for, which has no rows."""
     agent: AIAgent | None = None
     work: Work | None = None
+    left: TurnId | None = None
+    """The turn that is taken up, when a lost process left it behind."""
     task: asyncio.Task[Any] | None = None
     stopped: bool = False
     over: bool = False

@@ -46,7 +46,12 @@ class Troubles:
             return await self._after(error, running, patience)
         except StateError as worse:
             _log.error("a lane waits for the store: %s", worse.one_line(), extra=_about(running, "store_trouble"))
-            return await self._pause(patience, running, _LONGEST_STORE)
+            return await self._pause(patience, _LONGEST_STORE)
+
+    async def look_failed(self, error: StateError, patience: Patience) -> None:
+        """A lane could not read what comes next: it looks again after a while."""
+        _log.error("a lane waits for the store: %s", error.one_line(), extra={"action": "store_trouble"})
+        await self._pause(patience, _LONGEST_STORE)
 
     async def _after(self, error: Exception, running: Running, patience: Patience) -> bool:
         if isinstance(error, Stopped):
@@ -65,7 +70,7 @@ class Troubles:
             return True
         if isinstance(error, StateError):
             _log.error("a turn was not stored: %s", error.one_line(), extra=_about(running, "store_trouble"))
-            return await self._pause(patience, running, _LONGEST_STORE) and await self._still_ours(running)
+            return await self._pause(patience, _LONGEST_STORE) and await self._still_ours(running)
         if isinstance(error, HermesError):
             await self.failed(running, error.one_line())
             return False
@@ -79,9 +84,9 @@ class Troubles:
             await self._tell(
                 running.source, busy.elsewhere(), what="elsewhere", occasion=row.id, account=row.account
             )  # fmt: skip
-        return await self._pause(patience, running, _LONGEST_BUSY)
+        return await self._pause(patience, _LONGEST_BUSY)
 
-    async def _pause(self, patience: Patience, running: Running, most: float) -> bool:
+    async def _pause(self, patience: Patience, most: float) -> bool:
         """Wait a little longer each time; False when there is no use in it any more: then the rows stay queued."""
         seconds = min(most, _FIRST_PAUSE * 2.0 ** min(patience.tries, 16))
         patience.tries += 1
@@ -104,7 +109,9 @@ class Troubles:
         """No turn came of it: the person is told, and that is the rows' outcome."""
         text = replies.normalize_empty_agent_response({"failed": True, "error": said}, "")
         if not running.rows:
-            await self._tell(running.source, text, what="failed", occasion=f"{running.route}:{running.since}")
+            await self._tell(
+                running.source, text, what="failed", occasion=running.left or f"{running.route}:{running.since}"
+            )
             return
         row, inbox = running.rows[-1], self._board.db.inbox
         thread = {"thread_id": running.source.thread_id} if running.source.thread_id else {}
