@@ -115,9 +115,12 @@ def watcher(home: Path, row: InboxRow) -> Watcher | None:
     return _Live(live(home, row.id)) if is_beside(row) else None
 
 
-def clear(home: Path) -> None:
-    """At a start, before any turn is taken up: what a lost process had begun to say is begun anew."""
-    shutil.rmtree(home / "beside", ignore_errors=True)
+async def begin(db: SessionDB, tell: Tell, home: Path) -> None:
+    """At a start, before anything is taken up: what a lost process had begun to say is said anew, and chats see what
+    was typed for them meanwhile."""
+    await asyncio.to_thread(shutil.rmtree, home / "beside", ignore_errors=True)
+    for row in await asyncio.to_thread(db.inbox.typed_beside):
+        await _show(row, tell)
 
 
 async def watch(db: SessionDB, lanes: Taking, home: Path, *, seconds: float = _SECONDS) -> None:

@@ -121,8 +121,8 @@ class GatewayRunner:
         """Take up what was left, then let messages in. The caller holds the home's lock."""
         parts = self.parts
         self._running = True
-        await asyncio.to_thread(beside.clear, parts.board.home)
         await parts.deliverer.start()
+        await beside.begin(parts.board.db, parts.lanes.tell, parts.board.home)
         await parts.lanes.start()
         parts.connections.start()
         self._spawn(self._session_expiry_watcher())
