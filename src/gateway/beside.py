@@ -130,15 +130,14 @@ async def watch(db: SessionDB, lanes: Taking, home: Path, *, seconds: float = _S
         await asyncio.sleep(seconds)
         try:
             found = await asyncio.to_thread(db.inbox.typed_beside)
+            taken &= {row.id for row in found}
+            for row in found:
+                if row.id not in taken:
+                    await _show(row, lanes.tell)  # first, and once for each row: the answer comes after it
+                    lanes.take(row, watcher=watcher(home, row))
+                    taken.add(row.id)
         except StateError as error:  # the store is busy or full; there is another round
-            _log.warning("messages from terminals were not looked for: %s", error, extra={"action": "beside"})
-            continue
-        taken &= {row.id for row in found}
-        for row in found:
-            if row.id not in taken:
-                taken.add(row.id)
-                await _show(row, lanes.tell)  # first, and once for each row: the answer comes after it
-                lanes.take(row, watcher=watcher(home, row))
+            _log.warning("messages from terminals were not taken up: %s", error, extra={"action": "beside"})
 
 
 async def _show(row: InboxRow, tell: Tell) -> None:

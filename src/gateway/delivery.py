@@ -36,7 +36,7 @@ from hermes_state.outbox import SENDING_SECONDS, OutboxItem, Parcel
 log = logging.getLogger("hermes.gateway")
 
 _LOSE_SECONDS = 30.0
-_REPORT_TRIES = 6
+_LONGEST_REPORT_PAUSE = 5.0
 _REMEMBERED = 4_096
 
 
@@ -288,19 +288,21 @@ class Deliverer:
     # -- what became of it -------------------------------------------------------------------------------
 
     async def _report(self, item: OutboxItem, verdict: Verdict) -> None:
-        """Write it down. The store may be busy or full for a while; the platform's answer must not be lost by that."""
-        for attempt in range(_REPORT_TRIES):
+        """Write it down. The store may be busy or full for a while; the platform's answer must not be lost by that:
+        it is tried until the process ends. Few wait like this, since nothing new is claimed from such a store."""
+        pause = 0.1
+        while True:
             try:
                 closed = await queued(self._db.engine, verdicts.record(self._db, item, verdict))
             except StateError as error:
-                log.warning("delivery %s is not written down: %s", item.id, error, extra={"action": "delivery.store"})
-                await asyncio.sleep(0.1 * 2**attempt)
+                fields = {"action": "delivery.store", "trace_id": item.trace_id}
+                log.warning("delivery %s (%s) is not written down: %s", item.id, verdict.state, error, extra=fields)
+                await asyncio.sleep(pause)
+                pause = min(_LONGEST_REPORT_PAUSE, pause * 2)
             else:
                 self._let_go(item)
                 self._reported(item, verdict, closed)
                 return
-        log.error("delivery %s (%s) could not be written down", item.id, verdict.state,
-                  extra={"action": "delivery.report_lost", "trace_id": item.trace_id})  # fmt: skip
 
     def _let_go(self, item: OutboxItem) -> None:
         self._in_hand.discard((item.id, item.attempts))

@@ -89,6 +89,8 @@ class Intake:
             raise
         row = accepted.row
         if not accepted.new:
+            if row.state == "queued" and not is_stale(row, now=db.clock(), most=settings.max_message_age):
+                self._lanes.take(row)  # stored, but whoever stored it did not hear so: perhaps no lane has it
             return Receipt(state="duplicate", inbox_id=row.id, trace_id=row.trace_id)
         if accepted.before is not None:
             self._lanes.edited(row, accepted.before, watcher=watcher)

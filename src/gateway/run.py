@@ -272,10 +272,13 @@ class GatewayRunner:
         """Close what has expired, sweep the cache, forget old routes; every `interval` seconds until we stop."""
         await asyncio.sleep(watchers.FIRST_EXPIRY_SECONDS)
         while self._running:
-            for entry in await asyncio.to_thread(watchers.expired, self.session_store, self._due_entries):
-                await self._expire(entry)
+            try:
+                for entry in await asyncio.to_thread(watchers.expired, self.session_store, self._due_entries):
+                    await self._expire(entry)
+                await self._forget_old_routes()
+            except StateError as error:  # the store is busy or full; there is another round
+                _log.warning("nothing was closed: %s", error.one_line(), extra={"action": "expiry"})
             self._sweep_idle_cached_agents()
-            await self._forget_old_routes()
             await self._rest(interval)
 
     async def _rest(self, seconds: int) -> None:

@@ -256,7 +256,7 @@ class AIAgent(Listeners):
             try:
                 journal = await Journal.open(
                     setup.db, self._known_session(), holder=setup.holder, ttl=setup.lease_seconds, user=user,
-                    route=route, claim=claim,
+                    route=route, claim=claim, left_open=self._is_abandoned,
                 )  # fmt: skip
             except SessionNotFound:
                 if self._track is None or errand is not None:
@@ -277,8 +277,13 @@ class AIAgent(Listeners):
     async def _resume(self, stop: asyncio.Event, errand: Errand | None) -> dict[str, Any] | None:
         setup = self._setup
         await asyncio.to_thread(self._free)
-        journal = await Journal.resume(setup.db, self._known_session(), holder=setup.holder, ttl=setup.lease_seconds)
+        journal = await Journal.resume(
+            setup.db, self._known_session(), holder=setup.holder, ttl=setup.lease_seconds, left_open=self._is_abandoned
+        )
         return None if journal is None else await self._take_up(journal, stop, errand)
+
+    def _is_abandoned(self) -> bool:
+        return self._signals.abandoned
 
     def _free(self) -> bool:
         """Take the lease from a process that is gone for certain."""

@@ -74,11 +74,13 @@ class Journal:
         user: Row | None = None,
         route: SessionKey | None = None,
         claim: int | Sequence[int] = 0,
+        left_open: Callable[[], bool] = lambda: False,
     ) -> Journal | None:
         """A new turn on the newest segment of the conversation, with the user's row; None while somebody else works.
 
         A turn that a lost process left behind comes first: then that one is opened (`resumed`), nothing of `user` is
-        written, and the caller asks again when it has ended.
+        written, and the caller asks again when it has ended. `left_open`: asked when the caller is cancelled, whether
+        the turn is for another process to take up; else it ends there.
         """
 
         def run(conn: Connection) -> _Opened | None:
@@ -100,10 +102,12 @@ class Journal:
                 messages.append(conn, segment, row)
             return lease, work, segment
 
-        return await cls._opened(store, run)
+        return await cls._opened(store, run, left_open)
 
     @classmethod
-    async def resume(cls, store: Store, session_id: str, *, holder: str, ttl: float) -> Journal | None:
+    async def resume(
+        cls, store: Store, session_id: str, *, holder: str, ttl: float, left_open: Callable[[], bool] = lambda: False
+    ) -> Journal | None:
         """Take over the turn whose process is gone; None when there is none, or somebody works on the conversation."""
 
         def run(conn: Connection) -> _Opened | None:
@@ -117,11 +121,13 @@ class Journal:
                 return None
             return lease, Turns(store).resume_in(conn, left.id, fence=lease.fence, session_id=segment), segment
 
-        return await cls._opened(store, run)
+        return await cls._opened(store, run, left_open)
 
     @classmethod
-    async def _opened(cls, store: Store, run: Callable[[Connection], _Opened | None]) -> Journal | None:
-        """Whoever is cancelled here gets no journal to end, so the turn that was opened meanwhile is ended at once."""
+    async def _opened(
+        cls, store: Store, run: Callable[[Connection], _Opened | None], left_open: Callable[[], bool]
+    ) -> Journal | None:
+        """Whoever is cancelled here gets no journal, so the turn that was opened meanwhile is ended or left at once."""
         import asyncio
 
         opening = aio.queued(store.engine, run)
@@ -130,7 +136,10 @@ class Journal:
         except asyncio.CancelledError:
             await asyncio.wait({opening})
             if opening.exception() is None and (late := opening.result()) is not None:
-                await cls(store, *late).give_up("cancelled", reason="cancelled")
+                if left_open():
+                    await aio.queued(store.engine, lambda conn: Leases(store).release_in(conn, late[0]))
+                else:
+                    await cls(store, *late).give_up("cancelled", reason="cancelled")
             raise
         return None if opened is None else cls(store, *opened)
 

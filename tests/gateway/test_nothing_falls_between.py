@@ -1,0 +1,369 @@
+"""Moments in which a message could fall between two chairs: edits, stops, ends and stores that fail half-way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateway.engine import ROUTE, Start, starter
+from tests.gateway.test_lanes import QUEUE, STEER, answers, told, user_texts
+
+from gateway import beside, lanes, watchers, working
+from gateway.entries import SessionSource
+from gateway.platforms.base import Attachment, MessageType
+from hermes_state import SessionDB
+from hermes_state.engine.base import Connection
+from hermes_state.errors import OutcomeUnknown, StoreFull
+from hermes_state.ids import LOCAL_OWNER
+from hermes_state.inbox import Inbox
+from hermes_testing.gateways import PretendGateway
+from hermes_testing.scripted_model import Hold, ScriptedModel, always, say
+
+ONE_AT_A_TIME = {"max_concurrent_sessions": 1, **QUEUE}
+
+
+@pytest.fixture
+def gateway(db: SessionDB, home: Path) -> Start:
+    return starter(db, home)
+
+
+def _photo(here: PretendGateway, ref: str) -> Attachment:
+    here.chat.files[ref] = b"\x89PNG\r\n\x1a\n" + b"0" * 64
+    return Attachment(ref=ref, kind=MessageType.PHOTO, name=f"{ref}.png")
+
+
+# -- edits -----------------------------------------------------------------------------------------------------
+
+
+def test_an_edit_of_a_message_whose_turn_waits_for_room_is_read_in_its_place(gateway: Start, db: SessionDB) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("other", hold=hold), say("one"), say("two")) as model:
+            async with gateway(model, **ONE_AT_A_TIME) as here:
+                await here.chat.say("hold the room", user="7")
+                await hold.reached()
+                await here.chat.say("frist", message_id="a")
+                await here.chat.say("second", message_id="b")
+                await here.chat.say("first", message_id="a", version=1)
+                hold.release()
+                await here.quiet()
+                found = here.outcomes()
+            assert {name: found[name] for name in ("a", "a.1", "b")} == {
+                "a": "superseded", "a.1": "answered", "b": "answered",
+            }  # fmt: skip
+            assert answers(here) == ["one", "two"]
+            assert "first" in model.requests[1].body.decode()
+            assert "frist" not in model.requests[1].body.decode()
+
+    asyncio.run(go())
+
+
+# -- what waits, while it is looked at -----------------------------------------------------------------------
+
+
+def test_what_changes_in_a_lane_while_its_next_row_is_read_costs_no_message(
+    gateway: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server far away takes a while to answer; the message is edited meanwhile."""
+    looking, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(db: SessionDB, read: Callable[..., Any], *args: Any) -> Any:
+        found = await asyncio.to_thread(read, *args)
+        looking.set()
+        await go_on.wait()
+        return found
+
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("one", hold=hold), always(say("yes"))) as model:
+            async with gateway(model, **QUEUE) as here:
+                await here.chat.say("first")
+                await hold.reached()
+                for number in range(6):
+                    await here.chat.say(f"waits {number}")
+                monkeypatch.setattr(working, "look", slow)
+                hold.release()
+                await looking.wait()  # one of those that were not in memory any more
+                (number,) = {row.id for row in here.db.inbox.list(state="queued", limit=10)[-1:]}
+                row = here.db.inbox.get(number)
+                assert row is not None
+                await here.chat.say("said anew", message_id=row.message_id, version=1)
+                go_on.set()
+                await here.quiet()
+                assert here.outcomes()[row.message_id] == "superseded"
+                assert here.outcomes()[f"{row.message_id}.1"] == "answered"
+                assert here.db.inbox.counts().get("queued", 0) == 0
+            assert user_texts(here.db)[-2:] == ["said anew", "waits 5"]
+
+    asyncio.run(go())
+
+
+# -- stops and ends --------------------------------------------------------------------------------------------
+
+
+def test_a_turn_stopped_while_its_files_hang_does_not_come_back_later(
+    gateway: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_STOP_SECONDS", 0.1)
+
+    async def hangs(*args: Any, **more: Any) -> None:
+        await asyncio.sleep(60)
+
+    async def go() -> None:
+        with ScriptedModel(always(say("yes"))) as model:
+            async with gateway(model) as here:
+                monkeypatch.setattr(here.chat, "fetch", hangs)
+                await here.chat.say("look", message_id="a", attachments=(_photo(here, "p"),))
+                await here.until(lambda: here.parts.lanes.busy(ROUTE))
+                await here.chat.say("/stop")
+                await here.quiet()
+                assert here.outcomes()["a"] == "dropped"
+
+    asyncio.run(go())
+
+
+def test_a_gateway_that_ends_while_a_turn_is_opened_loses_no_message(gateway: Start, db: SessionDB) -> None:
+    async def go() -> None:
+        free = threading.Event()
+
+        def occupied(conn: Connection) -> None:
+            free.wait(20)
+
+        with ScriptedModel(always(say("yes"))) as model:
+            here = gateway(model, gateway={"drain_seconds": 0.2})
+            await here.start()
+            await here.chat.say("warm", message_id="w")
+            await here.quiet()
+            await here.chat.say("hello", message_id="a")
+            blocked = asyncio.create_task(asyncio.to_thread(db.engine.write, occupied))
+            await here.until(lambda: (turn := here.parts.lanes.running(ROUTE)) and turn.agent)
+            ending = asyncio.create_task(here.runner.stop())
+            await asyncio.sleep(1.0)
+            free.set()
+            await asyncio.gather(blocked, ending)
+            async with gateway(model) as later:
+                await later.quiet()
+                assert later.outcomes()["a"] == "answered"
+
+    asyncio.run(go())
+
+
+# -- a store that fails for a while ----------------------------------------------------------------------------
+
+
+def test_a_message_whose_storing_had_no_answer_is_answered_when_it_comes_again(
+    gateway: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept = Inbox.aaccept
+
+    async def lost(self: Inbox, **facts: Any) -> Any:
+        await accept(self, **facts)
+        monkeypatch.setattr(Inbox, "aaccept", accept)
+        raise OutcomeUnknown("the connection broke while it was committed")
+
+    async def go() -> None:
+        with ScriptedModel(always(say("yes"))) as model:
+            async with gateway(model) as here:
+                monkeypatch.setattr(Inbox, "aaccept", lost)
+                with pytest.raises(OutcomeUnknown):
+                    await here.chat.say("hello", message_id="a")
+                assert (await here.chat.say("hello", message_id="a")).state == "duplicate"
+                await here.quiet()
+                assert here.outcomes() == {"a": "answered"}
+                assert answers(here)[-1:] == ["yes"]
+
+    asyncio.run(go())
+
+
+def test_words_that_came_too_late_are_answered_though_the_store_failed_between(
+    gateway: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get = Inbox.get
+    failed: list[int] = []
+
+    def fails(self: Inbox, row_id: int) -> Any:
+        if len(failed) < 3:
+            failed.append(row_id)
+            raise StoreFull("no room on the disk")
+        return get(self, row_id)
+
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("one", hold=hold), say("two")) as model:
+            async with gateway(model, **STEER) as here:
+                await here.chat.say("first", message_id="a")
+                await hold.reached()
+                await here.chat.say("too late", message_id="b")
+                monkeypatch.setattr(Inbox, "get", fails)
+                hold.release()
+                await here.until(lambda: len(failed) == 3)
+                await here.quiet()
+                assert here.outcomes() == {"a": "answered", "b": "answered"}
+
+    asyncio.run(go())
+
+
+def test_a_lane_waits_for_a_store_that_fails_and_does_not_spin(gateway: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def fails(self: Inbox, row_id: int) -> Any:
+        asked.append(row_id)
+        raise StoreFull("no room on the disk")
+
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("one", hold=hold), always(say("yes"))) as model:
+            async with gateway(model, **QUEUE) as here:
+                await here.chat.say("first")
+                await hold.reached()
+                for number in range(6):
+                    await here.chat.say(f"waits {number}")
+                with monkeypatch.context() as broken:
+                    broken.setattr(Inbox, "get", fails)
+                    hold.release()
+                    await here.until(lambda: asked)
+                    await asyncio.sleep(0.5)
+                    assert len(asked) < 10
+                await here.quiet()
+                assert set(here.outcomes().values()) == {"answered"}
+
+    asyncio.run(go())
+
+
+def test_what_looks_after_things_survives_a_store_that_fails(gateway: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds: list[int] = []
+
+    def fails(*args: Any) -> Any:
+        rounds.append(1)
+        if len(rounds) < 3:
+            raise StoreFull("no room on the disk")
+        return []
+
+    async def go() -> None:
+        monkeypatch.setattr(watchers, "FIRST_EXPIRY_SECONDS", 0)
+        monkeypatch.setattr(watchers, "expired", fails)
+        async with gateway() as here:
+            with monkeypatch.context() as quick:
+                quick.setattr(here.runner, "_rest", lambda seconds: asyncio.sleep(0.01))
+                await here.until(lambda: len(rounds) > 3)
+
+    asyncio.run(go())
+
+
+def test_what_was_typed_at_a_terminal_is_answered_though_it_could_not_be_shown(
+    gateway: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        with ScriptedModel(always(say("yes"))) as model:
+            async with gateway(model) as here:
+                await here.chat.say("hello")
+                await here.quiet()
+                deliverer, tried = here.parts.deliverer, []
+                put = here.parts.lanes.say
+
+                async def fails(parcel: Any) -> Any:
+                    tried.append(parcel)
+                    if len(tried) < 3:
+                        raise StoreFull("no room on the disk")
+                    return await put(parcel)
+
+                monkeypatch.setattr(here.parts.lanes, "say", fails)
+                source: SessionSource = here.chat.source()
+                await asyncio.to_thread(beside.hand_in, here.db, source, "from the desk", person_id=LOCAL_OWNER)
+                await here.until(lambda: len(tried) >= 3)
+                await here.until(lambda: here.db.inbox.counts().get("answered") == 2)
+                assert deliverer is here.parts.deliverer
+
+    asyncio.run(go())
+
+
+def test_a_delivery_that_cannot_be_written_down_for_a_while_is_known_in_the_end(
+    gateway: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hermes_state.outbox import Outbox
+
+    sent, real_sleep = Outbox.sent_in, asyncio.sleep
+    tries: list[float] = []
+
+    def fails(self: Outbox, conn: Connection, *args: Any, **more: Any) -> bool:
+        tries.append(time.monotonic())
+        if len(tries) <= 12:
+            raise StoreFull("no room on the disk")
+        return sent(self, conn, *args, **more)
+
+    async def short(seconds: float, *args: Any) -> None:
+        await real_sleep(min(seconds, 0.01))
+
+    async def go() -> None:
+        with ScriptedModel(always(say("yes"))) as model:
+            async with gateway(model) as here:
+                monkeypatch.setattr(Outbox, "sent_in", fails)
+                monkeypatch.setattr("gateway.delivery.asyncio.sleep", short)
+                await here.chat.say("hello", message_id="a")
+                await here.until(lambda: here.db.outbox.counts() == {"sent": 1})
+                assert here.chat.chat() == ["yes"]
+
+    asyncio.run(go())
+
+
+# -- what is said to people ------------------------------------------------------------------------------------
+
+
+def test_a_turn_that_cannot_be_taken_up_is_told_of_once(gateway: Start, db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("never", hold=hold), always(say("in the end"))) as model:
+            here = gateway(model, gateway={"drain_seconds": 0.1})
+            await here.start()
+            await here.chat.say("hello", message_id="a")
+            await hold.reached()
+            await here.runner.stop()
+            hold.release()
+            async with gateway({"provider": "nowhere", "default": "nothing"}) as later:
+                for _ in range(3):
+                    await later.parts.lanes.take_up()
+                    await later.quiet()
+                assert len(told(later, "failed")) == 1
+            async with gateway(model) as good:
+                await good.quiet()
+                assert good.outcomes() == {"a": "answered"}
+
+    asyncio.run(go())
+
+
+# -- one conversation, two places ------------------------------------------------------------------------------
+
+
+def test_a_place_that_waits_for_a_conversation_leaves_the_turn_of_the_other_alone(gateway: Start) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("a"), say("b"), say("never", hold=hold), always(say("two"))) as model:
+            async with gateway(model, **QUEUE) as here:
+                topic = here.chat.source(thread_id="5")
+                await here.chat.say("hello")
+                await here.chat.heard(1)
+                await here.chat.say("hello there", source=topic)
+                await here.chat.heard(2)
+                await here.quiet()
+                store = here.parts.board.store
+                shared = await asyncio.to_thread(store._entries.get, ROUTE)
+                assert shared is not None
+                await asyncio.to_thread(store.switch_session, store.key(topic), shared.session_id)
+                await here.chat.say("something long", message_id="long")
+                await hold.reached()
+                await here.chat.say("and here", source=topic, message_id="other")
+                await asyncio.sleep(0.5)
+                began = time.monotonic()
+                await here.chat.say("/stop")
+                await here.until(lambda: here.outcomes()["long"] != "claimed")
+                assert time.monotonic() - began < 5, "the stop reached the model's answer"
+                await here.quiet()
+                assert here.outcomes()["long"] == "dropped"
+                assert here.outcomes()["other"] == "answered"
+
+    asyncio.run(go())
