@@ -1,6 +1,7 @@
 """Who may compress: one at a time.
 
 The lock on the segment is the one other programs know; it runs out by itself and is refreshed while the work goes on.
+It names its process, so that the lock of one that was killed is not waited for on the same machine.
 A running turn holds its conversation's lease already and brings its writer. Without a turn the lease is taken here, so
 that no turn begins in a segment that is about to end.
 """
@@ -9,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from hermes_agent import holders
 from hermes_state.ids import SessionId
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _REFRESH_SECONDS = 60.0
 @contextlib.asynccontextmanager
 async def alone(db: SessionDB, session_id: str, writer: TurnWriter | None) -> AsyncIterator[TurnWriter | None]:
     """What to rotate with, for as long as nobody else may; None while somebody else does."""
-    holder = f"pid={os.getpid()}:nonce={os.urandom(4).hex()}"
+    holder = _new_holder()
     locked, lease = await _taken(db, session_id, holder, with_lease=writer is None)
     keeper: asyncio.Task[None] | None = None
     try:
@@ -60,8 +61,23 @@ async def _taken(db: SessionDB, session_id: str, holder: str, *, with_lease: boo
 
 def _take(db: SessionDB, session_id: str, holder: str, with_lease: bool) -> tuple[bool, Lease | None]:
     if not db.try_acquire_compression_lock(session_id, holder, _LOCK_SECONDS):
-        return False, None
+        _release_gone(db, session_id)
+        if not db.try_acquire_compression_lock(session_id, holder, _LOCK_SECONDS):
+            return False, None
     return True, _lease(db, session_id, holder) if with_lease else None
+
+
+def _new_holder() -> str:
+    machine, pid, started, nonce = holders.new_holder().split("/")
+    return f"pid={pid}:machine={machine}:started={started}:nonce={nonce}"
+
+
+def _release_gone(db: SessionDB, session_id: str) -> None:
+    """A lock of ours whose process is gone for certain; anybody else's runs out in its time."""
+    holder = db.get_compression_lock_holder(session_id) or ""
+    facts = dict(part.partition("=")[::2] for part in holder.split(":"))
+    if "machine" in facts and holders.is_gone(f"{facts['machine']}/{facts['pid']}/{facts['started']}/lock"):
+        db.release_compression_lock(session_id, holder)
 
 
 def _lease(db: SessionDB, session_id: str, holder: str) -> Lease | None:
