@@ -21,9 +21,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gateway import busy, notices
+from gateway import beside, busy, notices
 from gateway.backlog import Backlog
 from gateway.entries import SessionSource
+from gateway.intake import is_stale, source_of
 from gateway.lane import Commands, Lane, Waiting
 from gateway.running import Running
 from gateway.troubles import Troubles
@@ -99,8 +100,13 @@ class Lanes:
         elif turn is not None and turn.rows and turn.rows[-1].id == before.id and not lane.waiting:
             lane.waiting.append(new)
             turn.interrupt("the message was edited")
-        elif before.state == "queued":
+        elif before.state == "queued" and is_stale(
+            before, now=self._board.db.clock(), most=self._board.settings.max_message_age
+        ):
             self.hold(row)  # the old version waits for /catchup
+        elif before.state == "queued":  # its words were meant for the running turn, which no longer takes them in
+            lane.waiting.append(new)
+            self._kick(lane)
         else:
             self._start(self._backlog.finish([row.id], "silent", "an edit of a message that was answered already"))
         self._forget(lane)
@@ -247,7 +253,7 @@ class Lanes:
             known = {one.id for one in lane.waiting}
             for row in found.fresh:
                 if row.id not in known:
-                    lane.add(row)
+                    lane.add(row, beside.watcher(self._board.home, row))
             if found.held:
                 await self._backlog.tell_held(route)
             self._forget(lane)
@@ -375,8 +381,6 @@ class Lanes:
 
     def _acknowledge(self, row: InboxRow, choice: str, waiting: int) -> None:
         """Say what becomes of it, at most once in a while."""
-        from gateway.intake import source_of
-
         assert row.route is not None
         now = time.monotonic()
         if now - self._told.get(row.route, -_NOTICE_SECONDS) < _NOTICE_SECONDS:

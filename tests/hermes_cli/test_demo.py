@@ -1,21 +1,26 @@
-"""`hermes demo`: what a newcomer meets first, and the same screen in the README."""
+"""`hermes demo`: what a newcomer meets first. The README's screens are compared in tests/docs."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from hermes_cli import text
+from gateway import status
+from hermes_testing.telegram_client import RemoteTelegram
 from hermes_testing.terminal import Terminal
 
-ROOT = Path(__file__).parents[2]
-_ID = re.compile(r"\d{8}_\d{6}_[0-9a-f]{8}")
+pytestmark = pytest.mark.xdist_group("demo")  # they look for a free port, one after the other
+DEMO = (sys.executable, "-m", "hermes_cli", "demo")
 
 
 @pytest.fixture
@@ -24,9 +29,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     clone = tmp_path / "clone"
     clone.mkdir()
     (clone / ".venv").symlink_to(sys.prefix)
+    (clone / "Makefile").touch()
     monkeypatch.chdir(clone)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     return clone
+
+
+@pytest.fixture
+def desk(folder: Path) -> Iterator[Terminal]:
+    """The demo at a terminal, ready for the first line."""
+    with Terminal(DEMO) as chat:
+        chat.ready()
+        yield chat
+        # Killed without a word when the test ends; whoever it started notices.
+    until(lambda: not processes(folder), "the end of the demo's processes")
+
+
+@pytest.fixture
+def telegram(folder: Path, desk: Terminal) -> Iterator[RemoteTelegram]:
+    told = json.loads((folder / ".demo" / "phone.json").read_text(encoding="utf-8"))
+    with RemoteTelegram(told["address"], told["token"]) as remote:
+        yield remote
 
 
 def hermes(*arguments: str, **environment: str) -> str:
@@ -38,52 +61,43 @@ def hermes(*arguments: str, **environment: str) -> str:
     return ran.stdout
 
 
-def settled(shown: str) -> str:
-    """A screen without what differs from run to run."""
-    shown = re.sub(r"(?<=│ where   ).*?(?=\n│ for)", "PATH", shown, flags=re.DOTALL)
-    shown = re.sub(r"[\d.,]+ (ms|s|tokens)\b", r"N \1", _ID.sub("ID", shown))
-    return "\n".join(line.rstrip() for line in shown.strip().splitlines())
+def outcomes(folder: Path) -> list[str]:
+    """What became of each message of the demo, newest first."""
+    listed = json.loads(hermes("inbox", "list", "--json", HERMES_HOME=str(folder / ".demo")))
+    return [row["state"] for row in listed["messages"]]
 
 
-def test_the_readme_shows_exactly_the_first_two_minutes(folder: Path) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    printed = readme.partition("```text\n")[2].partition("```")[0]
-    with Terminal([sys.executable, "-m", "hermes_cli", "demo"], env={"NO_COLOR": "1"}) as chat:
-        chat.ready()
-        chat.type("list the files here")
-        chat.see("of $1.00")
-        chat.ready()
-        chat.type("delete the folder old")
-        chat.see("(Enter) >")
-        chat.press("enter")
-        chat.see("of $1.00", times=2)
-        chat.ready()
-        chat.press("ctrl-d")
-        assert chat.end() == 0
-        assert settled(chat.shown) == settled(printed)
-        assert max(map(text.width, chat.shown.splitlines())) <= 80
-    assert (folder / ".demo" / "workspace" / "old").is_dir()
+def processes(folder: Path) -> list[int]:
+    """Every living process that works in the demo's home, as the gateway and the pretend Telegram do."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and (entry / "cwd").readlink() == folder / ".demo":
+                found.append(int(entry.name))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
 
 
-def test_without_a_terminal_it_plays_one_turn_in_plain_text(folder: Path) -> None:
+def until(seen: Callable[[], object], what: str, *, seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not seen():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+# -- without a terminal ---------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_it_plays_one_turn_through_the_gateway_and_leaves_nobody_behind(folder: Path) -> None:
     shown = hermes("demo")
     assert shown.startswith("Hermes · demo home ./.demo   (throw-away; ~/.hermes is not touched)\n")
     assert re.search(r"^> list the files here\n.*^✓ terminal  ls -1p · .*^- Files: `notes.md`", shown, re.M | re.S)
     assert "today $0.00 of $1.00" in shown
     assert "\x1b" not in shown
     assert stat.S_IMODE((folder / ".demo").stat().st_mode) == 0o700
-
-
-def test_yes_deletes_in_the_demos_own_workspace_only(folder: Path) -> None:
-    (folder / "old").mkdir()
-    with Terminal([sys.executable, "-m", "hermes_cli", "demo"]) as chat:
-        chat.ready()
-        chat.type("delete the folder old")
-        chat.see("(Enter) >")
-        chat.type("o")
-        chat.see("It is gone.")
-    assert not (folder / ".demo" / "workspace" / "old").exists()
-    assert (folder / "old").is_dir()
+    assert processes(folder) == []
+    assert outcomes(folder) == ["answered"]
 
 
 def test_what_was_said_in_its_conversations_is_found_and_others_is_not(folder: Path) -> None:
@@ -96,7 +110,7 @@ def test_what_was_said_in_its_conversations_is_found_and_others_is_not(folder: P
 def test_the_commands_it_proposes_work_as_they_stand(folder: Path) -> None:
     lines = hermes("demo").partition("Go on in this shell:\n")[2].splitlines()
     commands = [re.split(r"\s{3,}", line.strip())[0] for line in lines]
-    assert len(commands) == 7
+    assert len(commands) == 8
     script = "\n".join(commands).replace("hermes --continue", "echo hello | hermes --continue")
     ran = subprocess.run(
         ["/bin/sh", "-ec", script], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
@@ -106,18 +120,24 @@ def test_the_commands_it_proposes_work_as_they_stand(folder: Path) -> None:
     assert (folder / "trip.zip").exists()
 
 
-def test_a_database_named_by_the_environment_does_not_get_in_the_way(folder: Path, tmp_path: Path) -> None:
+def test_nothing_of_the_environment_leads_out_of_the_demo(folder: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere.db"
-    shown = hermes("demo", HERMES_DATABASE_URL=f"sqlite:///{elsewhere}")
+    shown = hermes(
+        "demo", HERMES_DATABASE_URL=f"sqlite:///{elsewhere}", TELEGRAM_BOT_TOKEN="1:real", HTTP_PROXY="http://127.0.0.1:9",
+        DISCORD_BOT_TOKEN="real",
+    )  # fmt: skip
     assert "HERMES_DATABASE_URL= " in shown
+    assert "- Files: `notes.md`" in shown
     assert not elsewhere.exists()
+    log = (folder / ".demo" / "gateway.out").read_text(encoding="utf-8")
+    assert "platforms: telegram" in log and "discord" not in log
 
 
 def test_it_can_be_run_again_and_starts_afresh(folder: Path) -> None:
     hermes("demo")
     (folder / ".demo" / "leftover").mkdir()
-    hermes("sessions", "delete", "Parser refactor", "--yes", HERMES_HOME=str(folder / ".demo"))
-    assert "Parser refactor" in hermes("demo")
+    hermes("sessions", "delete", "Invoice 2231", "--yes", HERMES_HOME=str(folder / ".demo"))
+    assert "Invoice 2231" in hermes("demo")
     assert not (folder / ".demo" / "leftover").exists()
 
 
@@ -140,3 +160,115 @@ def test_what_no_demo_made_is_left_alone(folder: Path, tmp_path: Path, run, kind
     assert "left alone" in ran.err
     assert (precious / "state.db").read_text() == "mine"
     assert ran.out == ""
+
+
+# -- at the desk, with the phone -------------------------------------------------------------------------------
+
+
+def test_yes_deletes_in_the_demos_own_workspace_only(folder: Path, desk: Terminal) -> None:
+    (folder / "old").mkdir()
+    desk.type("delete the folder old")
+    desk.see("(Enter) >")
+    desk.type("o")
+    desk.see("It is gone.")
+    assert not (folder / ".demo" / "workspace" / "old").exists()
+    assert (folder / "old").is_dir()
+
+
+def test_what_is_asked_at_the_desk_can_be_answered_on_the_phone(desk: Terminal, telegram: RemoteTelegram) -> None:
+    desk.type("delete the folder old")
+    desk.see("(Enter) >")
+    ada = telegram.person("ada")
+    ada.expect("Hermes wants to run a command")
+    ada.press("Once")
+    desk.see("→ allowed, this once, on the phone")
+    shown = desk.see("It is gone.")
+    assert "✓ terminal  rm -r old" in shown
+    desk.ready()
+
+
+def test_phone_and_desk_are_one_conversation(desk: Terminal, telegram: RemoteTelegram) -> None:
+    ada = telegram.person("ada")
+    desk.keys("half a li")
+    ada.say("what is 17 * 4?")
+    ada.expect("17 * 4 = 68")
+    shown = desk.see("of $1.00")
+    assert "phone > what is 17 * 4?\n17 * 4 = 68\n" in shown
+    assert shown.count("17 * 4 = 68") == 1
+    desk.see("\n\n> half a li")  # what was being typed still stands there
+    desk.press("ctrl-c")
+    desk.ready()
+    desk.type("what is 2 + 3?")
+    desk.see("2 + 3 = 5")
+    ada.expect("(at the desk) what is 2 + 3?")
+    ada.expect("2 + 3 = 5")
+    assert sum("2 + 3 = 5" in message.text for message in ada.messages()) == 1
+
+
+def test_a_stranger_is_told_how_to_get_in_and_the_model_never_hears_of_it(
+    folder: Path, desk: Terminal, telegram: RemoteTelegram
+) -> None:
+    mallory = telegram.person("mallory")
+    mallory.say("what did Ada say?")
+    mallory.expect("I do not know you yet")
+    assert outcomes(folder) == ["refused"]
+    assert "what did Ada say" not in desk.shown + (folder / ".demo" / "gateway.out").read_text(encoding="utf-8")
+
+
+def test_ctrl_c_stops_what_runs_and_ctrl_d_leaves(folder: Path) -> None:
+    with Terminal(DEMO) as chat:
+        chat.ready()
+        chat.type("tell me the long story")
+        chat.see("harbour town")
+        chat.press("ctrl-c")
+        chat.see("Stopped")
+        chat.ready()
+        chat.press("ctrl-d")
+        assert chat.end() == 0
+    assert processes(folder) == []
+
+
+def test_terminated_it_takes_its_processes_with_it(folder: Path) -> None:
+    with Terminal(DEMO) as chat:
+        chat.ready()
+        until(lambda: len(processes(folder)) == 2, "the gateway")
+        os.kill(chat.pid, signal.SIGTERM)
+        assert chat.end() == 128 + signal.SIGTERM
+    assert processes(folder) == []
+
+
+def test_a_second_demo_in_the_same_folder_is_refused(folder: Path, desk: Terminal, run) -> None:
+    until(lambda: status.is_running(folder / ".demo"), "the gateway")
+    ran = run("demo")
+    assert ran.code == 2
+    assert "a demo runs on this folder already" in ran.err
+
+
+# -- the crash -------------------------------------------------------------------------------------------------
+
+
+def test_a_gateway_killed_in_the_middle_of_an_answer_is_back_and_nothing_is_lost_or_doubled(
+    folder: Path, desk: Terminal, telegram: RemoteTelegram
+) -> None:
+    config = folder / ".demo" / "config.yaml"
+    ada = telegram.person("ada")
+    ada.say("tell me the long story")
+    ada.expect("harbour town")
+    before = status.read_pid(folder / ".demo")
+    config.write_text(config.read_text().replace("tokens_per_second: 60", "tokens_per_second: 0"))  # not all night
+    told = hermes("demo", "crash")
+    back = re.search(r"back after ([\d.]+) s", told)
+    assert back is not None and float(back[1]) < 5
+    assert "accepted 1, answered 1, doubled 0" in told
+    assert status.read_pid(folder / ".demo") not in (None, before)
+    stories = [message for message in ada.messages() if "The conversation that would not be lost" in message.text]
+    assert len(stories) == 1 and stories[0].edits > 0
+    shown = desk.see("It is also written down.")
+    assert "· the gateway was lost and is back" in shown
+    assert shown.count("It is also written down.") == 1
+
+
+def test_nothing_is_killed_where_no_demo_runs(folder: Path, run) -> None:
+    ran = run("demo", "crash")
+    assert (ran.code, ran.out) == (2, "")
+    assert "no demo is running here" in ran.err
