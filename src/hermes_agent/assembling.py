@@ -101,11 +101,12 @@ def assemble(
         fence=journal.fence, yolo=setup.yolo, platform=setup.platform, workspace=setup.workdir,
     )  # fmt: skip
 
-    def for_call(call_id: str) -> ToolContext:
+    def for_call(call_id: str, mark: str) -> ToolContext:
         return ToolContext(
             db=setup.db, home=setup.home, workdir=setup.workdir, conversation_id=journal.conversation_id,
             session_id=lambda: journal.session_id, turn_id=journal.turn_id, call_id=call_id,
-            person_id=setup.person_id, platform=setup.platform, gate=gate.for_call(call_id), ask=setup.ask,
+            person_id=setup.person_id, platform=setup.platform, gate=gate.for_call(call_id, mark=mark),
+            ask=setup.ask,
             emit=lambda text: listeners.tell_tool_progress("tool.output", "", text, None),
             environ=environment.child_environment(
                 os.environ, config=setup.tree, identity=context.child_environment(), home=setup.home
@@ -118,6 +119,7 @@ def assemble(
         tools=setup.tools,
         context=for_call,
         asking=lambda call_id, reason: gate.for_call(call_id, extra_reasons=(reason,)),
+        was_waiting=gate.was_waiting,
         listeners=listeners,
         signals=signals,
         clock=setup.db.clock,

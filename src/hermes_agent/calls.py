@@ -3,15 +3,15 @@
 Calls run in the order in which the model made them. A call that changes something is marked started before and
 finished with its result after, so that a process that dies in between can say so and never repeats it. The mark's name
 is the row of the model's step and the call's place in it: the same call has the same name after a restart, whatever
-the provider called it.
+the provider called it. A call that was still waiting for a person's leave had not begun: it waits on.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent import hooks, signals
 from hermes_agent.listeners import Listeners
@@ -21,6 +21,9 @@ from hermes_agent.tools import registry
 from hermes_agent.tools.base import Action, Gate, Tool, ToolContext, ToolResult
 from hermes_config.records import record
 from hermes_state.journal import Journal
+
+if TYPE_CHECKING:
+    from hermes_state.effects import Effect
 
 LOST = (
     "The process was lost while this call was running; its outcome is unknown. It was not repeated. "
@@ -36,10 +39,12 @@ class Workbench:
 
     journal: Journal
     tools: Mapping[str, Tool]
-    context: Callable[[str], ToolContext]
-    """call id → what the call may use."""
+    context: Callable[[str, str], ToolContext]
+    """call id, mark → what the call may use."""
     asking: Callable[[str, str], Gate]
     """call id, reason → the gate that asks a person whatever the judge says."""
+    was_waiting: Callable[[str], Awaitable[bool]]
+    """mark → whether a call of a lost process had got no further than asking for leave."""
     listeners: Listeners
     signals: Signals
     clock: Callable[[], float]
@@ -73,20 +78,15 @@ async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> di
     veto = await _veto(call, bench)
     if veto is not None:
         result, status = ToolResult(veto, is_error=True), "blocked"
-    elif (
-        tool is not None
-        and tool.changes
-        and not (started := await bench.journal.call_started(mark, tool=call.name)).new
-    ):
-        # Only a resumed turn gets here: the call began in a process that is gone.
+    elif tool is not None and tool.changes and (lost := await _lost(mark, call, bench)) is not None:
         result, status = ToolResult(LOST, is_error=True), "error"
-        marked = started.effect.outcome_unknown
+        marked = lost.outcome_unknown
     else:
         marked = tool is not None and tool.changes
         result = (
             registry.unknown_tool(call.name, bench.tools)
             if tool is None
-            else await registry.run_call(tool, call.arguments, bench.context(call.id))
+            else await registry.run_call(tool, call.arguments, bench.context(call.id, mark))
         )
         status = "error" if result.is_error else "ok"
     took = time.monotonic() - began
@@ -111,6 +111,14 @@ async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> di
     return row
 
 
+async def _lost(mark: str, call: ToolCall, bench: Workbench) -> Effect | None:
+    """Mark the call as started; what is known of it when it began in a process that is gone."""
+    started = await bench.journal.call_started(mark, tool=call.name)
+    if started.new or (started.effect.outcome_unknown and await bench.was_waiting(mark)):
+        return None
+    return started.effect
+
+
 async def _veto(call: ToolCall, bench: Workbench) -> str | None:
     """Why a plug-in keeps this call from being made: by itself, or because it wants a person asked who says no."""
     decision = await hooks.decided(tool_name=call.name, args=_arguments(call), tool_call_id=call.id, **bench.facts)
@@ -118,7 +126,7 @@ async def _veto(call: ToolCall, bench: Workbench) -> str | None:
         return None
     if decision.action == "block":
         return decision.message
-    ctx = bench.context(call.id)
+    ctx = bench.context(call.id, "")
     asked = Action(kind="plugin", text=f"{call.name} {call.arguments}", workdir=str(ctx.workdir))
     verdict = await bench.asking(call.id, decision.message or "a plug-in wants you to be asked").permit(asked)
     return None if verdict.allowed else f"{call.name} was not run: {verdict.reason}"

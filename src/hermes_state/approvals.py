@@ -155,6 +155,10 @@ class Approvals:
         found = self._store.engine.read(lambda conn: conn.rows(Q.get, (approval_id,)))
         return _approval(found[0]) if found else None
 
+    def of_turn(self, turn_id: TurnId) -> tuple[Approval, ...]:
+        """Every question of a turn, oldest first."""
+        return tuple(map(_approval, self._store.engine.read(lambda conn: conn.rows(Q.of_turn, (turn_id,)))))
+
     def pending(self, *, limit: int = 100) -> tuple[Approval, ...]:
         """Open questions, oldest first."""
         params = (self._store.clock(), limit)

@@ -84,14 +84,27 @@ class CommandGate:
             turn_id=turn_id, person_id=person_id, approver=approver, approver_id=approver_id, fence=fence,
             yolo=yolo or Yolo(), platform=platform,
         )  # fmt: skip
-        self._call_id = ""
+        self._call_id = self._mark = ""
         self._extra: tuple[str, ...] = ()
 
-    def for_call(self, call_id: str, *, extra_reasons: Sequence[str] = ()) -> CommandGate:
-        """The same gate for one tool call; `extra_reasons` (a plug-in's) make it ask whatever the judge says."""
+    def for_call(self, call_id: str, *, mark: str = "", extra_reasons: Sequence[str] = ()) -> CommandGate:
+        """The same gate for one tool call; `extra_reasons` (a plug-in's) make it ask whatever the judge says.
+
+        `mark`: the name of the call's own mark, which no other call of the turn has.
+        """
         gate = CommandGate.__new__(CommandGate)
-        gate._turn, gate._call_id, gate._extra = self._turn, call_id, tuple(extra_reasons)
+        gate._turn, gate._call_id, gate._extra, gate._mark = self._turn, call_id, tuple(extra_reasons), mark
         return gate
+
+    async def was_waiting(self, mark: str) -> bool:
+        """Whether a call that a lost process had begun was still waiting for leave: then nothing of it was done.
+
+        A call asks for all it needs before it does anything, and leave for once is used up before that. Leave that
+        became a standing rule may have served already, so after it nobody knows.
+        """
+        rows = await asyncio.to_thread(self._turn.db.approvals.of_turn, self._turn.turn_id)
+        own = [row for row in rows if mark and row.call.get("mark") == mark]
+        return bool(own) and all(row.state != "used" and row.scope in (None, "once") for row in own)
 
     async def permit(self, action: Action) -> Verdict:
         judged = _judged(action, self._turn)
@@ -131,7 +144,7 @@ class CommandGate:
         turn = self._turn
         call = {
             "kind": action.kind, "text": action.text, "workdir": action.workdir, "detail": action.detail, "why": why,
-            "call_id": self._call_id, "platform": turn.platform,
+            "call_id": self._call_id, "mark": self._mark, "platform": turn.platform,
         }  # fmt: skip
         return turn.db.approvals.ask(
             conversation_id=turn.conversation_id, turn_id=turn.turn_id, call_hash=call_hash, call=call,

@@ -17,6 +17,9 @@ UPDATE approvals SET call_hash = call_hash || '#' || id WHERE turn_id = ? AND ca
 -- name: of_call
 SELECT {columns} FROM approvals WHERE turn_id = ? AND call_hash = ?
 
+-- name: of_turn
+SELECT {columns} FROM approvals WHERE turn_id = ? ORDER BY created_at, id
+
 -- name: get
 SELECT {columns} FROM approvals WHERE id = ?
 
