@@ -23,11 +23,12 @@ from gateway.api.bodies import Asked, Said
 from gateway.config import Platform
 from gateway.entries import SessionSource
 from gateway.looking import look
-from hermes_state import values
+from hermes_state import transcript, values
 from hermes_state.ids import SessionId, SessionKey
 
 if TYPE_CHECKING:
     from gateway.board import Board
+    from hermes_state import SessionDB
 
 
 class Place(NamedTuple):
@@ -162,9 +163,14 @@ class Conversations:
         await asyncio.to_thread(self._board.db.append_messages, session_id, rows)
 
     def _stored(self, session_id: SessionId) -> list[tuple[str, str]]:
-        tip = self._board.db.get_compression_tip(session_id)
-        shown = self._board.db.get_messages_as_conversation(tip, include_ancestors=True)
+        shown = history(self._board.db, session_id)
         return _exchanges((str(row["role"]), values.text_of(row["content"])) for row in shown)
+
+
+def history(db: SessionDB, session_id: str) -> list[dict[str, Any]]:
+    """All that was said in a conversation, over all its segments; what it branched from is another one. Blocks."""
+    segments = db.get_compression_lineage(db.get_compression_tip(session_id))
+    return transcript.without_repeats([row for one in segments for row in db.get_messages_as_conversation(one)])
 
 
 def _exchanges(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 
 from gateway import authorisation
-from gateway.api import bodies, handling
+from gateway.api import bodies, conversations, handling
 from gateway.api.bodies import Asked, Said
 from gateway.api.guard import App
 from gateway.api.shapes import ApiError
@@ -79,7 +79,7 @@ class Sessions:
         row = await self._mine(request)
         limit = bodies.whole(request, "limit", self._db.limits.api_page, least=1, most=self._db.limits.api_page)
         offset = bodies.whole(request, "offset", 0, least=0, most=10**9)
-        said = await asyncio.to_thread(self._db.get_messages_as_conversation, row["id"], include_ancestors=True)
+        said = await asyncio.to_thread(conversations.history, self._db, row["id"])
         page = [{name: one[name] for name in _SAID if name in one} for one in said[offset : offset + limit]]
         more = len(said) > offset + limit
         return handling.reply({"object": "list", "data": page, "total": len(said), "has_more": more})

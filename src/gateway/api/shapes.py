@@ -76,7 +76,8 @@ def usage(result: Mapping[str, Any]) -> dict[str, Any]:
 def finish_reason(result: Mapping[str, Any]) -> str:
     if result.get("failed") or result.get("interrupted"):
         return "error"
-    return "length" if result.get("partial") else "stop"
+    cut = result.get("partial") or "finish_reason=length" in str(result.get("turn_exit_reason"))
+    return "length" if cut else "stop"
 
 
 def is_incomplete(result: Mapping[str, Any], text: str | None) -> bool:

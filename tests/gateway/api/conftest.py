@@ -18,7 +18,7 @@ Open = Callable[..., Door]
 
 @pytest.fixture
 def door(db: SessionDB, home: Path) -> Open:
-    def make(model: ScriptedModel | None = None, **config: Any) -> Door:
+    def make(model: ScriptedModel | None = None, /, **config: Any) -> Door:
         return Door(db, home, model, **config)
 
     return partial(make)

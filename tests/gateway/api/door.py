@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,10 +26,12 @@ KEY = "hk-0123456789abcdef0123456789abcdef"
 class Door:
     """`async with Door(db, home, model) as door: await door.post(…)`. Leaving ends the gateway as SIGTERM does."""
 
-    def __init__(self, db: SessionDB, home: Path, model: ScriptedModel | None = None, **config: Any) -> None:
+    def __init__(self, db: SessionDB, home: Path, model: ScriptedModel | None = None, /, **config: Any) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         api = {"enabled": True, "port": 0, **config.pop("api_server", {})}
-        written = settings(model, platforms={}, api_server=api, **config)
+        written = {**settings(model, api_server=api), "platforms": {}}
+        for section, chosen in config.items():
+            written[section] = {**(written.get(section) or {}), **chosen}
         (home / "config.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
         (home / ".env").write_text(f"API_SERVER_KEY={KEY}\n", encoding="utf-8")
         self.db, self.home = db, home
@@ -95,3 +98,10 @@ def events(content: str) -> list[tuple[str, Any]]:
         if data:
             found.append((name, data if data == "[DONE]" else json.loads(data)))
     return found
+
+
+async def until(seen: Callable[[], object], *, seconds: float = 10.0) -> None:
+    """Look again and again until it is true."""
+    async with asyncio.timeout(seconds):
+        while not seen():  # noqa: ASYNC110 - what is looked at is rows, which ring no bell
+            await asyncio.sleep(0.01)

@@ -1,0 +1,355 @@
+"""Chat over HTTP: which conversation a request belongs to, what comes back, and what happens when it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+
+import httpx2
+from tests.gateway.api.conftest import Open
+from tests.gateway.api.door import Door, events, said, until
+
+from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+
+
+def test_an_answer_in_openais_shape(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Hi.")) as model:
+            async with door(model) as here:
+                answer = await here.ask("hello")
+                body = answer.json()
+                assert said(answer) == "Hi." and body["object"] == "chat.completion"
+                assert body["choices"][0]["finish_reason"] == "stop" and body["usage"]["completion_tokens"] > 0
+                assert body["id"] == f"chatcmpl-{answer.headers['x-hermes-trace-id']}"
+                rows = here.db.inbox.list()
+                assert [(row.state, row.trace_id) for row in rows] == [
+                    ("answered", answer.headers["x-hermes-trace-id"])
+                ]
+            assert [item.platform_ids for item in here.db.outbox.list(state="sent")] == [("collected",)]
+
+    asyncio.run(go())
+
+
+# -- which conversation ----------------------------------------------------------------------------------------------
+
+
+def test_a_history_that_was_said_here_goes_on_and_the_prefix_stays(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Hi."), say("Yes."), say("Bye.")) as model:
+            async with door(model) as here:
+                first = await here.ask("hello")
+                second = await here.ask("hello", "Hi.", "still there?")
+                await here.ask("hello", "Hi.", "still there?", "Yes.", "bye")
+                assert first.headers["x-hermes-session-id"] == second.headers["x-hermes-session-id"]
+                assert len(await sessions(here)) == 1 and here.db.prefixes.break_count() == 0
+                assert len(here.runner.parts.agents.entries) == 1
+            assert model.requests[2].body.startswith(model.requests[1].body.rstrip(b"]}")[:200])
+
+    asyncio.run(go())
+
+
+def test_it_goes_on_after_a_restart(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("looking", calls=[call("todo")]), say("Hi."), say("Yes.")) as model:
+            async with door(model) as here:
+                assert said(await here.ask("hello")) == "Hi."
+            async with door(model) as here:
+                assert said(await here.ask("hello", "Hi.", "still there?")) == "Yes."
+                assert len(await sessions(here)) == 1
+
+    asyncio.run(go())
+
+
+def test_an_edited_history_is_another_conversation_that_begins_with_it(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Hi."), say("Yes."), say("Fork.")) as model:
+            async with door(model) as here:
+                await here.ask("hello")
+                await here.ask("hello", "Hi.", "one way")
+                forked = await here.ask("hello", "Hi, edited.", "another way")
+                assert said(forked) == "Fork." and len(await sessions(here)) == 2
+            last = model.requests[-1].body.decode()
+            assert "Hi, edited." in last and "one way" not in last
+
+    asyncio.run(go())
+
+
+def test_the_same_first_words_many_times_at_once_are_as_many_conversations(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(always(say("4", delay=0.3))) as model:
+            async with door(model) as here:
+                began = asyncio.get_running_loop().time()
+                answers = await asyncio.gather(*(here.ask("2 + 2?") for _ in range(8)))
+                assert asyncio.get_running_loop().time() - began < 1.5, "they waited for each other"
+                assert {said(answer) for answer in answers} == {"4"}
+                assert len({answer.headers["x-hermes-session-id"] for answer in answers}) == 8
+            assert all(request.body.count(b"2 + 2?") == 1 for request in model.requests)
+
+    asyncio.run(go())
+
+
+def test_a_named_conversation_has_its_stored_history(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Noted."), say("Blue."), say("No idea.")) as model:
+            async with door(model) as here:
+                await here.ask("my colour is blue", name="colours")
+                answer = await here.ask("which one?", name="colours")
+                assert said(answer) == "Blue." and answer.headers["x-hermes-session-id"] == "colours"
+                await here.ask("which one?", name="other")
+            assert b"my colour is blue" in model.requests[1].body
+            assert b"my colour is blue" not in model.requests[2].body
+
+    asyncio.run(go())
+
+
+def test_a_new_named_conversation_begins_with_the_history_that_came_along(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Yes."), say("Still.")) as model:
+            async with door(model) as here:
+                await here.ask("I am Ada", "Hello Ada", "remember?", name="ada")
+                await here.ask("I am Bob", "Hello Bob", "and now?", name="ada")
+            assert b"Hello Ada" in model.requests[0].body
+            assert b"Hello Ada" in model.requests[1].body and b"Hello Bob" not in model.requests[1].body
+
+    asyncio.run(go())
+
+
+def test_instructions_of_the_client_stay_with_their_conversation(door: Open) -> None:
+    async def go() -> None:
+        pirate, poet = in_system("Talk like a pirate."), in_system("Talk in verse.")
+        with ScriptedModel(say("Arr.", when=pirate), say("Aye.", when=pirate), say("O!", when=poet)) as model:
+            async with door(model) as here:
+                assert said(await here.ask("hi", name="a", system="Talk like a pirate.")) == "Arr."
+                assert said(await here.ask("again", name="a")) == "Aye."
+            async with door(model) as here:
+                assert said(await here.ask("and now", name="a", system="Talk in verse.")) == "O!"
+                assert here.db.prefixes.break_count() == 0, "a change of instructions is announced"
+
+    asyncio.run(go())
+
+
+def test_messages_of_one_conversation_wait_for_each_other(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("first", delay=0.3), say("second")) as model:
+            async with door(model) as here:
+                one = asyncio.create_task(here.ask("one", name="x"))
+                await asyncio.sleep(0.1)
+                two = await here.ask("two", name="x")
+                assert (said(await one), said(two)) == ("first", "second")
+            assert model.requests[1].body.rindex(b"first") < model.requests[1].body.rindex(b"two")
+
+    asyncio.run(go())
+
+
+def test_a_picture_reaches_a_model_that_sees(door: Open) -> None:
+    async def go() -> None:
+        url = "data:image/png;base64," + base64.b64encode(PNG).decode()
+        content = [{"type": "text", "text": "what is it?"}, {"type": "image_url", "image_url": {"url": url}}]
+        with ScriptedModel(say("A dot.")) as model:
+            async with door(model, model={"vision": True}) as here:
+                body = {"messages": [{"role": "user", "content": content}]}
+                assert said(await here.client.post("/v1/chat/completions", json=body)) == "A dot."
+            assert url.encode() in model.requests[0].body
+
+    asyncio.run(go())
+
+
+def test_a_command_is_answered_and_never_sent_to_the_model(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel() as model:
+            async with door(model) as here:
+                assert "owner" in said(await here.ask("/whoami"))
+                assert "nonsense" in said(await here.ask("/nonsense", stream=False))
+
+    asyncio.run(go())
+
+
+# -- streams ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_shows_words_and_tools_and_ends_with_the_stored_text(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Let me ", "look.", calls=[call("todo")]), say("Do", "ne."), say("More.")) as model:
+            async with door(model) as here:
+                answer = await here.ask("go", stream=True, stream_options={"include_usage": True})
+                found = events(answer.text)
+                chunks = [data for name, data in found if not name and data != "[DONE]"]
+                text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if c["choices"])
+                assert text == "Let me look.Done."
+                assert [d["event"] for n, d in found if n == "hermes.tool.progress"] == [
+                    "tool.started", "tool.completed",
+                ]  # fmt: skip
+                assert chunks[-2]["choices"][0]["finish_reason"] == "stop" and chunks[-1]["usage"]["total_tokens"] > 0
+                assert found[-1] == ("", "[DONE]") and answer.headers["content-type"].startswith("text/event-stream")
+                assert [item.payload["text"] for item in here.db.outbox.list()] == ["Done."]
+                # A client that read the stream sends back what it read.
+                again = await here.ask("go", text, "more?", stream=True)
+                assert again.headers["x-hermes-session-id"] == answer.headers["x-hermes-session-id"]
+
+    asyncio.run(go())
+
+
+def test_words_arrive_while_the_model_is_still_speaking(door: Open) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("Once ", "upon a time.", hold=hold)) as model:
+            async with door(model) as here:
+                body = {"messages": [{"role": "user", "content": "a story"}], "stream": True}
+                async with here.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+                    read = ""
+                    async for piece in answer.aiter_text():
+                        read += piece
+                        if "Once " in read:
+                            hold.release()
+                assert "upon a time." in read and read.endswith("data: [DONE]\n\n")
+
+    asyncio.run(go())
+
+
+# -- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_that_fails_is_a_502_also_where_a_stream_was_asked_for(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(always(fail(400, "no such thing"))) as model:
+            model.allow_rejections = True
+            async with door(model) as here:
+                for stream in (False, True):
+                    answer = await here.ask("hello", name="x", stream=stream)
+                    error = answer.json()
+                    assert answer.status_code == 502 and error["error"]["code"] == "agent_incomplete"
+                    assert error["hermes"]["failed"] is True and "no such thing" in error["error"]["message"]
+
+    asyncio.run(go())
+
+
+def test_no_model_at_all_is_told_in_words(door: Open) -> None:
+    async def go() -> None:
+        async with door(None, model={"provider": "nowhere", "default": "x"}) as here:
+            answer = await here.ask("hello")
+            assert answer.status_code == 502 and "nowhere" in answer.json()["error"]["message"]
+
+    asyncio.run(go())
+
+
+def test_an_answer_that_was_cut_short_says_so(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(always(say("half a sen", finish="length"))) as model:
+            async with door(model) as here:
+                answer = await here.ask("hello")
+                assert said(answer) == "half a sen" and answer.json()["choices"][0]["finish_reason"] == "length"
+                assert answer.headers["x-hermes-completed"] == "false"
+
+    asyncio.run(go())
+
+
+def test_a_client_that_leaves_interrupts_its_turn(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("never heard", delay=20)) as model:
+            async with door(model) as here:
+                task = asyncio.create_task(here.ask("hello"))
+                await until(lambda: here.runner.parts.lanes.active)
+                await until(lambda: model.requests)
+                task.cancel()
+                await until(lambda: here.db.inbox.list()[0].state not in ("queued", "claimed"))
+                assert here.db.outbox.counts() == {}, "nothing is owed to nobody"
+
+    asyncio.run(go())
+
+
+def test_a_client_that_leaves_while_it_waits_is_not_answered(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("first", delay=0.5)) as model:
+            async with door(model) as here:
+                one = asyncio.create_task(here.ask("one", name="x"))
+                await until(lambda: model.requests)
+                two = asyncio.create_task(here.ask("two", name="x"))
+                await until(lambda: len(here.db.inbox.list()) == 2)
+                two.cancel()
+                assert said(await one) == "first"
+                await until(lambda: here.db.inbox.list()[0].state == "dropped")
+                assert here.db.inbox.list()[0].reason == "the client had gone"
+
+    asyncio.run(go())
+
+
+# -- the same request again ------------------------------------------------------------------------------------------
+
+ONCE = {"idempotency-key": "order-17"}
+
+
+def test_the_same_key_gives_the_same_answer_and_asks_the_model_once(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Done.", delay=0.2)) as model:
+            async with door(model) as here:
+                both = await asyncio.gather(here.ask("order", headers=ONCE), here.ask("order", headers=ONCE))
+                assert [said(answer) for answer in both] == ["Done.", "Done."]
+                assert said(await here.ask("order", headers=ONCE)) == "Done."
+            async with door(model) as here:
+                assert said(await here.ask("order", headers=ONCE)) == "Done.", "after a restart, too"
+            assert len(model.requests) == 1
+
+    asyncio.run(go())
+
+
+def test_the_same_key_with_another_body_is_a_conflict(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Done."), say("Named.")) as model:
+            async with door(model) as here:
+                await here.ask("order", headers=ONCE)
+                other = await here.ask("something else", headers=ONCE)
+                assert other.status_code == 409 and other.json()["error"]["code"] == "idempotency_key_reused"
+                assert said(await here.ask("order", headers=ONCE, name="n")) == "Named.", "another conversation"
+
+    asyncio.run(go())
+
+
+def test_a_repeated_request_in_the_middle_of_a_conversation(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Hi."), say("Booked."), say("Later.")) as model:
+            async with door(model) as here:
+                await here.ask("hello")
+                for _ in range(2):
+                    assert said(await here.ask("hello", "Hi.", "book it", headers=ONCE)) == "Booked."
+                assert said(await here.ask("hello", "Hi.", "book it", "Booked.", "and?")) == "Later."
+                assert said(await here.ask("hello", "Hi.", "book it", headers=ONCE)) == "Booked."
+                assert len(await sessions(here)) == 1
+            assert len(model.requests) == 3
+
+    asyncio.run(go())
+
+
+def test_a_client_with_a_key_may_leave_and_come_back(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Done.", delay=0.4)) as model:
+            async with door(model) as here:
+                task = asyncio.create_task(here.ask("order", headers=ONCE))
+                await until(lambda: model.requests)
+                task.cancel()
+                await asyncio.sleep(0.1)
+                assert said(await here.ask("order", headers=ONCE)) == "Done."
+            assert len(model.requests) == 1
+
+    asyncio.run(go())
+
+
+def test_a_failed_request_stays_failed_under_its_key(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(fail(400, "no", when=saying("order"))) as model:
+            model.allow_rejections = True
+            async with door(model) as here:
+                codes = [(await here.ask("order", headers=ONCE)).status_code for _ in range(2)]
+                assert codes == [502, 502]
+
+    asyncio.run(go())
+
+
+# -- helpers ---------------------------------------------------------------------------------------------------------
+
+
+async def sessions(here: Door) -> list[httpx2.Response]:
+    return list((await here.get("/api/sessions"))["data"])

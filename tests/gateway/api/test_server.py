@@ -1,0 +1,118 @@
+"""The server's life inside the gateway: ports, keys, readiness, figures, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+from tests.gateway.api.conftest import Open
+from tests.gateway.api.door import KEY, Door, said, until
+
+from gateway import tracing
+from gateway.api import keys, server
+from gateway.config import load_gateway_config
+from hermes_config import config as configuration
+from hermes_state import SessionDB
+from hermes_testing.scripted_model import ScriptedModel, call, say
+
+
+def test_a_port_that_is_taken_is_named_and_tried_again(door: Open) -> None:
+    async def go() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            async with door(api_server={"port": port}) as here:
+                problem = here.runner.parts.connections.health()["api_server"].problem
+                assert f"port {port} of 127.0.0.1 is taken" in problem and "API_SERVER_PORT" in problem
+                assert here.runner.parts.lanes.is_open, "chats go on"
+                taken.close()
+                await until(lambda: here.api.address)
+                assert here.runner.parts.connections.health()["api_server"].problem == ""
+
+    asyncio.run(go())
+
+
+def test_it_is_off_until_somebody_wants_it(home: Path, db: SessionDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.mkdir(mode=0o700)
+    assert _made(home, db) is None and not (home / ".env").exists()
+    monkeypatch.setenv("API_SERVER_ENABLED", "true")
+    first = _made(home, db)
+    assert first is not None
+    key = keys.configured(configuration.load(home))
+    assert key is not None and len(key) >= 16, "it made itself a key"
+    monkeypatch.delenv("API_SERVER_ENABLED")
+    assert _made(home, db) is not None, "a key is a switch, too"
+
+
+def _made(home: Path, db: SessionDB) -> server.ApiServer | None:
+    config = configuration.load(home)
+    return server.make(config, load_gateway_config(config), db)
+
+
+def test_figures(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Hi.")) as model:
+            async with door(model) as here:
+                answer = await here.ask("hello", name="a-very-private-name")
+                await here.client.get("/api/sessions/some-id")
+                text = (await here.client.get("/metrics")).text
+        for line in (
+            'hermes_turns_total{outcome="done",platform="api_server"} 1.0',
+            'hermes_messages_received_total{platform="api_server",state="accepted"} 1.0',
+            'hermes_api_requests_total{path="POST /v1/chat/completions",status="200"} 1.0',
+            'hermes_api_requests_total{path="GET /api/sessions/{id}",status="404"} 1.0',
+            'hermes_turn_seconds_count{platform="api_server"} 1.0', "hermes_inbox_queued 0.0",
+            "hermes_inbox_oldest_seconds 0.0", "hermes_agents_cached 1.0", "hermes_prefix_breaks 0.0",
+            "hermes_compressions_total 0.0", "hermes_outbox_dead 0.0",
+        ):  # fmt: skip
+            assert line in text, line
+        assert 'hermes_delivery_seconds_count{platform="api_server"} 1.0' in text
+        for private in ("a-very-private-name", "some-id", KEY, answer.headers["x-hermes-trace-id"]):
+            assert private not in text
+
+    asyncio.run(go())
+
+
+def test_whoever_still_waits_at_the_end_is_told_to_come_back(door: Open, db: SessionDB) -> None:
+    async def go() -> None:
+        once = {"idempotency-key": "order-1"}
+        with ScriptedModel(say("too late", delay=30), say("Done.")) as model:
+            here: Door = door(model, gateway={"drain_seconds": 0.3, "owners": []})
+            async with here:
+                waiting = asyncio.create_task(here.ask("order", headers=once))
+                await until(lambda: model.requests)
+                stopping = asyncio.create_task(here.runner.stop())
+                await asyncio.sleep(0.1)
+                late = await here.ask("me too")
+                assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+                assert (await here.client.get("/readyz")).status_code == 503
+                answer = await waiting
+                assert answer.status_code == 503 and answer.json()["error"]["code"] == "ending"
+                await stopping
+            async with door(model) as again:
+                assert said(await again.ask("order", headers=once)) == "Done.", "the turn was taken up"
+
+    asyncio.run(go())
+
+
+def test_every_line_of_the_log_carries_the_trace_of_its_message(door: Open, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.handler.addFilter(tracing.TraceFilter())
+    caplog.set_level(logging.DEBUG, "hermes")
+
+    async def go() -> tuple[str, str]:
+        broken = say(calls=[call("read_file", {"path": "/nowhere"})])
+        with ScriptedModel(broken, broken, say("a"), say("b")) as model:
+            async with door(model) as here:
+                both = await asyncio.gather(here.ask("one", name="x"), here.ask("two", name="y"))
+                log = logging.getLogger("hermes.gateway")
+                log.info("nobody's")
+                return both[0].headers["x-hermes-trace-id"], both[1].headers["x-hermes-trace-id"]
+
+    one, two = asyncio.run(go())
+    marks = {vars(record).get("trace_id") for record in caplog.records if "delivered" in record.message}
+    assert marks == {one, two}
+    assert all("trace_id" not in vars(record) for record in caplog.records if record.message == "nobody's")
