@@ -114,6 +114,23 @@ def test_a_steered_word_that_came_too_late_is_a_message(gateway: Start) -> None:
     asyncio.run(go())
 
 
+def test_an_edit_of_a_steered_word_is_read_and_the_old_one_is_not(gateway: Start) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("done", hold=hold), say("and that")) as model:
+            async with gateway(model, **STEER) as here:
+                await here.chat.say("first")
+                await hold.reached()
+                await here.chat.say("wrong word", message_id="m2")
+                await here.chat.say("right word", message_id="m2", version=1)
+                hold.release()
+                await here.quiet()
+            assert user_texts(here.db) == ["first", "right word"]
+            assert (here.outcomes()["m2"], here.outcomes()["m2.1"]) == ("superseded", "answered")
+
+    asyncio.run(go())
+
+
 def test_an_album_is_one_turn(gateway: Start) -> None:
     async def go() -> None:
         with ScriptedModel(say("nice")) as model:
