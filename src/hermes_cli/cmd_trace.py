@@ -70,10 +70,10 @@ def _drawn(line: Line) -> str:
 
 def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[Line]:
     shown = {str(one) for moment in moments if moment.where == "event" for one in moment.detail.get("shown") or ()}
-    for moment in moments:
+    for before, moment in zip((moments[0], *moments), moments, strict=False):
         facts = moment.detail
         if moment.where == "event":
-            yield from _event(db, moment)
+            yield from _event(db, moment, before.at)
         elif moment.where == "inbox":
             yield from _inbox(moment)
         elif moment.where == "effect" and moment.what == "finished":
@@ -97,13 +97,13 @@ def _inbox(moment: Moment) -> Iterator[Line]:
         yield Line(moment.at, "inbox", " · ".join(filter(None, (moment.what, moment.detail.get("reason")))))
 
 
-def _event(db: SessionDB, moment: Moment) -> Iterator[Line]:
+def _event(db: SessionDB, moment: Moment, before: float) -> Iterator[Line]:
     facts, fence = moment.detail, moment.detail.get("fence")
     turn = "turn" if fence is None else f"turn  fence {fence}"
     if moment.what == "turn.begun":
         yield Line(moment.at, turn, _prefix(db, facts["conversation_id"], moment.at))
     elif moment.what == "turn.resumed":
-        yield Line(float(facts.get("last_seen") or moment.at), _LOST)
+        yield Line(max(float(facts.get("last_seen") or 0), before), _LOST)  # it did what came before, so it lived then
         yield Line(moment.at, turn, "taken up from the log, no tool repeated")
     elif moment.what.startswith("turn.") and moment.what != "turn.done":
         yield Line(moment.at, "turn", " · ".join(filter(None, (moment.what[5:], facts.get("reason")))))
