@@ -69,8 +69,9 @@ class Clarifier:
             )
             if meanwhile is not None:
                 self._lanes.put(meanwhile)  # now that the question is open again, it is its answer
-            async with asyncio.timeout(self._seconds):
-                answer = await asked.answer
+            with turn.running.asking():
+                async with asyncio.timeout(self._seconds):
+                    answer = await asked.answer
             text = f"{question_text.clarification(question, (), buttons=buttons)}\n\n→ {answer}"
             self._lanes.beside(rewriting.rewrite(self._board.db, adapter, item, text, end=f"→ {answer}"))
             return answer

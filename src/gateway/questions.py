@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.gateway")
 _LOOK_SECONDS = 1.0
+_MARGIN = 0.25
+"""Whoever gives up waiting began a moment before we did."""
 _NOBODY = "Nobody who could allow it can be reached"
 
 
@@ -51,6 +53,7 @@ class ChatApprover:
     # -- asking --------------------------------------------------------------------------------------------
 
     async def ask(self, question: ApprovalQuestion) -> Choice:
+        until = time.monotonic() + question.seconds - _MARGIN
         turn = asked_places.asking(self._lanes, self._adapters)
         if turn is None:
             _log.warning("a question of no turn was denied", extra={"action": "approval", "id": question.id})
@@ -61,14 +64,15 @@ class ChatApprover:
         places = await asked_places.places(self._board, self._adapters, turn, resource)
         if not places:
             return await self._denied(question, turn, _NOBODY)
-        answered, until = self._answered.setdefault(question.id, asyncio.Event()), time.monotonic() + question.seconds
+        answered = self._answered.setdefault(question.id, asyncio.Event())
         items = [await self._lanes.say(self._parcel(question, place, turn)) for place in places]
         try:
             if not places[0].here:
                 names = " and ".join(place.name for place in places)
                 lapse = showing.wait(question.seconds)
                 await self._tell(turn, f"This needs leave. I asked {names}; it lapses in {lapse}.", question)
-            return await self._outcome(question, turn, answered, items)
+            with turn.running.asking():
+                return await self._outcome(question, turn, answered, items)
         finally:
             self._answered.pop(question.id, None)
             self._lanes.beside(self._settle(question, turn, places, items, lapsed=time.monotonic() >= until))

@@ -26,6 +26,10 @@ def _nothing() -> None:
     return None
 
 
+def _nothing_of(waits: bool) -> None:
+    return None
+
+
 @dataclass(slots=True)
 class Running:
     """What can be done to it: ask it to stop, or give it a word more."""
@@ -46,6 +50,8 @@ class Running:
     """It has its end; what is still done is about the next one, and nobody needs to wait for it."""
     on_begun: Callable[[], None] = _nothing
     """Told when the turn has its row: the next one may be prepared."""
+    on_asking: Callable[[bool], None] = _nothing_of
+    """Told that it waits for a person, and when it does no more."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     since: float = field(default_factory=time.monotonic)
 
@@ -60,6 +66,15 @@ class Running:
     def done(self) -> None:
         """Nothing can be done to it any more."""
         self.over, self.agent = True, None
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """While it waits for a person."""
+        self.on_asking(True)
+        try:
+            yield
+        finally:
+            self.on_asking(False)
 
     def interrupt(self, message: str | None = None) -> None:
         """Ask it to stop; what was done is kept."""

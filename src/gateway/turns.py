@@ -64,6 +64,9 @@ class Projection(Watcher, Protocol):
     def showing(self) -> bool:
         """Something of this turn's answer stands in the chat."""
 
+    def asking(self, waits: bool) -> None:
+        """The turn waits for a person, or no more."""
+
     def left(self) -> None:
         """The turn broke off here without an end: show nothing more, and change nothing."""
 
@@ -247,7 +250,10 @@ class TurnRunner:
 
     def _shown(self, running: Running) -> Projection | None:
         adapter = self._adapters.get(running.source.platform)
-        return None if adapter is None else self._project(running, adapter)
+        shown = None if adapter is None else self._project(running, adapter)
+        if shown is not None:
+            running.on_asking = shown.asking
+        return shown
 
     def _errand(self, running: Running, shown: Projection | None, watchers: list[Watcher]) -> Errand:
         source, route, holder = running.source, running.route, self._board.holder

@@ -101,7 +101,7 @@ def test_without_an_id_the_one_open_question_is_meant_and_a_denial_is_told_to_th
                 await here.chat.say("/deny not today", OWNER)
                 await here.until(lambda: "Done." in here.chat.chat(ADMIN))
                 await here.quiet()
-                assert "was not approved" in result_of(model)
+                assert "was not approved: the person said no: not today" in result_of(model)
                 assert "Denied." in here.chat.chat(OWNER)
 
     asyncio.run(go())
@@ -217,7 +217,7 @@ def test_where_nobody_can_be_reached_it_is_denied_with_words(db: SessionDB, home
                 await here.quiet()
                 assert any("can be reached" in text for text in here.chat.chat(ADMIN))
                 assert here.chat.chat(OWNER) == []
-                assert "was not approved" in result_of(model)
+                assert "was not approved: Nobody who could allow it can be reached" in result_of(model)
 
     asyncio.run(go())
 

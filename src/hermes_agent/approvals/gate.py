@@ -138,7 +138,8 @@ class CommandGate:
                 choice = await self._put(approver, self._question(action, asked, why, left))
             if await self._spend(call_hash):
                 return _ALLOWED
-        return _denial(why, "nobody answered in time" if choice is None else "the person said no")
+        unanswered = choice is None and asked.state != "denied"
+        return _denial(why, "nobody answered in time" if unanswered else await self._said_no(asked.id))
 
     def _ask(self, action: Action, call_hash: str, why: str) -> Approval:
         turn = self._turn
@@ -158,6 +159,14 @@ class CommandGate:
             person_id=turn.person_id, fence=turn.fence,
         )  # fmt: skip
         return granted is not None
+
+    async def _said_no(self, question_id: str) -> str:
+        """How it was denied: by a person, perhaps with a word about it, or because nobody could be asked."""
+        row = await asyncio.to_thread(self._turn.db.approvals.get, question_id)
+        reason = " ".join(((row.reason if row is not None else "") or "").split())
+        if not reason:
+            return "the person said no"
+        return reason if row is not None and row.approver_id is None else f"the person said no: {reason}"
 
     def _question(self, action: Action, asked: Approval, why: str, left: float) -> ApprovalQuestion:
         turn = self._turn
