@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hermes_state.inbox import InboxRow
 
 _log = logging.getLogger("hermes.gateway")
+_GONE = "the client had gone"
 
 
 class Asking:
@@ -126,17 +127,17 @@ class Asking:
 
     async def left(self, exchange: Exchange) -> None:
         """The client has gone: nobody wants this answer any more, unless it can come back for it."""
-        answered = exchange.answered.is_set()
-        exchange.leave()
-        if exchange.keeps or answered:
-            return
-        reason = "the client had gone"
+        if not exchange.keeps and not exchange.answered.is_set():
+            await self._withdraw(exchange)
+            _log.info(_GONE, extra={"action": "api_client_gone", "trace_id": exchange.trace_id})
+        exchange.leave()  # last: whoever waits for this exchange ends whatever is done for it
+
+    async def _withdraw(self, exchange: Exchange) -> None:
         turn = None if exchange.route is None else self._lanes.running(exchange.route)
         if turn is not None and any(row.id == exchange.inbox_id for row in turn.rows):
             turn.interrupt()
         else:  # it waits, and is not begun when its time comes
-            await asyncio.to_thread(self._board.db.inbox.finish, [exchange.inbox_id], "dropped", reason=reason)
-        _log.info(reason, extra={"action": "api_client_gone", "trace_id": exchange.trace_id})
+            await asyncio.to_thread(self._board.db.inbox.finish, [exchange.inbox_id], "dropped", reason=_GONE)
 
     async def outcome(self, exchange: Exchange) -> None:
         """For an answer that came without the facts of its turn: whether it is one, or words about a failure."""

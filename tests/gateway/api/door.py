@@ -28,6 +28,7 @@ class Door:
 
     def __init__(self, db: SessionDB, home: Path, model: ScriptedModel | None = None, /, **config: Any) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._patience = config.pop("patience", 5.0)
         api = {"enabled": True, "port": 0, **config.pop("api_server", {})}
         written = {**settings(model, api_server=api), "platforms": {}}
         for section, chosen in config.items():
@@ -45,7 +46,7 @@ class Door:
         self.runner = run.GatewayRunner(board, {Platform.API_SERVER: api.adapter})
         api.over(self.runner.parts)
         await self.runner.start()
-        await self.runner.parts.connections.settled(5)
+        await self.runner.parts.connections.settled(self._patience)
         self.client = httpx2.AsyncClient(base_url=self.url, headers={"authorization": f"Bearer {KEY}"}, timeout=20)
         return self
 

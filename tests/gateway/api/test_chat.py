@@ -263,15 +263,17 @@ def test_a_client_that_leaves_interrupts_its_turn(door: Open) -> None:
 
 def test_a_client_that_leaves_while_it_waits_is_not_answered(door: Open) -> None:
     async def go() -> None:
-        with ScriptedModel(say("first", delay=0.5)) as model:
+        hold = Hold()
+        with ScriptedModel(say("fir", "st", hold=hold)) as model:
             async with door(model) as here:
                 one = asyncio.create_task(here.ask("one", name="x"))
                 await until(lambda: model.requests)
                 two = asyncio.create_task(here.ask("two", name="x"))
                 await until(lambda: len(here.db.inbox.list()) == 2)
                 two.cancel()
-                assert said(await one) == "first"
                 await until(lambda: here.db.inbox.list()[0].state == "dropped")
+                hold.release()
+                assert said(await one) == "first"
                 assert here.db.inbox.list()[0].reason == "the client had gone"
 
     asyncio.run(go())

@@ -25,7 +25,7 @@ def test_a_port_that_is_taken_is_named_and_tried_again(door: Open) -> None:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            async with door(api_server={"port": port}) as here:
+            async with door(api_server={"port": port}, patience=0.2) as here:
                 problem = here.runner.parts.connections.health()["api_server"].problem
                 assert f"port {port} of 127.0.0.1 is taken" in problem and "API_SERVER_PORT" in problem
                 assert here.runner.parts.lanes.is_open, "chats go on"
