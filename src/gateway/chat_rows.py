@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.desk import ChatDesk
 from hermes_agent import commands
 from hermes_agent.approvals import showing
-from hermes_agent.command_set import about, finding
+from hermes_agent.command_set import about, finding, turns
 from hermes_agent.command_set.base import Command, CommandContext, Surface
 from hermes_agent.command_set.wording import brief, columns, counted
 
@@ -23,15 +23,24 @@ CHATS: frozenset[Surface] = frozenset({"gateway", "api"})
 NOT_WAITING = frozenset({"stop", "approve", "deny", "status", "queue", "steer", "help", "commands", "new", "usage"})
 """What does not wait behind a running turn: it is about that turn, or only looks."""
 
+_ANOTHERS = "What runs here was asked for by somebody else. They can stop it, or an admin; or wait until it is done."
+
 
 def _desk(ctx: CommandContext) -> ChatDesk:
     assert isinstance(ctx, ChatDesk), "these rows are for chats"
     return ctx
 
 
+async def stop(ctx: CommandContext, args: str) -> str:
+    """In a room nobody stops what another asked for, but for those who run the place."""
+    return _ANOTHERS if _desk(ctx).is_anothers else await turns.stop(ctx, args)
+
+
 async def new(ctx: CommandContext, args: str) -> str:
     """A new conversation; what waited to be read belongs to the old one."""
     desk = _desk(ctx)
+    if desk.is_anothers:
+        return _ANOTHERS
     dropped = await desk.drop("/new: a new conversation was begun")
     said = await desk.begin_anew(args)
     return f"{said}\n{counted(dropped, 'message')} that waited will not be answered." if dropped else said
@@ -138,6 +147,7 @@ _ALLOWING = ("once", "session", "always")
 ROWS = (
     Command(name="new", category="Conversation", handler=new, aliases=("reset",), args_hint="[title]", surfaces=CHATS,
             description="start a new conversation"),
+    Command(name="stop", category="Turns", handler=stop, surfaces=CHATS, description="interrupt what is running"),
     Command(name="status", category="About", handler=status, surfaces=CHATS,
             description="where this conversation stands"),
     Command(name="queue", category="Turns", handler=queue, aliases=("q",), args_hint="TEXT", surfaces=CHATS,

@@ -131,7 +131,22 @@ class ChatDesk:
         return await self.lanes.stop(self.route) or dropped > 0
 
     async def drop(self, reason: str) -> int:
+        """In a room that several people share, what waits is theirs, and is answered."""
+        if self._board.store.is_shared(self.source):
+            return 0
         return await self.lanes.drop(self.route, before=self.row.id, reason=reason)
+
+    @property
+    def is_anothers(self) -> bool:
+        """What runs here was asked for by somebody else, and this person does not run the place."""
+        turn = self.lanes.running(self.route)
+        shared = self._board.store.is_shared(self.source)
+        return (
+            shared
+            and turn is not None
+            and turn.person_id != self.person.id
+            and self.person.role not in ("owner", "admin")
+        )
 
     async def show(self, handle: Handle, *, why: Why) -> None:
         await asyncio.to_thread(self._leave)

@@ -262,6 +262,23 @@ def test_stop_ends_the_turn_and_what_waited(db: SessionDB, home: Path) -> None:
     asyncio.run(go())
 
 
+def test_in_a_shared_room_nobody_ends_what_another_asked_for(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("never", hold=hold), say("Yours.")) as model:
+            async with gateway(db, home, model, group_sessions_per_user=False) as here:
+                await here.chat.say("a long one", "7", group=True)
+                await hold.reached()
+                await here.chat.say("and mine", MEMBER, group=True)
+                for text in ("/stop", "/new"):
+                    assert "somebody else" in await told(here, text, MEMBER, group=True)
+                assert "Stopped" in await told(here, "/stop", OWNER, group=True)
+                await here.until(lambda: "Yours." in here.chat.chat("-100"))
+                await here.quiet()
+
+    asyncio.run(go())
+
+
 def test_a_redelivered_command_runs_once(db: SessionDB, home: Path) -> None:
     async def go() -> None:
         with ScriptedModel(say("A."), say("B.")) as model:
