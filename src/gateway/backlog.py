@@ -8,6 +8,7 @@ long ago is dropped. Nothing of this is kept in memory: age and state are in the
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from hermes_state.turns import Turn
 
 _PAGE = 500
-_TURNS = 10_000
+_FORGOTTEN_SECONDS = 60.0
+"""A row that waits longer and is in no lane was stored by somebody whom its lane did not hear of."""
 
 
 class Found(NamedTuple):
@@ -48,7 +50,7 @@ class Backlog:
     def _left_behind(self) -> list[Turn]:
         db = self._board.db
         found = []
-        for turn in reversed(db.turns.list(state="running", limit=_TURNS)):
+        for turn in db.turns.running():
             lease = None if turn.route is None else db.leases.get(turn.conversation_id)
             if turn.route is not None and (lease is None or holders.is_gone(lease.holder)):
                 found.append(turn)
@@ -59,7 +61,10 @@ class Backlog:
         rows = await asyncio.to_thread(self._board.db.inbox.of_turn, turn.id)
         if rows:
             return source_of(rows[-1]), rows
-        entry = await asyncio.to_thread(self._board.store.lookup_by_session_id, turn.session_id)
+        store = self._board.store
+        entry = await asyncio.to_thread(store.lookup_by_session_id, turn.session_id)
+        if entry is None and turn.route is not None:  # compressed since, or the place has turned to another
+            entry = await asyncio.to_thread(store._entries.get, turn.route)
         return None if entry is None else entry.origin, ()
 
     async def routes(self) -> list[SessionKey]:
@@ -78,6 +83,16 @@ class Backlog:
             else:
                 await self.finish([row.id], "dropped", "a command from before the gateway was there")
         return Found(fresh, held)
+
+    async def forgotten(self, known: Container[int]) -> list[InboxRow]:
+        """Rows that wait and that no lane has: their storing was cut off before the lane was told."""
+        return await asyncio.to_thread(self._forgotten, known)
+
+    def _forgotten(self, known: Container[int]) -> list[InboxRow]:
+        inbox, now, most = self._board.db.inbox, self._board.db.clock(), self._board.settings.max_message_age
+        ids = inbox.waiting_between(now - most, now - _FORGOTTEN_SECONDS)
+        rows = [row for one in ids if one not in known and (row := inbox.get(one)) is not None]
+        return [row for row in rows if row.state == "queued" and not is_stale(row, now=now, most=most)]
 
     async def held(self, route: SessionKey) -> list[InboxRow]:
         """Messages that wait for /catchup."""
@@ -114,10 +129,8 @@ class Backlog:
         """Oldest first; an edit stands in the place of the message it replaced."""
         inbox = self._board.db.inbox
         found: list[InboxRow] = []
-        before = None
-        while page := inbox.list(state="queued", route=route, before=before, limit=_PAGE):
+        while page := inbox.queued(route, after=found[-1].id if found else 0, limit=_PAGE):
             found += page
-            before = page[-1].id
         places = {row.id: self._place(row) for row in found}
         late = [row.id for row in found if places[row.id] is None]
         if late:

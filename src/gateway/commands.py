@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway import chat_rows
 from gateway.desk import ChatDesk, Reset, Sender, Switch, sender_of
+from gateway.insisting import written
 from gateway.intake import event_of, source_of
 from gateway.lane import Kind
 from hermes_agent import commands
-from hermes_state.aio import queued
 from hermes_state.inbox import Outcome
 from hermes_state.outbox import OutboxItem, Parcel
 
@@ -75,7 +75,8 @@ class ChatCommands:
         words = _typed(row) is None and "answer" not in (row.payload or {})
         spoken = words and self._questions.clarifier.take(row)
         db = self._board.db
-        if not await queued(db.engine, lambda conn: db.inbox.take_command_in(conn, row.id)):
+        take, what = partial(db.inbox.take_command_in, row_id=row.id), "that a command begins"
+        if not await written(db, take, what=what, trace_id=row.trace_id):
             return  # it ran already
         try:
             end = _End(reason="it answered a question") if spoken else await self._answered(row, watcher)
@@ -88,7 +89,7 @@ class ChatCommands:
     async def _end(self, row: InboxRow, end: _End, watcher: Watcher | None) -> None:
         inbox, reply = self._board.db.inbox, self._reply(row, end.said) if end.said else None
         ended = partial(inbox.end_command_in, row_id=row.id, outcome=end.outcome, reason=end.reason, reply=reply)
-        item: OutboxItem | None = await queued(self._board.db.engine, ended)
+        item = await written(self._board.db, ended, what="the end of a command", trace_id=row.trace_id)
         if item is not None:
             self._lanes.hand_over(item)
         if watcher is not None and end.said:

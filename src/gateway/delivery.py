@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from gateway import sending, tracing, verdicts
 from gateway.board import Board
 from gateway.config import Platform
+from gateway.insisting import written
 from gateway.platforms.base import BasePlatformAdapter
 from gateway.reach import Reach
 from gateway.sending import Verdict
@@ -36,7 +37,6 @@ from hermes_state.outbox import SENDING_SECONDS, OutboxItem, Parcel
 log = logging.getLogger("hermes.gateway")
 
 _LOSE_SECONDS = 30.0
-_LONGEST_REPORT_PAUSE = 5.0
 _REMEMBERED = 4_096
 
 
@@ -94,6 +94,7 @@ class Deliverer:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait({self._loop})
+        await self._put_back()
         for live in list(self._live.values()):
             self.beside(_settled(live))
         done = await _finish(self._deliveries, seconds)
@@ -152,6 +153,9 @@ class Deliverer:
             except StateError as error:  # a full or locked database passes; what is owed stays where it is
                 log.warning("the outbox cannot be read: %s", error, extra={"action": "delivery.store"})
                 pause = max(1.0, self._poll_seconds)
+            except Exception as error:  # the named boundary of the loop, without which nothing arrives any more
+                log.error("the deliverer failed in our own code", exc_info=error, extra={"action": "delivery.defect"})
+                pause = max(1.0, self._poll_seconds)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._woken.wait()
@@ -184,6 +188,14 @@ class Deliverer:
         """Items that were made ours and never handed over: their turn failed between its commit and `deliver`."""
         ours = await asyncio.to_thread(self._db.outbox.of_sender, self._holder)
         return tuple(item for item in ours if not self._known(item))
+
+    async def _put_back(self) -> None:
+        """At the end: what was made ours and never begun is the next process's, and not in doubt."""
+        try:
+            for item in await self._left_lying():
+                self.beside(self._report(item, Verdict(state="waits", error="not begun before the end", seconds=0.0)))
+        except StateError as error:
+            log.warning("the outbox cannot be read: %s", error, extra={"action": "delivery.store"})
 
     async def _lose_senders(self, *, gone: bool) -> None:
         """Items of senders that are no more: go on where that is harmless, else nobody knows what became of them."""
@@ -269,7 +281,10 @@ class Deliverer:
         return slot
 
     def _progress(self, item: OutboxItem, **facts: Any) -> Awaitable[bool]:
-        return queued(self._db.engine, lambda conn: self._db.outbox.progress_in(conn, item, **facts))
+        what, outbox = f"how far delivery {item.id} is", self._db.outbox
+        return written(
+            self._db, lambda conn: outbox.progress_in(conn, item, **facts), what=what, trace_id=item.trace_id
+        )
 
     def _count(self, item: OutboxItem, verdict: Verdict, seconds: float) -> None:
         if verdict.state == "waits":
@@ -290,19 +305,10 @@ class Deliverer:
     async def _report(self, item: OutboxItem, verdict: Verdict) -> None:
         """Write it down. The store may be busy or full for a while; the platform's answer must not be lost by that:
         it is tried until the process ends. Few wait like this, since nothing new is claimed from such a store."""
-        pause = 0.1
-        while True:
-            try:
-                closed = await queued(self._db.engine, verdicts.record(self._db, item, verdict))
-            except StateError as error:
-                fields = {"action": "delivery.store", "trace_id": item.trace_id}
-                log.warning("delivery %s (%s) is not written down: %s", item.id, verdict.state, error, extra=fields)
-                await asyncio.sleep(pause)
-                pause = min(_LONGEST_REPORT_PAUSE, pause * 2)
-            else:
-                self._let_go(item)
-                self._reported(item, verdict, closed)
-                return
+        what = f"delivery {item.id} ({verdict.state})"
+        closed = await written(self._db, verdicts.record(self._db, item, verdict), what=what, trace_id=item.trace_id)
+        self._let_go(item)
+        self._reported(item, verdict, closed)
 
     def _let_go(self, item: OutboxItem) -> None:
         self._in_hand.discard((item.id, item.attempts))

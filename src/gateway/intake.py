@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gateway import authorisation, notices
+from gateway import authorisation, notices, sending
 from gateway.authorisation import Decision, Principal
 from gateway.entries import SessionSource
 from gateway.platforms.base import Answer, Attachment, BasePlatformAdapter, MessageEvent, MessageType, Receipt
@@ -138,7 +138,9 @@ class Intake:
             self._troubled.popitem(last=False)
         said = f"I cannot store messages right now: {error.what}. Yours is not lost; I will read it once this is fixed."
         metadata = {"thread_id": event.source.thread_id} if event.source.thread_id else None
-        await adapter.send(chat[1], said, metadata=metadata)
+        await sending.bounded(
+            adapter.send(chat[1], said, metadata=metadata), seconds=self._board.db.limits.send_seconds
+        )
 
     # -- small things ------------------------------------------------------------------------------------
 

@@ -73,6 +73,12 @@ class Lane:
         return bool(self.waiting) and self.waiting[0] is head
 
     @property
+    def ids(self) -> set[int]:
+        """Of every row it has."""
+        reading = () if self.turn is None else self.turn.rows
+        return {one.id for one in (*self.waiting, *self.steered)} | {row.id for row in reading}
+
+    @property
     def at_work(self) -> Running | None:
         """The turn that runs, while something can still be done to it."""
         return None if self.turn is None or self.turn.over else self.turn

@@ -226,9 +226,7 @@ class Lanes:
     def take(self, row: InboxRow, *, watcher: Watcher | None = None) -> bool:
         """A row that another process has queued; False when it is here already."""
         lane = self._lane(row)
-        held = {one.id for one in (*lane.waiting, *lane.steered)}
-        held.update(one.id for one in (lane.turn.rows if lane.turn else ()))
-        if row.id in held:
+        if row.id in lane.ids:
             return False
         self.put(row, watcher=watcher)
         return True
@@ -262,7 +260,14 @@ class Lanes:
             self._kick(lane)
 
     async def take_up(self) -> int:
-        """Turns of lost processes join their lanes; how many. Asked again now and then: a lease may run out later."""
+        """Turns of lost processes join their lanes; how many. Asked again now and then: a lease may run out later.
+
+        Also then: rows that wait in the table and in no lane.
+        """
+        if self._open:
+            known = set[int]().union(*(lane.ids for lane in self._lanes.values()))
+            for row in await self._backlog.forgotten(known):
+                self.take(row)
         found = await self._backlog.left_behind()
         new = 0
         for turn in found:

@@ -24,6 +24,7 @@ from gateway.resolving import BY_ITSELF
 from gateway.running import Running, Stopped, watched
 from gateway.watching import Watcher
 from hermes_agent import closing, context
+from hermes_agent.agent import ConversationBusy
 from hermes_agent.errand import Ending, Errand
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 
@@ -117,6 +118,8 @@ class TurnRunner:
             message = await self._message(running, agent, note=_note(resolved))
             if running.stopped:
                 raise Stopped
+            if agent.in_turn:  # another place of this conversation has the same agent, and was quicker
+                raise ConversationBusy(where=str(handle.session_id))
             shown = self._shown(running)
             watchers = [one for one in (shown, watcher) if one is not None]
             with watched(agent, watchers), _or_left(shown):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from gateway import beside, tracing
@@ -96,7 +96,7 @@ class Worker:
         patience = Patience()
         while True:
             try:
-                result = await self._attempt(running, self._turns.run(running, watcher))
+                result = await self._attempt(running, lambda: self._turns.run(running, watcher))
                 if running.stopped and result is None:  # cancelled, because it did not end by itself
                     await self._troubles.finish(running.rows, "dropped", "stopped by the person")
                 return result
@@ -108,11 +108,13 @@ class Worker:
                 return None
 
     async def _attempt(
-        self, running: Running, work: Coroutine[Any, Any, dict[str, Any] | None]
+        self, running: Running, work: Callable[[], Coroutine[Any, Any, dict[str, Any] | None]]
     ) -> dict[str, Any] | None:
         """A task of its own: whoever gives the turn up cancels that and not the lane."""
         async with self._room, self._admitted(running):
-            running.task = asyncio.ensure_future(work)
+            if self._troubles.closing.is_set():
+                return None  # it waited for room until the gateway ended: the next one begins it
+            running.task = asyncio.ensure_future(work())
             await asyncio.wait({running.task})
         return None if running.task.cancelled() else running.task.result()
 
@@ -145,7 +147,7 @@ class Worker:
         with lane.occupied(running):
             try:
                 watcher = beside.watcher(self._board.home, rows[-1]) if rows else None
-                await self._attempt(running, self._turns.resume(running, turn, watcher))
+                await self._attempt(running, lambda: self._turns.resume(running, turn, watcher))
             except Exception as error:  # noqa: BLE001 - the named boundary of a lane
                 await self._troubles.after(error, running, Patience())
         self._wait_again(lane)

@@ -150,6 +150,11 @@ class AIAgent(Listeners):
     def interrupt(self, message: str | None = None) -> None:
         self._signals.stop(message)
 
+    @property
+    def in_turn(self) -> bool:
+        """Somebody has it at work: it takes one turn at a time."""
+        return self._signals.running
+
     def clear_interrupt(self) -> None:
         self._signals.clear()
 

@@ -294,6 +294,16 @@ class Inbox:
         found = self._store.engine.read(lambda conn: conn.rows(Q.routes_waiting, (limit,)))
         return {route: count for route, count, _oldest in found}
 
+    def queued(self, route: SessionKey, *, after: int = 0, limit: int = 500) -> tuple[InboxRow, ...]:
+        """What waits on a route, oldest first; `after` an id for the next page."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.queued, (route, after, limit)))
+        return tuple(map(_row, found))
+
+    def waiting_between(self, since: float, until: float, *, limit: int = 1_000) -> tuple[int, ...]:
+        """Ids of rows that were received between these moments and wait, oldest first."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.waiting_between, (since, until, limit)))
+        return tuple(row[0] for row in found)
+
     def typed_beside(self, *, limit: int = 100) -> tuple[InboxRow, ...]:
         """Rows that wait and that no platform sent, oldest first: a gateway has to look for them."""
         return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.typed_beside, (limit,)))))

@@ -347,6 +347,10 @@ class Turns:
         params = (leases.shared_now(self._store), conversation_id, conversation_id)
         return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.unfinished, params))))
 
+    def running(self) -> tuple[Turn, ...]:
+        """Turns that run, or did when their process was lost, oldest first."""
+        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.all_running))))
+
     def list(
         self,
         *,

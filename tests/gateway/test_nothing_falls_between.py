@@ -15,13 +15,16 @@ from tests.gateway.test_lanes import QUEUE, STEER, answers, told, user_texts
 
 from gateway import beside, lanes, watchers, working
 from gateway.entries import SessionSource
+from gateway.intake import payload
 from gateway.platforms.base import Attachment, MessageType
 from hermes_state import SessionDB
 from hermes_state.engine.base import Connection
 from hermes_state.errors import OutcomeUnknown, StoreFull
 from hermes_state.ids import LOCAL_OWNER
 from hermes_state.inbox import Inbox
+from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
+from hermes_testing.pretend import PretendAdapter
 from hermes_testing.scripted_model import Hold, ScriptedModel, always, say
 
 ONE_AT_A_TIME = {"max_concurrent_sessions": 1, **QUEUE}
@@ -127,28 +130,48 @@ def test_a_turn_stopped_while_its_files_hang_does_not_come_back_later(
     asyncio.run(go())
 
 
-def test_a_gateway_that_ends_while_a_turn_is_opened_loses_no_message(gateway: Start, db: SessionDB) -> None:
+@pytest.mark.parametrize("when", ["opened", "committed"])
+def test_a_gateway_that_ends_while_a_turn_is_written_loses_no_message(
+    gateway: Start, db: SessionDB, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is held by somebody else for longer than the end may take."""
+
     async def go() -> None:
-        free = threading.Event()
+        free, taken, hold = threading.Event(), threading.Event(), Hold()
 
         def occupied(conn: Connection) -> None:
+            taken.set()
             free.wait(20)
 
-        with ScriptedModel(always(say("yes"))) as model:
+        with ScriptedModel(say("yes", hold=hold), always(say("yes"))) as model:
             here = gateway(model, gateway={"drain_seconds": 0.2})
             await here.start()
-            await here.chat.say("warm", message_id="w")
-            await here.quiet()
-            await here.chat.say("hello", message_id="a")
+            fetch, fetching, go_on = here.chat.fetch, asyncio.Event(), asyncio.Event()
+
+            async def slowly(*args: Any, **more: Any) -> None:
+                fetching.set()
+                await go_on.wait()
+                await fetch(*args, **more)
+
+            monkeypatch.setattr(here.chat, "fetch", slowly)
+            await here.chat.say("look", message_id="a", attachments=(_photo(here, "p"),))
+            await fetching.wait()
+            if when == "committed":
+                go_on.set()
+                await hold.reached()
             blocked = asyncio.create_task(asyncio.to_thread(db.engine.write, occupied))
-            await here.until(lambda: (turn := here.parts.lanes.running(ROUTE)) and turn.agent)
+            await asyncio.to_thread(taken.wait, 5)
+            go_on.set()
+            hold.release()
+            await asyncio.sleep(0.3)
             ending = asyncio.create_task(here.runner.stop())
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(0.7)
             free.set()
             await asyncio.gather(blocked, ending)
             async with gateway(model) as later:
                 await later.quiet()
                 assert later.outcomes()["a"] == "answered"
+                assert [*here.chat.chat(), *later.chat.chat()] == ["yes"]
 
     asyncio.run(go())
 
@@ -365,5 +388,161 @@ def test_a_place_that_waits_for_a_conversation_leaves_the_turn_of_the_other_alon
                 await here.quiet()
                 assert here.outcomes()["long"] == "dropped"
                 assert here.outcomes()["other"] == "answered"
+
+    asyncio.run(go())
+
+
+def test_a_place_whose_file_was_slow_leaves_the_turn_of_the_other_alone(
+    gateway: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have the same agent in hand: it was fetched before either of them wrote anything."""
+
+    async def go() -> None:
+        hold, slow = Hold(), asyncio.Event()
+        with ScriptedModel(say("a"), say("b"), say("never", hold=hold), always(say("two"))) as model:
+            async with gateway(model, **QUEUE) as here:
+                topic = here.chat.source(thread_id="5")
+                await here.chat.say("hello")
+                await here.chat.heard(1)
+                await here.chat.say("hello there", source=topic)
+                await here.chat.heard(2)
+                await here.quiet()
+                store, fetch = here.parts.board.store, here.chat.fetch
+                shared = await asyncio.to_thread(store._entries.get, ROUTE)
+                assert shared is not None
+                await asyncio.to_thread(store.switch_session, store.key(topic), shared.session_id)
+
+                async def slowly(*args: Any, **more: Any) -> None:
+                    await slow.wait()
+                    await fetch(*args, **more)
+
+                monkeypatch.setattr(here.chat, "fetch", slowly)
+                await here.chat.say("look", source=topic, message_id="other", attachments=(_photo(here, "p"),))
+                await here.until(lambda: (turn := here.parts.lanes.running(store.key(topic))) and turn.agent)
+                await here.chat.say("something long", message_id="long")
+                await hold.reached()
+                slow.set()
+                await asyncio.sleep(0.5)
+                began = time.monotonic()
+                await here.chat.say("/stop")
+                await here.until(lambda: here.outcomes()["long"] != "claimed")
+                assert time.monotonic() - began < 5, "the stop reached the model's answer"
+                await here.quiet()
+                assert here.outcomes()["long"] == "dropped"
+                assert here.outcomes()["other"] == "answered"
+
+    asyncio.run(go())
+
+
+# -- more of the store -----------------------------------------------------------------------------------------
+
+
+def test_a_long_reply_arrives_once_though_the_store_failed_between_its_pieces(
+    db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hermes_state.outbox import Outbox
+
+    progress = Outbox.progress_in
+    tries: list[int] = []
+
+    def fails(self: Outbox, conn: Connection, item: Any, **more: Any) -> bool:
+        tries.append(item.id)
+        if 1 < len(tries) < 5:
+            raise StoreFull("no room on the disk")
+        return progress(self, conn, item, **more)
+
+    async def go() -> None:
+        words = "\n\n".join(f"part {number} " + "x" * 80 for number in range(6))
+        with ScriptedModel(say(words)) as model:
+            async with starter(db, home)(model, adapter=PretendAdapter(limit=100)) as here:
+                monkeypatch.setattr(Outbox, "progress_in", fails)
+                await here.chat.say("tell me", message_id="a")
+                await here.until(lambda: here.db.outbox.counts().get("sending", 0) == 0 and len(tries) > 5)
+                await here.quiet()
+                assert here.db.outbox.counts() == {"sent": 1}
+                assert [text.split(" x")[0].strip() for text in here.chat.chat()] == [f"part {n}" for n in range(6)]
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("when", ["taken", "ended"])
+def test_a_command_waits_for_a_store_that_fails(
+    db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    name = "take_command_in" if when == "taken" else "end_command_in"
+    real, tries = getattr(Inbox, name), []
+
+    def fails(self: Inbox, conn: Connection, *args: Any, **more: Any) -> Any:
+        tries.append(1)
+        if len(tries) < 4:
+            raise StoreFull("no room on the disk")
+        return real(self, conn, *args, **more)
+
+    async def go() -> None:
+        async with PretendGateway(db, home) as here:
+            monkeypatch.setattr(Inbox, name, fails)
+            await here.chat.say("/help", message_id="a")
+            await here.chat.heard(1)
+            await here.quiet()
+            assert here.outcomes() == {"a": "answered"}
+            assert len(here.chat.messages) == 1
+
+    asyncio.run(go())
+
+
+def test_a_deliverer_outlives_a_defect_of_its_own(gateway: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        async with gateway() as here:
+            with monkeypatch.context() as broken:
+
+                def fails(**facts: Any) -> Any:
+                    raise KeyError("a defect")
+
+                broken.setattr(here.db.outbox, "next_due", fails)
+                await asyncio.sleep(1.5)
+            await here.parts.lanes.tell(here.chat.source(), "still here", what="test", occasion=1)
+            await here.chat.heard(1)
+
+    asyncio.run(go())
+
+
+def test_a_row_that_no_lane_has_is_found(gateway: Start, db: SessionDB, clock: Clock) -> None:
+    """Whoever stored it was cancelled before its lane heard of it, or was another process."""
+
+    async def go() -> None:
+        with ScriptedModel(always(say("yes"))) as model:
+            async with gateway(model) as here:
+                await here.chat.say("hello", message_id="a")
+                await here.quiet()
+                event = here.chat.event("and me?", message_id="b")
+                db.inbox.accept(
+                    platform="telegram", chat_id="42", message_id="b", route=ROUTE, payload=payload(event, now=clock()),
+                    person_id=db.inbox.list(limit=1)[0].person_id,
+                )  # fmt: skip
+                clock.advance(120)
+                await here.parts.lanes.take_up()
+                await here.quiet()
+                assert here.outcomes() == {"a": "answered", "b": "answered"}
+
+    asyncio.run(go())
+
+
+def test_a_gateway_that_ends_begins_no_turn_that_waited_for_room(gateway: Start, db: SessionDB) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("one", hold=hold), always(say("yes"))) as model:
+            here = gateway(model, **ONE_AT_A_TIME)
+            await here.start()
+            await here.chat.say("hold the room", user="7")
+            await hold.reached()
+            await here.chat.say("me too", message_id="b")
+            ending = asyncio.create_task(here.runner.stop())
+            await asyncio.sleep(0.2)
+            hold.release()
+            await ending
+            assert here.outcomes()["b"] == "queued"
+            async with gateway(model, **ONE_AT_A_TIME) as later:
+                await later.quiet()
+                assert later.outcomes()["b"] == "answered"
 
     asyncio.run(go())

@@ -60,6 +60,12 @@ UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id = ? AND state = 'c
 -- name: cut_off_commands
 SELECT {columns} FROM inbox WHERE state = 'claimed' AND turn_id IS NULL ORDER BY id
 
+-- name: queued
+SELECT {columns} FROM inbox WHERE state = 'queued' AND route = ? AND id > ? ORDER BY id LIMIT ?
+
+-- name: waiting_between
+SELECT id FROM inbox WHERE state = 'queued' AND received_at > ? AND received_at <= ? ORDER BY id LIMIT ?
+
 -- name: typed_beside
 -- What was typed at a terminal for a chat that a gateway serves (`inbox.BESIDE`).
 SELECT {columns} FROM inbox WHERE state = 'queued' AND message_id LIKE 'beside:%' ORDER BY id LIMIT ?

@@ -52,6 +52,9 @@ ORDER BY t.started_at, t.id
 -- keeps the planner on the index of running ones.
 SELECT {columns} FROM turns WHERE state = 'running' AND conversation_id || '' = ? ORDER BY started_at DESC, id DESC
 
+-- name: all_running
+SELECT {columns} FROM turns WHERE state = 'running' ORDER BY started_at, id
+
 -- name: list
 SELECT {columns} FROM turns
 WHERE (CAST(? AS TEXT) IS NULL OR state = ?) AND (CAST(? AS TEXT) IS NULL OR conversation_id = ?)
