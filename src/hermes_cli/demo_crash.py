@@ -102,9 +102,9 @@ def _tell(db: SessionDB, home: Path, rows: list[InboxRow]) -> int:
         doubled += max(0, len(items) - 1) + sum(_copies(db, item, shown) for item in items)
         edited += [number for item in items for number in item.platform_ids]
     if edited:
-        print(f"  on the phone: message {', '.join(edited)}, edited to its end")
+        print(f"  on the phone: {'message' if len(edited) == 1 else 'messages'} {', '.join(edited)}, edited to the end")
     print(f"  accepted {len(rows)}, answered {answered}, doubled {doubled}")
-    called = sys.argv[0] if sys.argv[0].endswith("hermes") else "hermes"
+    called = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("hermes") else "hermes"
     print(f"  its life: HERMES_HOME={home} {called} trace last")
     return 0 if answered == len(rows) and not doubled else 1
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway import beside
 from hermes_agent.tools import registry
+from hermes_state.routes import Routes
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from hermes_state.turns import Turn
 
 _LISTED = 50
+_SCOPE = "sessions"
+"""Where the gateway keeps its routes."""
 _FAILED = ("was not run", "failed:", "was stopped", "was interrupted")
 _ENDED = ("turn.done", "turn.failed", "turn.cancelled", "turn.parked")
 
@@ -113,6 +116,9 @@ class Follower:
         self._row, self._item = rows[0].id if rows else 0, items[0].id if items else 0
         self._cursor = self._at_end()
         self._turns: dict[TurnId, _Followed] = {}
+        here = Routes(db, _SCOPE).look(route)
+        self._before = {} if here is None or here.session_id is None else {here.session_id: self._used(here.session_id)}
+        """What a session had used after its last turn: a quick one has begun and ended before anybody looks."""
 
     def _at_end(self) -> str:
         batch = self._db.events.since()
@@ -158,9 +164,11 @@ class Follower:
         if event.kind in ("turn.begun", "turn.resumed") and followed is None:
             turn = self._db.turns.get(event.turn_id)
             if turn is not None and turn.route == self._route:
+                used = self._before.get(turn.session_id)
                 self._turns[turn.id] = _Followed(
-                    turn, self._used(turn.session_id), last_at=turn.started_at, live=self._live(turn, event)
-                )
+                    turn, self._used(turn.session_id) if used is None else used, last_at=turn.started_at,
+                    live=self._live(turn, event),
+                )  # fmt: skip
         elif event.kind == "turn.resumed" and followed is not None:
             yield from self._rows(followed)
             followed.steps, followed.shown = 0, ""
@@ -183,7 +191,8 @@ class Follower:
         if text and text.strip() != followed.said.strip():
             yield Said(text)
         model = str((self._db.get_session(turn.session_id) or {}).get("model") or "")
-        tokens = self._used(turn.session_id) - (followed.tokens if turn.session_id == followed.turn.session_id else 0)
+        used = self._before[turn.session_id] = self._used(turn.session_id)
+        tokens = used - (followed.tokens if turn.session_id == followed.turn.session_id else 0)
         yield Ended(model, tokens)
 
     def _rows(self, followed: _Followed) -> Iterator[News]:
