@@ -65,6 +65,7 @@ docs: $(READY) ## Regenerate the pages that are made from code
 	@$(BIN)/python -m hermes_config.limits > docs/operators/limits.md
 	@$(BIN)/python -m hermes_agent.tools.page > docs/users/tools.md
 	@$(BIN)/python -m gateway.authorisation_page > docs/operators/authorisation.md
+	@$(BIN)/python -m tui_gateway.page > docs/contributors/rpc.md
 
 clean: ## Remove everything that make built
 	@rm -rf $(VENV) .demo .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -63,8 +63,10 @@ def _run(args: argparse.Namespace) -> int:
     import asyncio
 
     from gateway import main
+    from tui_gateway import ws
 
     ensure_home()
+    ws.mount()
     return asyncio.run(main.serve(config.load(), attached=args.attached))
 
 

@@ -196,6 +196,12 @@ class Limits:
     api_page: int = _limit(200, "rows", "a request for a longer page is refused")
     api_keep_alive_seconds: int = _limit(15, "seconds", "a stream that was silent for so long says that it goes on")
 
+    rpc_frame_bytes: int = _limit(
+        16 * _MIB, "bytes", "a longer request is refused", minimum=64 * _KIB, area="Terminal clients"
+    )
+    rpc_queue_bytes: int = _limit(32 * _MIB, "bytes", "a client that reads so slowly is let go; it can resume")
+    rpc_sessions: int = _limit(256, "conversations", "a client can open no more at once until some are closed")
+
     pairing_seconds: int = _limit(3_600, "seconds", "a pairing code is over", area="Pairing")
     pairing_pending: int = _limit(3, "codes", "further strangers of the platform are not answered")
     pairing_wait_seconds: int = _limit(600, "seconds", "a person who asks again earlier is not answered")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
-from gateway.api import handling
+from gateway.api import handling, sockets
 from gateway.api.asking import Asking
 from gateway.api.chat import Chat
 from gateway.api.conversations import Conversations
@@ -59,8 +59,11 @@ def app(parts: Parts, adapter: ApiAdapter, key: str) -> App:
     )
     made = Starlette(
         routes=[
-            Route(path, Handler(f"{method} {path}", handle, board.metrics), methods=[method])
-            for method, path, handle in paths
+            *(
+                Route(path, Handler(f"{method} {path}", handle, board.metrics), methods=[method])
+                for method, path, handle in paths
+            ),
+            *(WebSocketRoute(path, handle) for path, handle in sockets.over(parts).items()),
         ],
         exception_handlers={404: _no_path, 405: _wrong_method},
     )

@@ -7,8 +7,9 @@ name at this machine gets nowhere; an Origin must be on the list. Bodies are bou
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
+from urllib.parse import parse_qs
 
 from gateway.api import keys, shapes
 from gateway.config import ApiServerConfig
@@ -19,6 +20,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN = frozenset({"/health", "/readyz", "/v1/health"})
+_BEARER = "bearer."
+_POLICY = 1008
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
 
@@ -33,6 +36,9 @@ class Guard:
         self._hosts = _LOOPBACK | {settings.host.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -47,6 +53,17 @@ class Guard:
             await _preflight(send, allowed)
         else:
             await self._app(scope, self._bounded(receive), _with_origin(send, allowed) if allowed else send)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A browser cannot set headers of a WebSocket: there the key may be a subprotocol or in the query."""
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        origin = headers.get(b"origin")
+        known = self._known_host(headers.get(b"host", "")) and (origin is None or self._allowed(origin))
+        if known and any(keys.matches(self._key, shown) for shown in _shown_keys(scope, headers)):
+            await self._app(scope, receive, send)
+            return
+        self._refused(403)
+        await send({"type": "websocket.close", "code": _POLICY})
 
     def _refusal(self, scope: Scope, headers: dict[bytes, str], origin: str | None) -> shapes.ApiError | None:
         if not self._known_host(headers.get(b"host", "")):
@@ -89,6 +106,16 @@ class Guard:
             return message
 
         return bounded
+
+
+def _shown_keys(scope: Scope, headers: dict[bytes, str]) -> Iterator[str]:
+    kind, _, shown = headers.get(b"authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        yield shown.strip()
+    for name in scope.get("subprotocols", ()):
+        if name.startswith(_BEARER):
+            yield name.removeprefix(_BEARER)
+    yield from parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", ())
 
 
 def _too_large(most: int) -> shapes.ApiError:

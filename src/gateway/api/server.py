@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.config import ApiServerConfig, GatewayConfig
     from gateway.run_parts import Parts
     from hermes_config.config import Config
+    from hermes_config.limits import Limits
     from hermes_state import SessionDB
 
 _log = logging.getLogger("hermes.gateway")
@@ -66,7 +67,7 @@ class ApiServer:
             self.problem = _refused(self._settings, error)
             return False
         await asyncio.to_thread(_let_in, self._db, keys.key_id(self._key))
-        self._server = _quiet_server(self._app)
+        self._server = _quiet_server(self._app, self._db.limits)
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]), name="api server")
         self._task.add_done_callback(self._ended)
         async with asyncio.timeout(_START_SECONDS):
@@ -134,7 +135,7 @@ def _refused(settings: ApiServerConfig, error: OSError) -> str:
     return f"{where} cannot be opened ({reason}); see API_SERVER_HOST and API_SERVER_PORT"
 
 
-def _quiet_server(app: App) -> uvicorn.Server:
+def _quiet_server(app: App, limits: Limits) -> uvicorn.Server:
     import uvicorn
 
     class Quiet(uvicorn.Server):
@@ -144,8 +145,8 @@ def _quiet_server(app: App) -> uvicorn.Server:
             yield
 
     config = uvicorn.Config(
-        app, log_config=None, log_level="warning", access_log=False, lifespan="off", ws="none", interface="asgi3",
+        app, log_config=None, log_level="warning", access_log=False, lifespan="off", interface="asgi3",
         timeout_keep_alive=_KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=_GRACE_SECONDS, server_header=False,
-        proxy_headers=False, backlog=_BACKLOG,
+        proxy_headers=False, backlog=_BACKLOG, ws="websockets-sansio", ws_max_size=limits.rpc_frame_bytes,
     )  # fmt: skip
     return Quiet(config)

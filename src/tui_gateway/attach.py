@@ -1,0 +1,77 @@
+"""Whose turn it is to drive: this process, or the gateway that serves the conversation's chat.
+
+One conversation has one driver. When a gateway runs on the home and a private chat of the owner leads to the
+conversation, what is typed here becomes a row of the gateway's inbox, exactly like a message from that chat; what
+comes of it is followed in the store (`following`). Asked anew at each prompt, so a gateway that starts later takes over
+at the next turn, and one that has ended leaves the conversation to us.
+
+Limits: conversations of groups, of other people, of the API and of terminals are driven here, under their lease; only
+text can be handed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway import beside, status
+from gateway.config import Platform, load_gateway_config
+from gateway.entries import SessionSource
+from hermes_config import config as configuration
+from hermes_state.ids import LOCAL_OWNER, SessionKey
+from hermes_state.routes import Routes
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.inbox import InboxRow
+    from hermes_state.routes import Route
+
+_NO_CHATS = (Platform.API_SERVER, Platform.LOCAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The chat by which a running gateway serves a conversation."""
+
+    source: SessionSource
+    route: SessionKey
+
+    def hand_in(self, db: SessionDB, text: str) -> InboxRow:
+        """Stored when this returns; the gateway answers it, also after a restart."""
+        return beside.hand_in(db, self.source, text, person_id=LOCAL_OWNER)
+
+
+def served(db: SessionDB, session_id: str) -> Served | None:
+    """The chat whose gateway drives this conversation now; None when we do."""
+    config = configuration.load_or_last_good()[0]
+    if not status.is_running(config.home):
+        return None
+    route = _route(db, session_id)
+    if route is None or db.ledger.owner(db.get_conversation_root(session_id)) != LOCAL_OWNER:
+        return None
+    source = _source(route)
+    if source is None or source.chat_type != "dm" or source.platform in _NO_CHATS:
+        return None
+    names = {one.name for one in status.read_status(config.home).platforms}
+    if source.platform.value not in names or beside.route_of(source) != route.session_key:
+        return None
+    return Served(source, route.session_key)
+
+
+def has_route(db: SessionDB, session_id: str) -> bool:
+    """Whether some place leads here: then a terminal that leaves does not end the conversation."""
+    return _route(db, session_id) is not None
+
+
+def _route(db: SessionDB, session_id: str) -> Route | None:
+    config = configuration.load_or_last_good()[0]
+    routes = Routes(db, load_gateway_config(config).sessions_dir.name)
+    key = routes.of_session(db.get_compression_tip(session_id))
+    return None if key is None else routes.look(key)
+
+
+def _source(route: Route) -> SessionSource | None:
+    origin = route.entry.get("origin")
+    if not isinstance(origin, dict) or Platform.find(origin.get("platform")) is None or origin.get("chat_id") is None:
+        return None
+    return SessionSource.from_dict(origin)

@@ -1,0 +1,141 @@
+"""`python -m tui_gateway.entry`: the server over standard input and output.
+
+The real stdout carries frames and nothing else: the descriptor is taken away before anything of ours is imported for
+real, so that neither a stray `print` nor a child process can put a word between two frames. The process ends with its
+input, when its reader is gone, and on SIGTERM or SIGHUP, always with exit code 0 and within a short grace; live
+sessions are finalised, and a turn that was under way is taken up by whoever opens the conversation next.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import TextIO
+
+from hermes_config import log_file
+from hermes_config.errors import HermesError
+from hermes_config.home import ensure_folder, ensure_home, private_open
+
+_log = logging.getLogger("hermes.rpc")
+_GRACE_SECONDS = 1.0
+
+
+def main() -> int:
+    out = _take_stdout()
+    try:
+        ensure_home()
+    except HermesError as error:
+        print(f"hermes: {error.one_line()}", file=sys.stderr)
+        return 1
+    log_file.install()
+    from hermes_cli import plugins
+    from tui_gateway import frames, server
+
+    server._real_stdout = out
+    ended = threading.Event()
+    server._stdio_transport.lost = lambda: _leave(ended)
+    _heed_signals(ended)
+    plugins.discover_plugins()
+    try:
+        server.write_json(server.ready())
+    except HermesError as error:
+        server.write_json(frames.event("gateway.ready", None, {"skin": "default"}))
+        server.write_json(frames.event("error", None, {"message": error.one_line()}))
+    _read(ended)
+    _end()
+    return 0
+
+
+def _take_stdout() -> TextIO:
+    """Frames go where stdout was; whatever else is printed goes to stderr."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return os.fdopen(kept, "w", encoding="utf-8", errors="replace", newline="\n")
+
+
+def _read(ended: threading.Event) -> None:
+    """Requests, one a line, until the input ends."""
+    from tui_gateway import frames, server
+
+    most = _longest()
+    while not ended.is_set():
+        line = sys.stdin.buffer.readline(most + 1)
+        if not line:
+            return
+        if len(line) > most:
+            while line and not line.endswith(b"\n"):
+                line = sys.stdin.buffer.readline(most)
+            server.write_json(frames.failure(None, frames.INVALID, f"a request has at most {most} bytes"))
+            continue
+        if not line.strip():
+            continue
+        try:
+            answer = server.dispatch(frames.parse(line))
+        except frames.RpcError as error:
+            answer = frames.failure(None, error.code, error.message)
+        if answer is not None and not server.write_json(answer):
+            return
+
+
+def _longest() -> int:
+    from hermes_config import config
+    from hermes_config.limits import DEFAULTS
+
+    try:
+        return config.load().limits.rpc_frame_bytes
+    except HermesError:  # clients are told at the first request that needs the configuration
+        return DEFAULTS.rpc_frame_bytes
+
+
+def _heed_signals(ended: threading.Event) -> None:
+    def end(number: int, frame: object) -> None:
+        with private_open(ensure_folder("logs") / "rpc_crash.log", "a") as log:
+            log.write(f"signal {number}\n")
+            log.flush()
+            faulthandler.dump_traceback(log)
+        _leave(ended)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), end)
+
+
+def _leave(ended: threading.Event) -> None:
+    """From a signal or the writer: the reader sits in a read that nothing interrupts, so another thread ends us."""
+
+    def end() -> None:
+        _end()
+        os._exit(0)
+
+    if not ended.is_set():
+        ended.set()
+        threading.Thread(target=end, daemon=True, name="rpc-end").start()
+
+
+def _end() -> None:
+    """Finalise what is live, and let the last frames out; a grace, then it is over whatever hangs."""
+    from tui_gateway import server
+
+    grace = os.environ.get("HERMES_TUI_GATEWAY_SHUTDOWN_GRACE_S", "")
+    seconds = float(grace) if grace.replace(".", "", 1).isdecimal() else _GRACE_SECONDS
+    closing = threading.Thread(target=server._close_all, args=("tui_shutdown",), daemon=True, name="rpc-closing")
+    closing.start()
+    closing.join(seconds)
+    server._stdio_transport.close(seconds)
+    if closing.is_alive():
+        _log.warning("sessions were still being closed after %g s", seconds, extra={"action": "rpc_end"})
+        os._exit(0)
+    if server._db is not None:
+        server._db.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,288 @@
+"""What happens in a conversation that somebody else drives, read from the store and told as events of the protocol.
+
+The event log says which turns began, were taken up again and ended; the rows say what was done and said; of what was
+typed here the gateway writes the answer down while it is made (`gateway.beside.live`). Partial text is an event and
+never a row. Turns of this very process are left out: their agent tells of them. Nothing is written.
+
+One thread looks for all live sessions, a few times a second, with one indexed read for a conversation in which nothing
+happens.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gateway import beside
+from hermes_agent.command_set.wording import text_of
+from hermes_config.errors import HermesError
+from tui_gateway import attach, live
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hermes_state.events import Event
+    from hermes_state.turns import Turn
+    from tui_gateway.host import Host, Session
+    from tui_gateway.place import Place
+
+_log = logging.getLogger("hermes.rpc")
+_Thread = threading.Thread  # as in `transports`
+_SECONDS = 0.12
+_LISTED = 50
+_STATUS = {"turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.parked": "error"}
+News = tuple[str, dict[str, Any] | None]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn that somebody else runs."""
+
+    turn: Turn
+    text: str = ""
+    """What the model said last."""
+    steps: int = 0
+    calls: dict[str, tuple[str, str, float]] = field(default_factory=dict)
+    partial: Path | None = None
+    shown: str = ""
+    asked: set[str] = field(default_factory=set)
+
+
+class Following:
+    """One conversation, from now on."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._place: Place = session["place"]
+        self._db = self._place.db
+        self.conversation = self._place.conversation()
+        self._segment: str = self._db.get_compression_tip(session["session_key"])
+        self._head = self._newest()
+        self._cursor = self._at_end()
+        self._unsure: str | None = None
+        items = self._db.outbox.list(limit=1)
+        self._item = items[0].id if items else 0
+        self.turn: _Turn | None = None
+
+    def _newest(self) -> int:
+        state = self._db.live_state(self._segment)
+        return 0 if state is None else state.head_id
+
+    def _at_end(self) -> str:
+        batch = self._db.events.since(conversation_id=self.conversation)
+        while batch.events:
+            batch = self._db.events.since(batch.cursor, conversation_id=self.conversation)
+        return str(batch.cursor)
+
+    def news(self) -> Iterator[News]:
+        batch = self._db.events.since(self._cursor, conversation_id=self.conversation)
+        if self._must_wait(batch.events):
+            return
+        self._cursor = batch.cursor
+        for event in batch.events:
+            yield from self._happened(event)
+        if self.turn is not None:
+            yield from self._rows(self.turn)
+            yield from self._pieces(self.turn)
+            self._questions(self.turn)
+        yield from self._notices()
+
+    def _must_wait(self, events: tuple[Event, ...]) -> bool:
+        """A turn has begun while one of ours is about to: the next look knows whether it is ours."""
+        begun = next((one.turn_id for one in events if one.kind == "turn.begun"), None)
+        if begun is None or begun in self._place.own or begun == self._unsure:
+            return False
+        if not self._session["running"] or self._place.turn is not None:
+            return False
+        self._unsure = begun
+        return True
+
+    # -- a turn --------------------------------------------------------------------------------------------
+
+    def _happened(self, event: Event) -> Iterator[News]:
+        if event.turn_id in self._place.own:  # its agent tells
+            self._segment = self._db.get_compression_tip(self._segment)
+            self._head = self._newest()
+        elif event.kind in ("turn.begun", "turn.resumed") and event.turn_id is not None:
+            yield from self._began(event)
+        elif event.kind in _STATUS and self.turn is not None and event.turn_id == self.turn.turn.id:
+            yield from self._ended(self.turn, event)
+        elif event.kind in ("undo", "redo"):
+            self._head = self._newest()
+            yield "session.info", live.info(self._session)
+
+    def _began(self, event: Event) -> Iterator[News]:
+        if self.turn is not None and event.turn_id == self.turn.turn.id:
+            self.turn.steps, self.turn.shown = 0, ""
+            said = "the process that worked on this was lost; another one goes on where it stood"
+            yield "status.update", {"kind": "lifecycle", "text": said}
+            return
+        assert event.turn_id is not None
+        turn = self._db.turns.get(event.turn_id)
+        if turn is None:
+            return
+        rows = self._db.inbox.of_turn(turn.id)
+        mine = bool(rows) and all(row.id in self._place.handed_in for row in rows)
+        self.turn = _Turn(turn)
+        if rows and beside.is_beside(rows[-1]):
+            self.turn.partial = beside.live(self._place.config.home, rows[-1].id)
+        if mine:
+            self._place.handed_in -= {row.id for row in rows}
+        for row in () if mine else rows:
+            yield "message.user", {"text": str((row.payload or {}).get("text") or ""), "source": row.platform}
+        if not rows:  # a terminal's: its words are the first row
+            said = self._db.live_rows(turn.session_id, after=self._head)
+            for message in () if said is None else said.messages[:1]:
+                yield "message.user", {"text": text_of(message.get("content")), "source": "tui"}
+        yield "message.start", None
+
+    def _ended(self, turn: _Turn, event: Event) -> Iterator[News]:
+        yield from self._rows(turn)
+        number = (event.detail or {}).get("outbox")
+        item = None if number is None else self._db.outbox.get(int(number))
+        text = turn.text if item is None else str(item.payload.get("text") or turn.text)
+        self.turn = None
+        for approval in self._place.questions.elsewhere():
+            self._place.questions.closed(approval)
+        yield (
+            "message.complete",
+            {"text": text, "usage": live.usage(self._session), "status": _STATUS[event.kind]},
+        )
+        yield "session.info", live.info(self._session)
+
+    def _moved(self) -> bool:
+        """The conversation was compressed: it goes on in another segment."""
+        tip = self._db.get_compression_tip(self._segment)
+        if tip == self._segment:
+            return False
+        self._segment = self._session["session_key"] = tip
+        self._head = self._newest()
+        return True
+
+    def _rows(self, turn: _Turn) -> Iterator[News]:
+        if self._moved():
+            yield "session.info", live.info(self._session)
+        found = self._db.live_rows(self._segment, after=self._head)
+        for number, row in zip(found.ids, found.messages, strict=True) if found is not None else ():
+            self._head = number
+            yield from _row(turn, row)
+
+    def _pieces(self, turn: _Turn) -> Iterator[News]:
+        """What was said since, of the step whose row is not there yet."""
+        if turn.partial is None:
+            return
+        try:
+            lines = turn.partial.read_text(encoding="utf-8").split("\n")[:-1]
+        except OSError:  # it has not begun, or has ended: the row says it all
+            return
+        said = [""]
+        for piece in map(json.loads, lines):
+            said = [*said, ""] if piece is None else [*said[:-1], said[-1] + piece]
+        now = said[turn.steps] if turn.steps < len(said) else ""
+        if len(now) > len(turn.shown) and now.startswith(turn.shown):
+            yield "message.delta", {"text": now[len(turn.shown) :]}
+            turn.shown = now
+
+    def _questions(self, turn: _Turn) -> None:
+        """Open ones are put on this screen, too; what was answered elsewhere is taken off it."""
+        questions, now = self._place.questions, self._db.clock()
+        pending = {one.id: one for one in self._db.approvals.pending() if one.turn_id == turn.turn.id}
+        for one in pending.values():
+            if one.id not in turn.asked:
+                turn.asked.add(one.id)
+                questions.asked_elsewhere(one, now=now)
+        for number in questions.elsewhere():
+            if number not in pending:
+                questions.closed(number)
+
+    # -- the gateway itself --------------------------------------------------------------------------------
+
+    def _notices(self) -> Iterator[News]:
+        """What the gateway says in the chat that leads here; an answer is told from its turn."""
+        new = [item for item in self._db.outbox.list(limit=_LISTED) if item.id > self._item]
+        if not new:
+            return
+        self._item = new[0].id
+        chat = attach.served(self._db, self._session["session_key"])
+        for item in reversed(new):
+            kind = item.payload.get("kind")
+            beside_itself = item.dedup_key.startswith("notice:beside:")
+            if (
+                chat is not None
+                and item.chat_id == chat.source.chat_id
+                and kind in ("command", "notice")
+                and not beside_itself
+            ):
+                yield "notification.show", {"text": str(item.payload.get("text") or ""), "level": "info", "kind": kind}
+
+
+def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
+    if row["role"] == "assistant":
+        shown, turn.text = turn.shown, text_of(row.get("content"))
+        turn.shown, turn.steps = "", turn.steps + 1
+        rest = turn.text[len(shown) :] if turn.text.startswith(shown) else ""
+        if rest:
+            yield "message.delta", {"text": rest}
+        if row.get("tool_calls") and turn.text.strip():
+            yield "message.interim", {"text": turn.text, "already_streamed": True}
+        for call in row.get("tool_calls") or ():
+            name, summary = live.called(call)
+            turn.calls[str(call.get("id"))] = (name, summary, float(row.get("timestamp") or time.time()))
+            yield "tool.start", {"tool_id": str(call.get("id")), "name": name, "context": summary}
+    elif row["role"] == "tool":
+        number = str(row.get("tool_call_id"))
+        name, summary, began = turn.calls.pop(number, (str(row.get("tool_name") or "tool"), "", 0.0))
+        seconds = max(0.0, float(row.get("timestamp") or 0.0) - began) if began else 0.0
+        yield "tool.complete", {
+            "tool_id": number, "name": name, "args": {}, "result": text_of(row.get("content")), "summary": summary,
+            "duration_s": round(seconds, 3),
+        }  # fmt: skip
+
+
+class Looker:
+    """The one thread. Started with the first stored conversation that is live."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = _Thread(target=self._look, daemon=True, name="rpc-looker")
+                self._thread.start()
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(_SECONDS)
+            with self._host.lock:
+                sessions = list(self._host.sessions.items())
+            if not sessions:
+                with self._lock, self._host.lock:
+                    if not self._host.sessions:
+                        self._thread = None
+                        return
+            for sid, session in sessions:
+                if session.get("place") is not None:
+                    self._look_at(sid, session)
+
+    def _look_at(self, sid: str, session: Session) -> None:
+        try:
+            following: Following | None = session["following"]
+            if following is None:
+                if session["running"] or session["place"].session_id is None:
+                    return  # nothing of it is stored yet, or we are storing it
+                following = session["following"] = Following(session)
+            for kind, payload in following.news():
+                self._host.emit(kind, sid, payload)
+        except HermesError as error:  # the store is busy, or the conversation is gone; there is another look
+            _log.warning("a conversation was not looked at: %s", error.one_line(), extra={"action": "rpc_follow"})
+        except Exception:  # noqa: BLE001 - boundary: one session must not end the looking at the others
+            _log.exception("a conversation cannot be followed", extra={"action": "rpc_follow"})
+            session["following"] = None

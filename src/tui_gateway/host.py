@@ -1,0 +1,65 @@
+"""What the parts of the server share: the live sessions, and the doors of `server` that others may replace.
+
+`Host` is made once by `server` and handed down. Its callables look their target up in `server` at the moment of the
+call, because tests of the specification (and plug-ins' tests) put their own in its place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tui_gateway import frames
+from tui_gateway.frames import Params, RpcError
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from tui_gateway.transports import Transport
+
+Session = dict[str, Any]
+"""A live session. Its keys are the specification's; ours are `place` (`place.Place`) and `following`."""
+
+
+class Emit(Protocol):
+    def __call__(self, kind: str, sid: str, payload: Mapping[str, Any] | None = None) -> object: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    sessions: dict[str, Session]
+    lock: threading.RLock
+    emit: Emit
+    get_db: Callable[[], SessionDB | None]
+    db_trouble: Callable[[], str]
+    sync: Callable[..., None]
+    """`_sync_session_key_after_compress`."""
+    boundary: Callable[..., None]
+    """`_notify_session_boundary`."""
+    block: Callable[..., str]
+    stream_renderer: Callable[[int], Any]
+    rendered: Callable[[str, int], Any]
+    thread: Callable[[Callable[[], None]], None]
+    """Start the one thread of a turn."""
+    transport: Callable[[], Transport]
+    """Of the request that is being answered."""
+
+    def db(self) -> SessionDB:
+        """The store; raises what a client is told when there is none."""
+        found = self.get_db()
+        if found is None:
+            raise RpcError(frames.UNAVAILABLE, f"state.db unavailable: {self.db_trouble()}")
+        return found
+
+    def session(self, params: Params) -> tuple[str, Session]:
+        sid = str(params.get("session_id") or "")
+        with self.lock:
+            found = self.sessions.get(sid)
+        if found is None:
+            raise RpcError(frames.NO_SESSION, "session not found")
+        return sid, found
+
+
+def text_of(params: Params, name: str) -> str:
+    return str(params.get(name) or "").strip()

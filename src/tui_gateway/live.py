@@ -1,0 +1,188 @@
+"""Live sessions: how one is made, and what a client is shown of it (`info`, usage, the messages of a screen)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent.command_set.wording import text_of
+from hermes_agent.tools import registry
+from hermes_config.version import VERSION
+from hermes_state.ids import new_session_id
+from tui_gateway import frames
+from tui_gateway.frames import Params, RpcError
+from tui_gateway.place import Place
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from tui_gateway.host import Host, Session
+
+_CONTRACT = 4
+_COLS = 80
+_COUNTERS = ("input_tokens", "output_tokens", "reasoning_tokens", "api_call_count")
+
+
+def open_session(
+    host: Host, params: Params, db: SessionDB, *, key: str | None = None, messages: Sequence[Mapping[str, Any]] = ()
+) -> tuple[str, Session]:
+    """A live session on a stored conversation (`key`), or on one that begins with its first prompt."""
+    cwd = Path(str(params.get("cwd") or Path.cwd())).expanduser()
+    if not cwd.is_dir():
+        raise RpcError(frames.BAD_VALUE, f"there is no folder {cwd}")
+    sid, now = os.urandom(4).hex(), time.time()
+    session: Session = {
+        "agent": None, "session_key": key or str(new_session_id(now)), "history": [dict(one) for one in messages],
+        "history_lock": threading.Lock(), "history_version": 0, "running": False, "attached_images": [],
+        "image_counter": 0, "cols": cols_of(params), "slash_worker": None, "show_reasoning": False,
+        "tool_progress_mode": "all", "pending_title": None, "agent_ready": threading.Event(), "agent_error": None,
+        "agent_build_started": False, "created_at": now, "last_active": now, "inflight_turn": None,
+        "queued_prompt": None, "cwd": str(cwd), "explicit_cwd": bool(params.get("cwd")),
+        "source": str(params.get("source") or "tui"), "transport": host.transport(),
+        "close_on_disconnect": bool(params.get("close_on_disconnect")), "tool_started_at": {},
+        "_turn_cancel_requested": False, "_sid": sid, "following": None,
+    }  # fmt: skip
+    session["place"] = Place(
+        host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider")
+    )  # fmt: skip
+    with host.lock:
+        if len(host.sessions) >= db.limits.rpc_sessions:
+            raise RpcError(frames.TOO_MANY, f"{len(host.sessions)} sessions are live; close some")
+        host.sessions[sid] = session
+    return sid, session
+
+
+def cols_of(params: Params) -> int:
+    return max(1, min(int(params.get("cols") or _COLS), 10_000))
+
+
+def _word(params: Params, name: str) -> str | None:
+    return str(params.get(name) or "").strip() or None
+
+
+def info(session: Session) -> dict[str, Any]:
+    """`session.info`. A session without a place is not ours (a test's); then there is little to say."""
+    place: Place | None = session.get("place")
+    agent = session.get("agent")
+    shown: dict[str, Any] = {
+        "model": str(getattr(agent, "model", "") or ""), "provider": str(getattr(agent, "provider", "") or ""),
+        "tools": {}, "skills": {}, "cwd": str(session.get("cwd") or ""), "running": bool(session.get("running")),
+        "title": "", "stored_session_id": str(session.get("session_key") or ""), "driver": "here", "yolo": False,
+        "approval_mode": "", "version": VERSION, "usage": {}, "desktop_contract": _CONTRACT, "profile_name": "default",
+    }  # fmt: skip
+    if place is None:
+        return shown
+    if agent is None:
+        shown["model"], shown["provider"] = place.endpoint()
+        shown["lazy"] = True
+    else:
+        shown["tools"] = _tools(agent.valid_tool_names)
+    row = place.db.get_session(session["session_key"])
+    approvals = place.config.tree.get("approvals")
+    shown |= {
+        "title": (row or {}).get("title") or session["pending_title"] or "", "yolo": place.yolo,
+        "approval_mode": str(approvals.get("mode") or "") if isinstance(approvals, Mapping) else "",
+        "usage": usage(session), "driver": driver(session),
+    }  # fmt: skip
+    return shown
+
+
+def driver(session: Session) -> str:
+    """Who runs the turns: this process, or the gateway whose chat the conversation is."""
+    from tui_gateway import attach
+
+    place: Place = session["place"]
+    return "here" if attach.served(place.db, session["session_key"]) is None else "gateway"
+
+
+def _tools(names: frozenset[str]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for name in sorted(names):
+        tool = registry.shared().get(name)
+        grouped.setdefault("other" if tool is None else tool.toolset, []).append(name)
+    return grouped
+
+
+def usage(session: Session) -> dict[str, Any]:
+    """Tokens of the whole conversation; how full the context is only when that is really known."""
+    place: Place | None = session.get("place")
+    agent = session.get("agent")
+    total = dict.fromkeys(_COUNTERS, 0)
+    cost, known, segments = 0.0, False, 0
+    for segment in [] if place is None else place.db.get_compression_lineage(session["session_key"]):
+        row = place.db.get_session(segment) or {} if place is not None else {}
+        segments += 1
+        for name in _COUNTERS:
+            total[name] += row.get(name) or 0
+        spent = row.get("estimated_cost_usd")
+        cost, known = cost + (spent or 0.0), known or spent is not None
+    read, written = total["input_tokens"], total["output_tokens"]
+    shown: dict[str, Any] = {
+        "model": str(getattr(agent, "model", "") or ""), "calls": total["api_call_count"], "input": read,
+        "output": written, "reasoning": total["reasoning_tokens"], "prompt": read, "completion": written,
+        "total": read + written,
+    }  # fmt: skip
+    if known:
+        shown["cost_usd"] = round(cost, 6)
+    if segments > 1:
+        shown["compressions"] = segments - 1
+    used = 0 if place is None or agent is None else agent.spent.last_prompt_tokens
+    if used and agent is not None:
+        most = agent.context_length
+        shown |= {"context_used": used, "context_max": most, "context_percent": round(100 * used / most, 1)}
+    return shown
+
+
+def messages(db: SessionDB, session: Session) -> list[dict[str, Any]]:
+    """Everything for a screen, ancestors included; what was given to session.create as long as nothing is stored."""
+    key = session["session_key"]
+    if db.get_session(key) is None:
+        return displayed(session["history"])
+    return displayed(db.get_messages_as_conversation(key, include_ancestors=True))
+
+
+def displayed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages as a screen shows them; those that carry nothing but tool calls are left out."""
+    shown: list[dict[str, Any]] = []
+    calls: dict[str, tuple[str, str]] = {}
+    for row in rows:
+        role, text = str(row.get("role")), text_of(row.get("content"))
+        if role == "tool":
+            name, context = calls.get(str(row.get("tool_call_id")), (str(row.get("tool_name") or "tool"), ""))
+            shown.append({"role": "tool", "name": name, "context": context})
+            continue
+        for call in row.get("tool_calls") or ():
+            calls[str(call.get("id"))] = called(call)
+        reasoning = row.get("reasoning") or row.get("reasoning_content")
+        if text.strip() or reasoning:
+            shown.append({"role": role, "text": text, **({"reasoning": str(reasoning)} if reasoning else {})})
+    return shown
+
+
+def called(call: Mapping[str, Any]) -> tuple[str, str]:
+    """(name, summary) of a stored tool call."""
+    function = call.get("function") or {}
+    name = str(function.get("name") or "tool")
+    tool = registry.shared().get(name)
+    try:
+        given = frames.parse(function.get("arguments") or "{}")
+    except RpcError:
+        return name, ""
+    return name, tool.summary(given) if tool is not None and isinstance(given, dict) else ""
+
+
+def state(sid: str, session: Session, db: SessionDB) -> dict[str, Any]:
+    """What a client gets that comes to a session: `session.resume`, `session.activate`."""
+    shown = messages(db, session)
+    place: Place = session["place"]
+    waiting = place.questions.waiting
+    working = "waiting" if waiting else "streaming" if session["running"] else "idle"
+    return {
+        "session_id": sid, "resumed": session["session_key"], "session_key": session["session_key"],
+        "message_count": len(shown), "messages": shown, "info": info(session), "inflight": session["inflight_turn"],
+        "queued": bool(session["queued_prompt"]), "running": session["running"], "status": working,
+        "started_at": session["created_at"], "driver": driver(session),
+    }  # fmt: skip

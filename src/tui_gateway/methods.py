@@ -1,0 +1,252 @@
+"""Every method that can be called: what it takes and what it gives. A method that is not here cannot be called."""
+
+from __future__ import annotations
+
+from tui_gateway.protocol import Method, Param
+
+
+def _sid(about: str = "the live id that session.create or session.resume gave") -> Param:
+    return Param("session_id", "text", about, required=True)
+
+
+_COLS = Param("cols", "number", "columns of the client's screen; 80")
+_CLOSE = Param("close_on_disconnect", "flag", "close the session when this connection ends")
+
+METHODS: dict[str, Method] = {
+    "session.create": Method(
+        about="A new conversation. Nothing is stored before the first prompt.",
+        params=(
+            _COLS,
+            Param("title", "text", "given to it with the first answer"),
+            Param("cwd", "text", "where tools work"),
+            Param("model", "text"),
+            Param("provider", "text"),
+            Param("messages", "list", "what was said before, role and content"),
+            Param("source", "text", "the kind of client; tui"),
+            _CLOSE,
+        ),
+        result="session_id, stored_session_id, message_count, messages, info",
+        errors=(4004, 4090),
+    ),
+    "session.resume": Method(
+        about="Go on with a stored conversation, at its newest segment. One that is live here keeps its live id.",
+        params=(_sid("a stored id, the beginning of one, or a title"), _COLS, Param("source", "text"), _CLOSE),
+        result="session_id, resumed, session_key, message_count, messages, info, inflight, queued, "
+        "running, status, started_at, driver",
+        errors=(4006, 4007, 4090, 5000, 5001),
+        pooled=True,
+    ),
+    "session.list": Method(
+        about="Conversations, newest activity first.",
+        params=(Param("limit", "number", "200"), Param("query", "text", "words of the title or id")),
+        result="sessions: list of {id, title, preview, started_at, last_active, message_count, source}",
+        errors=(5001,),
+        pooled=True,
+    ),
+    "session.most_recent": Method(
+        about="The conversation used last.",
+        result="session_id (null when there is none), title, started_at, source",
+        errors=(5001,),
+    ),
+    "session.active_list": Method(
+        about="The sessions that are live in this process.",
+        params=(Param("current_session_id", "text"),),
+        result=(
+            "sessions: list of {id, session_key, title, preview, status, model, current, message_count, "
+            "started_at, last_active}"
+        ),
+        pooled=True,
+    ),
+    "session.activate": Method(
+        about="Bring a live session to this connection.",
+        params=(_sid(), _COLS),
+        result="as session.resume",
+        errors=(4001,),
+    ),
+    "session.close": Method(about="End the live session; the conversation stays.", params=(_sid(),), result="closed"),
+    "session.history": Method(
+        about="The whole conversation for a screen, also what was compressed.",
+        params=(_sid(),),
+        result="count, messages",
+        errors=(4001, 5001),
+    ),
+    "session.title": Method(
+        about="The title, or another one. Before the first answer it is kept for then (`pending`).",
+        params=(_sid(), Param("title", "text")),
+        result="title, session_key; when set also pending",
+        errors=(4001, 4021, 4022),
+    ),
+    "session.usage": Method(
+        about="Tokens and cost so far.",
+        params=(_sid(),),
+        errors=(4001,),
+        pooled=True,
+        result=(
+            "model, calls, input, output, reasoning, prompt, completion, total, cost_usd?, compressions?, "
+            "context_used?, context_max?, context_percent?"
+        ),
+    ),
+    "session.status": Method(
+        about="Where the conversation stands, as text.", params=(_sid(),), result="output", errors=(4001,), pooled=True
+    ),
+    "session.compress": Method(
+        about="Summarise the older part now.",
+        params=(_sid(), Param("focus_topic", "text", "what matters")),
+        pooled=True,
+        result=(
+            "status (compressed, aborted), removed, before_messages, after_messages, summary {headline, "
+            "aborted}, usage, info, messages"
+        ),
+        errors=(4001, 4009, 5001),
+    ),
+    "session.undo": Method(
+        about="Take back the last turn; nothing is deleted.",
+        params=(_sid(),),
+        result="removed, text",
+        errors=(4001, 4009, 5001),
+    ),
+    "session.branch": Method(
+        about="A copy to go on with, live at once; the original stays as it is.",
+        params=(_sid(), Param("name", "text", "its title")),
+        result="session_id, stored_session_id, title, parent",
+        errors=(4001, 4008, 4022, 4090, 5001),
+        pooled=True,
+    ),
+    "session.delete": Method(
+        about="Erase a stored conversation that is not live.",
+        params=(_sid("a stored id"),),
+        result="deleted",
+        errors=(4006, 4007, 4023, 5001),
+    ),
+    "session.steer": Method(
+        about="A word for the turn that runs.",
+        params=(_sid(), Param("text", "text", required=True)),
+        result="status (queued, rejected), text",
+        errors=(4001, 4004),
+    ),
+    "session.interrupt": Method(
+        about="Stop the turn that runs and forget what waits; what was done is kept.",
+        params=(_sid(),),
+        result="status",
+        errors=(4001,),
+    ),
+    "terminal.resize": Method(
+        about="The client's screen has another width.", params=(_sid(), _COLS), result="cols", errors=(4001,)
+    ),
+    "prompt.submit": Method(
+        about=(
+            "Say something. The answer comes as events. While a turn runs, display.busy_input_mode decides: "
+            "steer, queue or interrupt."
+        ),
+        params=(
+            _sid(),
+            Param("text", "any", "text, or a list of content parts", required=True),
+            Param(
+                "truncate_before_user_ordinal",
+                "number",
+                "edit and resend: forget from this user message on, counted from 0",
+            ),
+        ),
+        result="status (streaming, queued, steered), driver (here, gateway)",
+        errors=(4001, 4004, 4009, 4018),
+    ),
+    "approval.respond": Method(
+        about="Answer the oldest open question of permission, or all.",
+        params=(
+            _sid(),
+            Param("choice", "text", "once, session, always or deny; deny"),
+            Param("all", "flag"),
+            Param("approval_id", "text", "this one"),
+        ),
+        result="resolved",
+        errors=(4001, 4004),
+    ),
+    "clarify.respond": Method(
+        about="Answer clarify.request.",
+        params=(Param("request_id", "text", required=True), Param("answer", "text")),
+        result="status",
+        errors=(4009,),
+    ),
+    "sudo.respond": Method(
+        about="Answer sudo.request.",
+        params=(Param("request_id", "text", required=True), Param("password", "text")),
+        result="status (ok, expired)",
+    ),
+    "secret.respond": Method(
+        about="Answer secret.request.",
+        params=(Param("request_id", "text", required=True), Param("value", "text")),
+        result="status (ok, expired)",
+    ),
+    "slash.exec": Method(
+        about="Run a slash command in a session.",
+        params=(_sid(), Param("command", "text", "with or without its /", required=True)),
+        pooled=True,
+        result=(
+            "output, message? (send it as a prompt), prefill? (put it where the person types), session? (as "
+            "session.resume: the place shows another conversation)"
+        ),
+        errors=(4001, 4011),
+    ),
+    "command.dispatch": Method(
+        about="A slash command by its name.",
+        params=(Param("name", "text", required=True), Param("arg", "text"), _sid()),
+        pooled=True,
+        result="type (exec, send, prefill), output, message?, notice?",
+        errors=(4001, 4011),
+    ),
+    "command.resolve": Method(
+        about="The command of a name or alias.",
+        params=(Param("name", "text", required=True),),
+        result="canonical, description, category",
+        errors=(4011,),
+    ),
+    "commands.catalog": Method(
+        about="All commands.",
+        result=(
+            "pairs [[name, description]], categories [{name, pairs}], canon {alias: name}, sub, skill_count, warning"
+        ),
+    ),
+    "complete.slash": Method(
+        about="Commands that begin so.",
+        params=(Param("text", "text", required=True),),
+        result="items [{text, display, meta}], replace_from",
+        pooled=True,
+    ),
+    "complete.path": Method(
+        about="Files that begin so; `@` and `@file:` before the path stay.",
+        pooled=True,
+        result="items [{text, display, meta}], replace_from",
+        params=(Param("word", "text", required=True), Param("session_id", "text"), Param("cwd", "text")),
+    ),
+    "config.get": Method(
+        about="A setting: model, provider, busy, reasoning, verbose, skin, approvals.mode, yolo, cwd, mtime, full …",
+        params=(Param("key", "text", required=True), Param("session_id", "text")),
+        result="key, value",
+        errors=(4002, 4001),
+    ),
+    "config.set": Method(
+        about="Change one. The model of a session is for that session unless scope is global.",
+        params=(
+            Param("key", "text", required=True),
+            Param("value", "any", required=True),
+            Param("session_id", "text"),
+            Param("scope", "text"),
+        ),
+        result="key, value, scope?",
+        errors=(4001, 4002, 4004, 4009),
+    ),
+    "model.options": Method(
+        about="The providers that are set up, and the model in use.",
+        params=(Param("session_id", "text"), Param("include_unconfigured", "flag")),
+        result="model, provider, providers [{name, configured, current, models}]",
+        errors=(4001,),
+        pooled=True,
+    ),
+    "setup.status": Method(about="Whether a model can be asked.", result="provider_configured", pooled=True),
+    "setup.runtime_check": Method(
+        about="Which model would be asked, or why none.",
+        params=(Param("provider", "text"),),
+        result="ok, provider, model, source, error?",
+        pooled=True,
+    ),
+}

@@ -1,0 +1,216 @@
+"""A live session as a place where one conversation is talked: its agent, and what can be done with it.
+
+The agent is made at first need and made anew when the place turns to another conversation or model; nothing is lost by
+that. Everything the agent tells becomes an event of the session. Coroutines run on the agents' loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import AIAgent
+from hermes_agent.errand import Errand
+from hermes_agent.tools import registry
+from hermes_config import config as configuration
+from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
+from tui_gateway.questions import Questions
+
+if TYPE_CHECKING:
+    from hermes_config.config import Config
+    from hermes_state import SessionDB
+    from hermes_state.ids import TurnId
+    from hermes_state.turns import Work
+    from tui_gateway.host import Host, Session
+
+_OWN = 64
+
+
+class Place:
+    """One for each live session, as long as it lives."""
+
+    platform = "tui"
+
+    def __init__(
+        self,
+        host: Host,
+        sid: str,
+        session: Session,
+        db: SessionDB,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+    ) -> None:
+        self._host, self._sid, self._session, self.db = host, sid, session, db
+        self.questions = Questions(host, sid)
+        self._model, self._provider, self._yolo = model, provider, False
+        self.turn: TurnId | None = None
+        """The turn that runs in this process, once it has its row."""
+        self.own: deque[TurnId] = deque(maxlen=_OWN)
+        """The turns of this place, as far back as the event log may tell of them."""
+        self.handed_in: set[int] = set()
+        """Messages of this place that the gateway answers."""
+
+    # -- the agent -----------------------------------------------------------------------------------------
+
+    def build(self) -> AIAgent:
+        """A new agent for the conversation this place is at. Raises our errors."""
+        session = self._session
+        key = str(session["session_key"])
+        agent = AIAgent(
+            self._model, self._provider, session_db=self.db, session_id=key, config=self.config, platform=self.platform,
+            person_id=LOCAL_OWNER, workdir=Path(session["cwd"]), approver=self.questions, ask=self.questions.clarify,
+            yolo=self._yolo, origin={"source": session["source"]}, skip_memory=not self.is_mine(key),
+        )  # fmt: skip
+        agent.tool_gen_callback = lambda name: self._tell("tool.generating", {"name": name})
+        agent.tool_start_callback = self._tool_started
+        agent.tool_progress_callback = self._tool_progress
+        agent.reasoning_callback = lambda text: self._tell("reasoning.delta", {"text": text})
+        agent.status_callback = lambda kind, text: self._tell("status.update", {"kind": kind, "text": text})
+        agent.tool_complete_callback = self._tool_completed
+        return agent
+
+    def is_mine(self, session_id: str) -> bool:
+        """My memory stays out of conversations that others read."""
+        if self.db.get_session(session_id) is None:
+            return True
+        return self.db.ledger.owner(self.db.get_conversation_root(session_id)) == LOCAL_OWNER
+
+    def conversation(self) -> ConversationId:
+        return ConversationId(self.db.get_conversation_root(self._session["session_key"]))
+
+    def errand(self) -> Errand:
+        """A turn of nobody's route, whose row we want to know: the event log tells of it, too."""
+
+        def began(work: Work) -> None:
+            self.turn = work.turn.id
+            self.own.append(work.turn.id)
+
+        return Errand(route=None, inbox_ids=(), owe=lambda work, ending: None, began=began, person_id=LOCAL_OWNER)
+
+    def _tell(self, kind: str, payload: Mapping[str, Any]) -> None:
+        self._host.emit(kind, self._sid, payload)
+
+    def _tool_started(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
+        self._session["tool_started_at"][call_id] = asyncio.get_running_loop().time()
+        tool = registry.shared().get(name)
+        shown: dict[str, Any] = {
+            "tool_id": call_id,
+            "name": name,
+            "context": "" if tool is None else tool.summary(dict(arguments)),
+        }
+        if self._session["tool_progress_mode"] == "verbose":
+            shown["args_text"] = str(dict(arguments))
+        self._tell("tool.start", shown)
+
+    def _tool_completed(self, call_id: str, name: str, arguments: Mapping[str, Any], content: str) -> None:
+        began = self._session["tool_started_at"].pop(call_id, None)
+        shown: dict[str, Any] = {"tool_id": call_id, "name": name, "args": dict(arguments), "result": content}
+        if began is not None:
+            shown["duration_s"] = round(asyncio.get_running_loop().time() - began, 3)
+        self._tell("tool.complete", shown)
+
+    def _tool_progress(self, event: str, name: str, preview: str, args: Any, **more: Any) -> None:
+        if event == "tool.output" and self._session["tool_progress_mode"] != "off":
+            self._tell("tool.output", {"text": preview})
+
+    # -- the conversation ----------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Config:
+        return configuration.load_or_last_good()[0]
+
+    @property
+    def session_id(self) -> SessionId | None:
+        key = str(self._session["session_key"])
+        return None if self.db.get_session(key) is None else SessionId(key)
+
+    def busy(self) -> bool:
+        """A turn runs here."""
+        return bool(self._session["running"])
+
+    @property
+    def model(self) -> str:
+        agent = self._session["agent"]
+        return str(agent.model) if agent is not None else self.endpoint()[0]
+
+    def endpoint(self) -> tuple[str, str]:
+        """(model, provider) of the next turn; the reason in place of the model when there is none."""
+        from hermes_agent.models import providers
+        from hermes_config.errors import ConfigError
+
+        try:
+            found = providers.primary(self.config, model=self._model, provider=self._provider)
+        except ConfigError as error:
+            return error.one_line(), ""
+        return found.model, found.provider
+
+    async def stop(self) -> bool:
+        """Interrupt the turn that runs here and see it end; False when there is none."""
+        if not self.busy():
+            return False
+        self._session["queued_prompt"] = None
+        self._session["_turn_cancel_requested"] = True
+        if self._session["agent"] is not None:
+            self._session["agent"].interrupt()
+        while self.busy():  # noqa: ASYNC110 - the turn's thread rings no bell of this loop
+            await asyncio.sleep(0.02)
+        return True
+
+    def move(self, session_id: str) -> None:
+        """This place is at another conversation from now on."""
+        self.drop_agent()
+        self._session["session_key"] = session_id
+        self._session["history"], self._session["pending_title"] = [], None
+        self._session["history_version"] += 1
+        self._session["following"] = None
+
+    def drop_agent(self) -> None:
+        """The next turn makes another one."""
+        agent, self._session["agent"] = self._session["agent"], None
+        self._session["agent_ready"].clear()
+        self._session["agent_build_started"] = False
+        if agent is not None:
+            agent.release()
+
+    async def changed(self) -> None:
+        """The transcript was changed under the agent: it must look again."""
+        self._session["history_version"] += 1
+        if self._session["agent"] is not None:
+            self._session["agent"].release()
+
+    async def compress(self, focus: str | None) -> str:
+        """Now; what was done, in a sentence."""
+        agent = self._session["agent"] or self.build()
+        self._session["agent"] = agent
+        self._session["agent_ready"].set()
+        if not await agent.compress(focus):
+            return "There is nothing to compress yet."
+        self._host.sync(self._sid, self._session)
+        return "Compressed: the older part is a summary now. hermes sessions uncompress takes it back."
+
+    async def use_model(self, name: str) -> str:
+        """Another model, until the session ends; what was done, in a sentence. Raises our errors."""
+        before = (self._model, self._provider)
+        self._model, self._provider = name, None
+        try:
+            agent = self.build()
+        except Exception:
+            self._model, self._provider = before
+            raise
+        self.drop_agent()
+        self._session["agent"] = agent
+        self._session["agent_ready"].set()
+        return f"From now on here: {agent.model} ({agent.provider}), {agent.context_length:,} tokens of context."
+
+    @property
+    def yolo(self) -> bool:
+        return self._yolo
+
+    def set_yolo(self, on: bool) -> None:
+        """Not to be asked, in this session; it passes neither the floor nor a deny rule."""
+        self._yolo = on
+        self.drop_agent()

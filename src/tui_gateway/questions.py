@@ -1,0 +1,154 @@
+"""Questions that a turn puts to the person at a client: leave to run something, and the model's own.
+
+Of permission: FIFO for each session, answered by `approval.respond`, by another surface, or by time. A question is a
+row of the store, so an answer that is given anywhere counts once; here is only who waits for it on this screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from hermes_agent.approvals import showing
+from hermes_agent.approvals.base import ApprovalQuestion, Choice
+from hermes_config import secrets
+from hermes_state.ids import LOCAL_OWNER
+from tui_gateway import frames
+from tui_gateway.frames import RpcError
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.approvals import Approval
+    from tui_gateway.host import Host
+
+_Thread = threading.Thread  # as in `transports`
+_CLARIFY_SECONDS = 300.0
+
+
+@dataclass(slots=True)
+class _Here:
+    """A question of a turn that runs in this process."""
+
+    answer: asyncio.Future[Choice]
+    loop: asyncio.AbstractEventLoop
+
+    def give(self, choice: Choice) -> None:
+        self.loop.call_soon_threadsafe(_settle, self.answer, choice)
+
+
+class Questions:
+    """Of one live session. It is the `Approver` of its agents."""
+
+    def __init__(self, host: Host, sid: str) -> None:
+        self._host, self._sid = host, sid
+        self._lock = threading.Lock()
+        self._open: dict[str, _Here | None] = {}
+        """By approval; None for one that another process waits for."""
+
+    # -- of permission -------------------------------------------------------------------------------------
+
+    async def ask(self, question: ApprovalQuestion) -> Choice:
+        loop = asyncio.get_running_loop()
+        here = _Here(loop.create_future(), loop)
+        with self._lock:
+            self._open[question.id] = here
+        self._host.emit("approval.request", self._sid, _shown(question))
+        try:
+            return await here.answer
+        finally:
+            self.closed(question.id)
+
+    def asked_elsewhere(self, approval: Approval, *, now: float) -> None:
+        """A turn of the gateway asks; this screen may answer, too."""
+        with self._lock:
+            if approval.id in self._open:
+                return
+            self._open[approval.id] = None
+        self._host.emit("approval.request", self._sid, _shown(question_of(approval, now=now)))
+
+    def closed(self, approval_id: str) -> None:
+        with self._lock:
+            was = approval_id in self._open
+            self._open.pop(approval_id, None)
+        if was:
+            self._host.emit("approval.closed", self._sid, {"approval_id": approval_id})
+
+    def elsewhere(self) -> list[str]:
+        """Those that wait in another process."""
+        with self._lock:
+            return [number for number, here in self._open.items() if here is None]
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._open)
+
+    def respond(self, db: SessionDB | None, choice: str, *, everything: bool = False, only: str = "") -> int:
+        """Answer the oldest, one by its id, or all; how many."""
+        if choice not in get_args(Choice):
+            raise RpcError(frames.BAD_VALUE, "choice must be once, session, always or deny")
+        verdict: Choice = next(one for one in get_args(Choice) if one == choice)
+        with self._lock:
+            wanted = [number for number in self._open if not only or number == only]
+            chosen = {number: self._open[number] for number in (wanted if everything else wanted[:1])}
+        for number, here in chosen.items():
+            if here is not None:
+                here.give(verdict)
+            elif db is not None:
+                db.approvals.decide(number, verdict, approver_id=LOCAL_OWNER)  # the first answer counts
+            self.closed(number)
+        return len(chosen)
+
+    # -- the model's own -----------------------------------------------------------------------------------
+
+    async def clarify(self, question: str, choices: tuple[str, ...]) -> str | None:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[str] = loop.create_future()
+
+        def wait() -> None:
+            payload = {"question": question, "choices": list(choices)}
+            said = self._host.block("clarify.request", self._sid, payload, _CLARIFY_SECONDS)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_settle, answer, said)
+
+        # A thread of its own: a person's pause must not use up the few that the agents' loop has for the store.
+        _Thread(target=wait, daemon=True, name="clarify").start()
+        return await answer
+
+
+def _settle(answer: asyncio.Future[Any], said: Any) -> None:
+    if not answer.done():
+        answer.set_result(said)
+
+
+def _shown(question: ApprovalQuestion) -> Mapping[str, Any]:
+    """The exact command; what a person must not see on a screen that others may look at is covered."""
+    return {
+        "approval_id": question.id,
+        "command": secrets.redacted(question.command),
+        "description": f"{showing.heading(question.kind)}: {question.why}"
+        if question.why
+        else showing.heading(question.kind),
+        "pattern_key": question.kind,
+        "pattern_keys": [question.kind],
+        "allow_permanent": "always" in question.choices,
+        "choices": list(question.choices),
+        "kind": question.kind,
+        "workdir": question.workdir,
+        "detail": question.detail,
+        "expires_in": round(question.seconds, 1),
+    }
+
+
+def question_of(approval: Approval, *, now: float) -> ApprovalQuestion:
+    """A stored question, as its asker put it."""
+    call = approval.call
+    return ApprovalQuestion(
+        id=approval.id, kind=str(call.get("kind") or ""), command=str(call.get("text") or ""),
+        workdir=str(call.get("workdir") or ""), detail=str(call.get("detail") or ""), why=str(call.get("why") or ""),
+        conversation_id=approval.conversation_id, turn_id=approval.turn_id, call_id=str(call.get("call_id") or ""),
+        person_id=approval.requester_id, platform=str(call.get("platform") or ""), expires_at=approval.expires_at,
+        seconds=max(0.0, approval.expires_at - now),
+    )  # fmt: skip

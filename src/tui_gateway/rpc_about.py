@@ -1,0 +1,219 @@
+"""Methods that complete what is typed, and read and change settings. No secret is ever part of an answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import commands, loop_thread
+from hermes_agent.models import providers
+from hermes_agent.models.provider_table import PROVIDERS
+from hermes_config import config as configuration
+from hermes_config import secrets
+from hermes_config.errors import ConfigError, HermesError
+from tui_gateway import frames, live
+from tui_gateway.frames import Params, Result, RpcError
+from tui_gateway.host import Host
+from tui_gateway.host import text_of as word
+
+if TYPE_CHECKING:
+    from hermes_config.config import Config
+    from tui_gateway.place import Place
+    from tui_gateway.rpc_sessions import Handler
+
+_SHOWN = 50
+_LOOKED_AT = 5_000
+_SETTINGS = {
+    "skin": "display.skin", "indicator": "display.indicator", "personality": "display.personality",
+    "reasoning": "agent.reasoning_effort", "fast": "agent.service_tier", "busy": "display.busy_input_mode",
+    "verbose": "display.tool_progress", "approvals.mode": "approvals.mode", "details_mode": "display.details_mode",
+    "thinking_mode": "display.thinking_mode", "compact": "display.compact", "statusbar": "display.statusbar",
+    "mouse": "display.mouse", "prompt": "agent.system_prompt", "terminal.cwd": "terminal.cwd",
+}  # fmt: skip
+"""What a client calls a setting, and its key in config.yaml."""
+_MARKS = ("@file:", "@folder:", "@")
+
+
+# -- completion ------------------------------------------------------------------------------------------------
+
+
+def _slash(host: Host, params: Params) -> Result:
+    text = str(params.get("text") or "")
+    typed = text.removeprefix("/").lower()
+    if not text.startswith("/") or " " in typed:
+        return {"items": [], "replace_from": len(text)}
+    names = {name: row for row in commands.table("tui").values() for name in (row.name, *row.aliases)}
+    items = [
+        {"text": f"/{name}", "display": f"/{name} {row.args_hint}".rstrip(), "meta": row.description}
+        for name, row in names.items()
+        if name.startswith(typed)
+    ]
+    return {"items": items[:_SHOWN], "replace_from": 0}
+
+
+def _path(host: Host, params: Params) -> Result:
+    given = str(params.get("word") or "")
+    mark = next((one for one in _MARKS if given.startswith(one)), "")
+    folder, _, begun = given[len(mark) :].rpartition("/")
+    base = Path(str(params.get("cwd") or _cwd(host, params)))
+    shown = f"{folder}/" if folder or given[len(mark) :].startswith("/") else ""
+    where = (base / Path(shown).expanduser()) if shown else base
+    items = []
+    for name, is_folder in _entries(where, begun, only_folders=mark == "@folder:"):
+        text = f"{mark}{shown}{name}{'/' if is_folder else ''}"
+        items.append(
+            {"text": text, "display": f"{name}{'/' if is_folder else ''}", "meta": "folder" if is_folder else ""}
+        )
+    return {"items": items, "replace_from": 0}
+
+
+def _cwd(host: Host, params: Params) -> str:
+    return str(host.session(params)[1]["cwd"]) if params.get("session_id") else str(Path.cwd())
+
+
+def _entries(where: Path, begun: str, *, only_folders: bool) -> list[tuple[str, bool]]:
+    """(name, is a folder) of what begins so; hidden ones only when asked for by their dot."""
+    found = []
+    try:
+        with os.scandir(where) as entries:
+            for _, entry in zip(range(_LOOKED_AT), entries, strict=False):
+                hidden = entry.name.startswith(".") and not begun.startswith(".")
+                if entry.name.lower().startswith(begun.lower()) and not hidden:
+                    found.append((entry.name, entry.is_dir()))
+    except OSError:  # no such folder, or not ours to read: there is nothing to offer
+        return []
+    return sorted(one for one in found if one[1] or not only_folders)[:_SHOWN]
+
+
+# -- settings --------------------------------------------------------------------------------------------------
+
+
+def _get(host: Host, params: Params) -> Result:
+    key, config = word(params, "key"), configuration.load_or_last_good()[0]
+    if key in _SETTINGS:
+        return {"key": key, "value": _plain(_looked_up(config, _SETTINGS[key]))}
+    if key in ("model", "provider"):
+        return {"key": key, "value": _model(host, params, config)[key]}
+    if key == "yolo":
+        return {"key": key, "value": _place(host, params).yolo}
+    if key == "cwd":
+        return {"key": key, "value": _cwd(host, params)}
+    if key == "profile":
+        return {"key": key, "value": "default"}
+    if key == "mtime":
+        file = config.home / "config.yaml"
+        return {"key": key, "value": file.stat().st_mtime if file.exists() else 0.0}
+    if key == "full":
+        return {"key": key, "value": _plain(config.tree)}
+    raise RpcError(frames.UNKNOWN_KEY, f"there is no setting {key[:60]!r}")
+
+
+def _set(host: Host, params: Params) -> Result:
+    key, value, everywhere = word(params, "key"), params.get("value"), params.get("scope") == "global"
+    if key == "model" and not everywhere and params.get("session_id"):
+        sid, session = host.session(params)
+        place = _place(host, params)
+        if place.busy():
+            raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
+        try:
+            loop_thread.run(place.use_model(str(value)))
+        except HermesError as error:
+            raise RpcError(frames.BAD_VALUE, error.one_line()) from error
+        host.emit("session.info", sid, live.info(session))
+        return {"key": key, "value": place.model, "scope": "session"}
+    if key == "yolo":
+        place = _place(host, params)
+        if place.busy():
+            raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
+        place.set_yolo(bool(value))
+        return {"key": key, "value": place.yolo, "scope": "session"}
+    if key == "model":
+        where = "model.default"
+    elif key in _SETTINGS:
+        where = _SETTINGS[key]
+    else:
+        raise RpcError(frames.UNKNOWN_KEY, f"{key[:60]!r} cannot be set here; hermes config set can")
+    try:
+        configuration.set_value(where, value)
+    except ConfigError as error:
+        raise RpcError(frames.BAD_VALUE, error.one_line()) from error
+    return {"key": key, "value": value, "scope": "global"}
+
+
+def _place(host: Host, params: Params) -> Place:
+    place: Place = host.session(params)[1]["place"]
+    return place
+
+
+def _looked_up(config: Config, path: str) -> Any:
+    value: Any = config.tree
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _plain(value: Any, name: str = "") -> Any:
+    """Frozen configuration as JSON, with secrets covered."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, str(key)) for key, item in value.items()}
+    if isinstance(value, tuple | frozenset | list):
+        return [_plain(item, name) for item in value]
+    covered = isinstance(value, str) and bool(value) and (secrets.is_secret_name(name) or name == "database_url")
+    return "[secret]" if covered else secrets.redacted(value) if isinstance(value, str) else value
+
+
+# -- models ----------------------------------------------------------------------------------------------------
+
+
+def _model(host: Host, params: Params, config: Config) -> dict[str, str]:
+    if params.get("session_id"):
+        place, agent = _place(host, params), host.session(params)[1]["agent"]
+        model, provider = place.endpoint() if agent is None else (agent.model, agent.provider)
+        return {"model": model, "provider": provider}
+    try:
+        found = providers.primary(config)
+    except ConfigError:
+        return {"model": "", "provider": ""}
+    return {"model": found.model, "provider": found.provider}
+
+
+def _options(host: Host, params: Params) -> Result:
+    config = configuration.load_or_last_good()[0]
+    current = _model(host, params, config)
+    known = [str(name) for name in (config.tree.get("models") or {})]
+    rows = []
+    for row in PROVIDERS.values():
+        configured = row.local or not row.keys or any(config.environ(name) for name in row.keys)
+        if configured or params.get("include_unconfigured") or row.name == current["provider"]:
+            here = row.name == current["provider"]
+            models = [
+                *([current["model"]] if here else []),
+                *(name for name in known if name != current["model"] and here),
+            ]
+            rows.append({"name": row.name, "configured": configured, "current": here, "models": models})
+    return {**current, "providers": rows}
+
+
+def _setup_status(host: Host, params: Params) -> Result:
+    return {"provider_configured": bool(_runtime(host, {})["ok"])}
+
+
+def _runtime(host: Host, params: Params) -> Result:
+    try:
+        found = providers.primary(configuration.load(), provider=word(params, "provider") or None)
+    except ConfigError as error:
+        return {"ok": False, "provider": "", "model": "", "source": "", "error": error.one_line()}
+    return {"ok": True, "provider": found.provider, "model": found.model, "source": found.key_from}
+
+
+HANDLERS: dict[str, Handler] = {
+    "complete.slash": _slash,
+    "complete.path": _path,
+    "config.get": _get,
+    "config.set": _set,
+    "model.options": _options,
+    "setup.status": _setup_status,
+    "setup.runtime_check": _runtime,
+}

@@ -1,0 +1,130 @@
+"""Methods about what runs: steer, interrupt, answers to questions, and slash commands.
+
+A command that is about the running turn goes to whoever drives the conversation: when that is a gateway, it is handed
+in like a prompt and its answer comes as `notification.show`. All others act on the store, from here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import commands, loop_thread
+from tui_gateway import attach, frames, live
+from tui_gateway.frames import Params, Result, RpcError
+from tui_gateway.host import Host, Session
+from tui_gateway.host import text_of as word
+from tui_gateway.visit import Visit
+
+if TYPE_CHECKING:
+    from tui_gateway.place import Place
+    from tui_gateway.rpc_sessions import Handler
+
+_OF_THE_DRIVER = frozenset({"stop", "model", "retry", "compress", "steer", "queue", "approve", "deny"})
+
+
+def interrupt(host: Host, session: Session) -> None:
+    """Stop what runs, and forget what waits. Questions are denied."""
+    with session["history_lock"]:
+        session["_turn_cancel_requested"], session["queued_prompt"] = True, None
+    agent, place = session.get("agent"), session.get("place")
+    if session["running"] and agent is not None:
+        agent.interrupt()
+    if place is not None:
+        place.questions.respond(host.get_db(), "deny", everything=True)
+        chat = None if session["running"] else attach.served(place.db, session["session_key"])
+        if chat is not None and place.db.turns.unfinished(conversation_id=place.conversation()):
+            chat.hand_in(place.db, "/stop")
+
+
+def _steer(host: Host, params: Params) -> Result:
+    _, session = host.session(params)
+    text = word(params, "text")
+    if not text:
+        raise RpcError(frames.BAD_VALUE, "text is empty")
+    place: Place = session["place"]
+    chat = None if session["running"] else attach.served(place.db, session["session_key"])
+    if chat is not None:
+        place.handed_in.add(chat.hand_in(place.db, f"/steer {text}").id)
+        return {"status": "queued", "text": text}
+    taken = session["running"] and session["agent"] is not None and session["agent"].steer(text)
+    return {"status": "queued" if taken else "rejected", "text": text}
+
+
+def _approve(host: Host, params: Params) -> Result:
+    _, session = host.session(params)
+    place: Place = session["place"]
+    resolved = place.questions.respond(
+        host.get_db(), str(params.get("choice") or "deny"), everything=bool(params.get("all")),
+        only=word(params, "approval_id"),
+    )  # fmt: skip
+    return {"resolved": resolved}
+
+
+# -- slash commands --------------------------------------------------------------------------------------------
+
+
+def _exec(host: Host, params: Params) -> Result:
+    sid, session = host.session(params)
+    typed = f"/{word(params, 'command').removeprefix('/')}"
+    invoked = commands.parse(typed)
+    if invoked is None:
+        raise RpcError(frames.NO_COMMAND, "that is no command")
+    place: Place = session["place"]
+    chat = attach.served(place.db, session["session_key"]) if invoked.name in _OF_THE_DRIVER else None
+    if chat is not None:
+        place.handed_in.add(chat.hand_in(place.db, typed).id)
+        return {"output": ""}
+    if commands.find("tui", invoked.name) is None:
+        raise RpcError(frames.NO_COMMAND, f"there is no command /{invoked.name[:40]}; /help lists them")
+    visit = Visit(place)
+    loop_thread.run(commands.run(visit, typed))
+    result: Result = {"output": "\n\n".join(visit.said)}
+    if visit.to_send:
+        result["message"] = visit.to_send[-1]
+    if visit.to_prefill:
+        result["prefill"] = visit.to_prefill[-1]
+    if visit.turned:
+        result["session"] = live.state(sid, session, place.db)
+    if visit.turned or invoked.name in ("model", "title"):
+        host.emit("session.info", sid, live.info(session))
+    return result
+
+
+def _dispatch(host: Host, params: Params) -> Result:
+    name, arg = word(params, "name").removeprefix("/"), str(params.get("arg") or "")
+    done = _exec(host, {"session_id": params.get("session_id"), "command": f"{name} {arg}".strip()})
+    if "message" in done:
+        return {"type": "send", "message": done["message"], "output": done["output"], "notice": done["output"]}
+    if "prefill" in done:
+        return {"type": "prefill", "message": done["prefill"], "output": done["output"], "notice": done["output"]}
+    return {"type": "exec", "output": done["output"]}
+
+
+def _resolve(host: Host, params: Params) -> Result:
+    found = commands.find("tui", word(params, "name").removeprefix("/").lower())
+    if found is None:
+        raise RpcError(frames.NO_COMMAND, "there is no such command")
+    return {"canonical": found.name, "description": found.description, "category": found.category}
+
+
+def _catalog(host: Host, params: Params) -> Result:
+    table = commands.table("tui")
+    grouped: dict[str, list[list[str]]] = {}
+    for row in table.values():
+        grouped.setdefault(row.category, []).append([f"/{row.name}", row.description])
+    pairs: list[Any] = [pair for found in grouped.values() for pair in found]
+    return {
+        "pairs": pairs, "categories": [{"name": name, "pairs": found} for name, found in grouped.items()],
+        "canon": {f"/{alias}": f"/{row.name}" for row in table.values() for alias in row.aliases}, "sub": {},
+        "skill_count": 0, "warning": "",
+    }  # fmt: skip
+
+
+HANDLERS: dict[str, Handler] = {
+    "session.steer": _steer,
+    "approval.respond": _approve,
+    "slash.exec": _exec,
+    "command.dispatch": _dispatch,
+    "command.resolve": _resolve,
+    "commands.catalog": _catalog,
+}

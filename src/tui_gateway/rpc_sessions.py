@@ -1,0 +1,269 @@
+"""Methods about sessions: made, resumed, listed, looked at, changed. What is stored is asked of the store each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import loop_thread
+from hermes_agent.agent import ConversationBusy
+from hermes_agent.command_set import about
+from hermes_agent.command_set.wording import text_of
+from hermes_agent.compression import summary
+from hermes_state.errors import InvalidValue, SessionNotFound
+from hermes_state.undo import ConversationHeld
+from tui_gateway import frames, live
+from tui_gateway.frames import Params, Result, RpcError
+from tui_gateway.host import Host, Session
+from tui_gateway.host import text_of as word
+from tui_gateway.visit import Visit
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from tui_gateway.place import Place
+
+Handler = Callable[[Host, Params], Result]
+_LISTED, _MOST_LISTED = 200, 1_000
+_FEW = 4
+
+
+def handlers(build: Callable[[str, Session], None], watch: Callable[[], None]) -> dict[str, Handler]:
+    """`build` starts the making of an agent; `watch` sees to it that stored conversations are followed."""
+
+    def create(host: Host, params: Params) -> Result:
+        given = params.get("messages") or []
+        if not all(isinstance(one, dict) and one.get("role") in ("user", "assistant") for one in given):
+            raise RpcError(frames.BAD_VALUE, "messages are objects with role (user, assistant) and content")
+        sid, session = live.open_session(host, params, host.db(), messages=given)
+        session["pending_title"] = word(params, "title") or None
+        build(sid, session)
+        watch()
+        host.boundary("on_session_reset", session["session_key"], session["source"])
+        shown = live.displayed(session["history"])
+        return {
+            "session_id": sid, "stored_session_id": session["session_key"], "message_count": len(shown),
+            "messages": shown, "info": live.info(session),
+        }  # fmt: skip
+
+    def resume(host: Host, params: Params) -> Result:
+        db, wanted = host.db(), word(params, "session_id")
+        if not wanted:
+            raise RpcError(frames.NO_TARGET, "which conversation?")
+        tip = _meant(db, wanted)
+        sid, session = _live_on(host, tip) or live.open_session(host, params, db, key=tip)
+        _rebind(host, session, params)
+        db.ledger.reopen(tip)
+        build(sid, session)
+        watch()
+        return live.state(sid, session, db)
+
+    def branch(host: Host, params: Params) -> Result:
+        _, session = host.session(params)
+        db = host.db()
+        state = db.live_state(session["session_key"])
+        if state is None or not state.message_count:
+            raise RpcError(frames.EMPTY, "nothing was said here yet")
+        current = db.get_session_title(session["session_key"])
+        title = word(params, "name") or (db.get_next_title_in_lineage(current) if current else None)
+        try:
+            handle = db.ledger.branch(session["session_key"], title=title)
+        except InvalidValue as error:
+            raise RpcError(frames.BAD_TITLE, error.one_line()) from error
+        given = {"cols": session["cols"], "cwd": session["cwd"], "source": session["source"]}
+        sid, made = live.open_session(host, given, db, key=handle.session_id)
+        build(sid, made)
+        return {
+            "session_id": sid, "stored_session_id": handle.session_id, "title": title or "",
+            "parent": session["session_key"],
+        }  # fmt: skip
+
+    return {
+        **_PLAIN, "session.create": create, "session.resume": resume, "session.branch": branch,
+    }  # fmt: skip
+
+
+def _meant(db: SessionDB, wanted: str) -> str:
+    """The newest segment of what was named: an id, the beginning of one, or a title."""
+    found = db.resolve_session_id(wanted) or db.resolve_session_by_title(wanted)
+    if found is None:
+        raise RpcError(frames.UNKNOWN_SESSION, f"there is no conversation {wanted[:80]!r}")
+    return db.resolve_resume_session_id(found)
+
+
+def _live_on(host: Host, tip: str) -> tuple[str, Session] | None:
+    with host.lock:
+        return next(((sid, one) for sid, one in host.sessions.items() if one.get("session_key") == tip), None)
+
+
+def _rebind(host: Host, session: Session, params: Params) -> None:
+    session["transport"] = host.transport()
+    if params.get("cols") is not None:
+        session["cols"] = live.cols_of(params)
+
+
+def _activate(host: Host, params: Params) -> Result:
+    sid, session = host.session(params)
+    _rebind(host, session, params)
+    return live.state(sid, session, host.db())
+
+
+def _list(host: Host, params: Params) -> Result:
+    most = min(int(params.get("limit") or _LISTED), _MOST_LISTED)
+    rows = host.db().list_sessions_rich(
+        exclude_sources=["tool"], limit=most, order_by_last_active=True, compact_rows=True,
+        search_query=word(params, "query") or None, min_message_count=1,
+    )  # fmt: skip
+    names = ("id", "title", "preview", "started_at", "last_active", "message_count", "source")
+    return {"sessions": [{name: row.get(name) for name in names} for row in rows]}
+
+
+def _most_recent(host: Host, params: Params) -> Result:
+    found = _list(host, {"limit": 1})["sessions"]
+    if not found:
+        return {"session_id": None, "title": None, "started_at": None, "source": None}
+    row = found[0]
+    return {"session_id": row["id"], **{name: row[name] for name in ("title", "started_at", "source")}}
+
+
+def _active_list(host: Host, params: Params) -> Result:
+    db = host.db()
+    with host.lock:
+        found = [(sid, one) for sid, one in host.sessions.items() if one.get("place") is not None]
+    return {"sessions": [_active(db, sid, one, current=sid == params.get("current_session_id")) for sid, one in found]}
+
+
+def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict[str, Any]:
+    row = db.get_session(session["session_key"]) or {}
+    place: Place = session["place"]
+    status = "waiting" if place.questions.waiting else "streaming" if session["running"] else "idle"
+    return {
+        "id": sid, "session_key": session["session_key"], "title": row.get("title") or session["pending_title"] or "",
+        "preview": row.get("preview") or "", "status": status, "model": place.model, "current": current,
+        "message_count": row.get("message_count") or 0, "started_at": session["created_at"],
+        "last_active": session["last_active"],
+    }  # fmt: skip
+
+
+def _history(host: Host, params: Params) -> Result:
+    _, session = host.session(params)
+    shown = live.messages(host.db(), session)
+    return {"count": len(shown), "messages": shown}
+
+
+def _title(host: Host, params: Params) -> Result:
+    sid, session = host.session(params)
+    db, key = host.db(), session["session_key"]
+    if params.get("title") is None:
+        return {"title": db.get_session_title(key) or session["pending_title"] or "", "session_key": key}
+    try:
+        title = db.sanitize_title(str(params["title"]))
+        if not title:
+            raise RpcError(frames.NO_TITLE, "a title has at least one letter")
+        stored = db.set_session_title(key, title)
+    except InvalidValue as error:
+        raise RpcError(frames.BAD_TITLE, error.one_line()) from error
+    session["pending_title"] = None if stored else title
+    host.emit("session.title", sid, {"session_id": key, "title": title})
+    return {"title": title, "session_key": key, "pending": not stored}
+
+
+def _usage(host: Host, params: Params) -> Result:
+    return live.usage(host.session(params)[1])
+
+
+def _status(host: Host, params: Params) -> Result:
+    _, session = host.session(params)
+    return {"output": loop_thread.run(about.status(Visit(session["place"]), ""))}
+
+
+def _compress(host: Host, params: Params) -> Result:
+    sid, session = host.session(params)
+    db, place = host.db(), _idle(session)
+    before = _count(db, session)
+    if before < _FEW:
+        return _compressed(session, db, before, before, "There is nothing to compress yet.")
+    host.emit("status.update", sid, {"kind": "compressing", "text": "summarising the older part"})
+    try:
+        said = loop_thread.run(place.compress(word(params, "focus_topic") or None))
+    except ConversationBusy as error:
+        raise RpcError(frames.BUSY, error.one_line()) from error
+    finally:
+        host.emit("status.update", sid, {"kind": "ready", "text": ""})
+    return _compressed(session, db, before, _count(db, session), said)
+
+
+def _count(db: SessionDB, session: Session) -> int:
+    state = db.live_state(session["session_key"])
+    return 0 if state is None else state.message_count
+
+
+def _compressed(session: Session, db: SessionDB, before: int, after: int, said: str) -> Result:
+    done = after < before
+    return {
+        "status": "compressed" if done else "aborted", "removed": before - after if done else 0,
+        "before_messages": before, "after_messages": after, "summary": {"headline": said, "aborted": not done},
+        "usage": live.usage(session), "info": live.info(session), "messages": live.messages(db, session),
+    }  # fmt: skip
+
+
+def _idle(session: Session) -> Place:
+    if session["running"]:
+        raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
+    place: Place = session["place"]
+    return place
+
+
+def _undo(host: Host, params: Params) -> Result:
+    _, session = host.session(params)
+    place, db = _idle(session), host.db()
+    if db.get_session(session["session_key"]) is None:
+        return {"removed": 0, "text": ""}
+
+    def stays(content: Any) -> bool:
+        return summary.body({"role": "user", "content": content}) is not None
+
+    try:
+        undone = db.undo.take_back(session["session_key"], 1, stays=stays)
+    except ConversationHeld as error:
+        raise RpcError(frames.BUSY, error.one_line()) from error
+    if undone is None:
+        return {"removed": 0, "text": ""}
+    loop_thread.run(place.changed())
+    return {"removed": undone.rows, "text": text_of(undone.content)}
+
+
+def _delete(host: Host, params: Params) -> Result:
+    db, wanted = host.db(), word(params, "session_id")
+    if not wanted:
+        raise RpcError(frames.NO_TARGET, "which conversation?")
+    found = db.resolve_session_id(wanted)
+    if found is None:
+        raise RpcError(frames.UNKNOWN_SESSION, f"there is no conversation {wanted[:80]!r}")
+    if _live_on(host, db.get_compression_tip(found)) is not None:
+        raise RpcError(frames.LIVE, "this conversation is live; close it first")
+    try:
+        return {"deleted": db.ledger.delete(found) > 0}
+    except SessionNotFound as error:
+        raise RpcError(frames.UNKNOWN_SESSION, error.one_line()) from error
+
+
+def _resize(host: Host, params: Params) -> Result:
+    _, session = host.session(params)
+    session["cols"] = live.cols_of(params)
+    return {"cols": session["cols"]}
+
+
+_PLAIN: dict[str, Handler] = {
+    "session.activate": _activate,
+    "session.list": _list,
+    "session.most_recent": _most_recent,
+    "session.active_list": _active_list,
+    "session.history": _history,
+    "session.title": _title,
+    "session.usage": _usage,
+    "session.status": _status,
+    "session.compress": _compress,
+    "session.undo": _undo,
+    "session.delete": _delete,
+    "terminal.resize": _resize,
+}

@@ -1,0 +1,385 @@
+"""The JSON-RPC server's module surface: its live sessions, its methods, and the doors that others may replace.
+
+Requests come in by `dispatch` (slow ones go to a small pool and are answered when they are done) or `handle_request`
+(everything inline); frames go out by `write_json`. The names that begin with an underscore are the specification's:
+other code and its tests read and replace them here, so whatever calls them looks them up at the moment of the call.
+The turn engine is the agents' own; a live session is a view of a conversation that the store holds.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import os
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TextIO
+
+from hermes_cli import plugins
+from hermes_config import config as configuration
+from hermes_config.errors import HermesError
+from tui_gateway import attach, following, frames, live, methods, rpc_about, rpc_asking, rpc_sessions, turning
+from tui_gateway.frames import Frame, Params, Result, RpcError
+from tui_gateway.host import Host, Session
+from tui_gateway.transports import Nowhere, StdioTransport, Transport
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
+_log = logging.getLogger("hermes.rpc")
+_Thread = threading.Thread  # as in `transports`
+
+_sessions: dict[str, Session] = {}
+_pending: dict[str, tuple[str, threading.Event]] = {}
+_answers: dict[str, str] = {}
+_sessions_lock = threading.RLock()
+_session_resume_lock = threading.Lock()
+_prompt_lock = threading.Lock()
+_db: SessionDB | None = None
+_db_error: str | None = None
+_real_stdout: TextIO | None = None
+_stdio_transport = StdioTransport(lambda: _real_stdout or sys.stdout)
+_bound: contextvars.ContextVar[Transport | None] = contextvars.ContextVar("hermes_rpc_transport", default=None)
+_pool: ThreadPoolExecutor | None = None
+
+_DESKTOP, _DESKTOP_TERMINAL = "HERMES_DESKTOP", "HERMES_DESKTOP_TERMINAL"
+_EXPIRING = {"sudo.request": "sudo.expire", "secret.request": "secret.expire"}
+
+
+# -- in ----------------------------------------------------------------------------------------------------
+
+
+def handle_request(req: Any) -> Frame:
+    """Any method, inline; its response."""
+    rid = req.get("id") if isinstance(req, dict) else None
+    try:
+        request = frames.request(req)
+        if request.method not in _methods:
+            raise RpcError(frames.UNKNOWN_METHOD, f"unknown method: {request.method[:80]}")
+        known = methods.METHODS.get(request.method)
+        if known is not None:
+            known.check(request.params)
+        return _methods[request.method](rid, request.params)
+    except RpcError as error:
+        return frames.failure(rid, error.code, error.message)
+    except HermesError as error:
+        return frames.failure(rid, frames.FAILED, error.one_line())
+    except Exception as error:  # noqa: BLE001 - boundary: a request must not end the server
+        _log.exception("a request failed in our own code", extra={"action": "rpc_defect"})
+        return frames.failure(rid, frames.CRASH, f"something went wrong inside Hermes ({type(error).__name__})")
+
+
+def dispatch(req: Any, transport: Transport | None = None) -> Frame | None:
+    """The response, or None when a pooled method will write it."""
+    token = _bound.set(transport)
+    try:
+        name = req.get("method") if isinstance(req, dict) else None
+        known = methods.METHODS.get(name) if isinstance(name, str) else None
+        if known is None or not known.pooled:
+            return handle_request(req)
+        context = contextvars.copy_context()
+        _workers().submit(context.run, _answer_later, req)
+        return None
+    finally:
+        _bound.reset(token)
+
+
+def _answer_later(req: Any) -> None:
+    write_json(handle_request(req))
+
+
+def _workers() -> ThreadPoolExecutor:
+    global _pool  # noqa: PLW0603 - one for the process, made at first need
+    with _prompt_lock:
+        if _pool is None:
+            given = os.environ.get("HERMES_TUI_RPC_POOL_WORKERS", "")
+            _pool = ThreadPoolExecutor(max(2, int(given) if given.isdecimal() else 8), thread_name_prefix="rpc")
+        return _pool
+
+
+def method(name: str) -> Callable[[Callable[[Any, Params], Frame]], Callable[[Any, Params], Frame]]:
+    """Add a handler `(id, params) → response`."""
+
+    def add(handler: Callable[[Any, Params], Frame]) -> Callable[[Any, Params], Frame]:
+        _methods[name] = handler
+        return handler
+
+    return add
+
+
+# -- out ---------------------------------------------------------------------------------------------------
+
+
+def write_json(obj: Frame) -> bool:
+    """To the client of the event's session, else to whoever made the request, else to stdio."""
+    params = obj.get("params")
+    sid = params.get("session_id") if obj.get("method") == "event" and isinstance(params, dict) else None
+    session = _sessions.get(sid) if isinstance(sid, str) else None
+    transport = None if session is None else session.get("transport")
+    return (transport or _bound.get() or _stdio_transport).write(obj)
+
+
+def _emit(event: str, sid: str, payload: Mapping[str, Any] | None = None) -> None:
+    write_json(frames.event(event, sid, payload))
+
+
+def _block(event: str, sid: str, payload: Mapping[str, Any], timeout: float = 300) -> str:
+    """Ask the client and wait; its answer, or nothing when none came in time."""
+    rid, rung = uuid.uuid4().hex[:8], threading.Event()
+    with _prompt_lock:
+        _pending[rid] = (sid, rung)
+    _emit(event, sid, {**payload, "request_id": rid})
+    answered = rung.wait(timeout)
+    with _prompt_lock:
+        _pending.pop(rid, None)
+        answer = _answers.pop(rid, "")
+    if not answered and event in _EXPIRING:
+        _emit(_EXPIRING[event], sid, {"request_id": rid})
+    return answer
+
+
+def _answered(request_id: str, answer: str) -> bool:
+    with _prompt_lock:
+        if request_id not in _pending:
+            return False
+        _answers[request_id] = answer
+        _pending[request_id][1].set()
+        return True
+
+
+def _release_pending(sid: str) -> None:
+    """Whoever waits for an answer in this session gets an empty one."""
+    with _prompt_lock:
+        mine = [rid for rid, (whose, _) in _pending.items() if whose == sid]
+    for rid in mine:
+        _answered(rid, "")
+
+
+def make_stream_renderer(cols: int) -> Any:
+    """Clients render Markdown themselves; there is no renderer on this side."""
+    return None
+
+
+def render_message(text: str, cols: int) -> Any:
+    return None
+
+
+def render_diff(text: str, cols: int) -> Any:
+    return None
+
+
+# -- the store ---------------------------------------------------------------------------------------------
+
+
+def _get_db() -> SessionDB | None:
+    """The home's store, opened at first need; None when it cannot be had, and tried again at the next call."""
+    global _db, _db_error  # noqa: PLW0603 - the names are the specification's
+    with _session_resume_lock:
+        if _db is None:
+            from hermes_state import SessionDB
+
+            try:
+                config = configuration.load()
+                where = config.database_url() or config.home / "state.db"
+                _db = SessionDB(where, synchronous=config.state.synchronous.upper(), limits=config.limits)
+                _db_error = None
+            except (HermesError, OSError) as error:
+                _db_error = error.one_line() if isinstance(error, HermesError) else str(error.strerror)
+                _log.error("the store cannot be opened: %s", _db_error, extra={"action": "rpc_store"})
+        return _db
+
+
+def _notify_session_boundary(event_type: str, session_id: str | None, platform: str | None = None) -> None:
+    """Tell plug-ins that a session begins or is over; what goes wrong with them is theirs."""
+    desktop = os.environ.get(_DESKTOP) == "1" and not os.environ.get(_DESKTOP_TERMINAL)
+    try:
+        plugins.invoke_hook(event_type, session_id=session_id, platform=platform or ("desktop" if desktop else "tui"))
+    except Exception as error:  # noqa: BLE001 - boundary: plug-ins
+        _log.error("hook %s failed (%s)", event_type, type(error).__name__, extra={"action": "hook_failed"})
+
+
+def _sync_session_key_after_compress(
+    sid: str, session: Session, *, clear_pending_title: bool = True, restart_slash_worker: bool = True
+) -> None:
+    """A compression moves the conversation to a new segment; the session's key follows it.
+
+    Leases and approvals hang on the conversation and need not move. Commands run in this process, so there is no
+    worker to restart, whatever the flag says.
+    """
+    new = str(getattr(session.get("agent"), "session_id", None) or "")
+    if not new or new == session.get("session_key"):
+        return
+    session["session_key"] = new
+    if clear_pending_title:
+        session["pending_title"] = None
+
+
+def _finalize_session(session: Session | None, end_reason: str = "tui_close") -> None:
+    """A live session is over: hooks are told, its conversation ends unless another place leads to it. Once."""
+    if session is None or session.get("_finalized"):
+        return
+    session["_finalized"] = True
+    agent = session.get("agent")
+    history = list(session.get("history") or ())
+    commit = getattr(agent, "commit_memory_session", None)
+    session_id = str(getattr(agent, "session_id", None) or session.get("session_key") or "")
+    db = _get_db()
+    steps: list[Callable[[], object]] = [
+        lambda: commit(history) if commit is not None and history else None,
+        lambda: _notify_session_boundary("on_session_finalize", session_id, session.get("source")),
+        lambda: None if db is None or attach.has_route(db, session_id) else db.end_session(session_id, end_reason),
+    ]
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - boundary: one step that fails must not keep the others from running
+            _log.error("closing a session: %s", type(error).__name__, extra={"action": "rpc_close"})
+
+
+def _teardown(sid: str, end_reason: str = "tui_close") -> bool:
+    """Take the session out and finalise it; False when it was not there."""
+    with _sessions_lock:
+        session = _sessions.pop(sid, None)
+    if session is None:
+        return False
+    agent, place = session.get("agent"), session.get("place")
+    _release_pending(sid)
+    if place is not None:
+        place.questions.respond(_db, "deny", everything=True)
+        if session["running"] and agent is not None:
+            agent.interrupt()
+    _finalize_session(session, end_reason)
+    if agent is not None and place is not None:
+        agent.close()
+    return True
+
+
+def _close_all(end_reason: str) -> None:
+    for sid in list(_sessions):
+        _teardown(sid, end_reason)
+
+
+# -- agents ------------------------------------------------------------------------------------------------
+
+
+def _start_agent_build(sid: str, session: Session) -> None:
+    """Make the session's agent on a thread of its own, once."""
+    with _sessions_lock:
+        if session["agent_build_started"] or session["agent"] is not None:
+            return
+        session["agent_build_started"], session["agent_error"] = True, None
+
+    def build() -> None:
+        try:
+            session["agent"] = session["place"].build()
+        except HermesError as error:
+            session["agent_error"], session["agent_build_started"] = error.one_line(), False
+        except Exception as error:  # noqa: BLE001 - boundary: whoever waits for the agent must hear of it
+            _log.exception("an agent could not be made", extra={"action": "rpc_agent"})
+            session["agent_error"] = f"something went wrong inside Hermes ({type(error).__name__})"
+            session["agent_build_started"] = False
+        session["agent_ready"].set()
+
+    _Thread(target=build, daemon=True, name="rpc-agent").start()
+
+
+def _sess_nowait(params: Params, rid: Any) -> tuple[Session | None, Frame | None]:
+    """(session, error response)."""
+    try:
+        return _host.session(params)[1], None
+    except RpcError as error:
+        return None, frames.failure(rid, error.code, error.message)
+
+
+def _sess(params: Params, rid: Any) -> tuple[Session | None, Frame | None]:
+    """The session with its agent, made if it has to be."""
+    session, error = _sess_nowait(params, rid)
+    if session is None or "agent_ready" not in session:
+        return session, error
+    _start_agent_build(str(params.get("session_id")), session)
+    if not session["agent_ready"].wait(30) or session["agent_error"]:
+        return None, frames.failure(rid, frames.AGENT_FAILED, str(session["agent_error"] or "the agent is not ready"))
+    return session, None
+
+
+def _start_turn(body: Callable[[], None]) -> None:
+    threading.Thread(target=body, daemon=True).start()  # looked up now: a seed puts its own in place
+
+
+def _late(name: str) -> Callable[..., Any]:
+    """A function of this module, looked up when it is called: somebody may have put another in its place."""
+
+    def call(*args: Any, **more: Any) -> Any:
+        return globals()[name](*args, **more)
+
+    return call
+
+
+_host = Host(
+    sessions=_sessions, lock=_sessions_lock, emit=_late("_emit"), get_db=_late("_get_db"),
+    db_trouble=lambda: _db_error or "", sync=_late("_sync_session_key_after_compress"),
+    boundary=_late("_notify_session_boundary"), block=_late("_block"), stream_renderer=_late("make_stream_renderer"),
+    rendered=_late("render_message"), thread=_start_turn, transport=lambda: _bound.get() or _stdio_transport,
+)  # fmt: skip
+_looker = following.Looker(_host)
+_nowhere = Nowhere()
+
+
+def _prompt(host: Host, params: Params) -> Result:
+    return turning.submit(host, params, build=_start_agent_build)
+
+
+def _closed(host: Host, params: Params) -> Result:
+    return {"closed": _teardown(str(params.get("session_id") or ""))}
+
+
+def _interrupted(host: Host, params: Params) -> Result:
+    sid, session = host.session(params)
+    rpc_asking.interrupt(host, session)
+    _release_pending(sid)
+    return {"status": "interrupted"}
+
+
+def _told(answer: str, missing: Callable[[], Result]) -> rpc_sessions.Handler:
+    def respond(host: Host, params: Params) -> Result:
+        found = _answered(str(params.get("request_id") or ""), str(params.get(answer) or ""))
+        return {"status": "ok"} if found else missing()
+
+    return respond
+
+
+def _nothing_pending() -> Result:
+    raise RpcError(frames.BUSY, "nothing is pending under that request_id")
+
+
+_HANDLERS: dict[str, rpc_sessions.Handler] = {
+    **rpc_sessions.handlers(_start_agent_build, _looker.start),
+    **rpc_asking.HANDLERS,
+    **rpc_about.HANDLERS,
+    "prompt.submit": _prompt,
+    "session.close": _closed,
+    "session.interrupt": _interrupted,
+    "clarify.respond": _told("answer", _nothing_pending),
+    "sudo.respond": _told("password", lambda: {"status": "expired"}),
+    "secret.respond": _told("value", lambda: {"status": "expired"}),
+}
+
+
+def _served(handler: rpc_sessions.Handler) -> Callable[[Any, Params], Frame]:
+    return lambda rid, params: frames.response(rid, handler(_host, params))
+
+
+_methods: dict[str, Callable[[Any, Params], Frame]] = {name: _served(one) for name, one in _HANDLERS.items()}
+
+
+def ready() -> Frame:
+    """The first frame a client gets."""
+    display = configuration.load_or_last_good()[0].tree.get("display")
+    skin = str(display.get("skin") or "default") if isinstance(display, Mapping) else "default"
+    return frames.event("gateway.ready", None, {"skin": skin})
+
+
+__all__ = ["dispatch", "handle_request", "live", "method", "ready", "write_json"]

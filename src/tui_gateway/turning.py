@@ -1,0 +1,278 @@
+"""A prompt and what comes of it: who drives it, what happens while a turn runs, and the turn on its thread.
+
+`submit` answers at once. A turn that is driven here has one daemon thread, which waits for the agent, runs it, tells
+its end, and goes on with what was queued meanwhile; nobody joins it. All that must not be lost is in the agent's own
+commits: a process that dies here leaves a turn that whoever comes next brings to its end.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent.agent import ConversationBusy
+from hermes_config import config as configuration
+from hermes_config.errors import HermesError
+from tui_gateway import attach, frames, live
+from tui_gateway.frames import Params, Result, RpcError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tui_gateway.host import Host, Session
+    from tui_gateway.place import Place
+
+_log = logging.getLogger("hermes.rpc")
+_AGENT_SECONDS = 30.0
+_LOOK_SECONDS = 0.25
+_NOT_SAVED = "The conversation changed while this was answered: the answer is shown here and not part of it."
+
+
+def submit(host: Host, params: Params, *, build: Callable[[str, Session], None]) -> Result:
+    """`prompt.submit`. `build` starts the making of the agent."""
+    sid, session = host.session(params)
+    content = _content(params.get("text"))
+    session["transport"] = host.transport()
+    if (row := _handed_in(host, session, content)) is not None:
+        return row
+    while True:
+        with session["history_lock"]:
+            if not session["running"]:
+                if params.get("truncate_before_user_ordinal") is not None:
+                    _truncate(session, params["truncate_before_user_ordinal"])
+                _begin(session, content)
+                break
+        if (met := _meet(session, content)) is not None:
+            return met
+    if "agent_ready" in session:
+        build(sid, session)
+    host.thread(lambda: _drive(host, sid, session, content))
+    return {"status": "streaming", "driver": "here"}
+
+
+def _content(given: Any) -> Any:
+    if isinstance(given, str):
+        # A lone half of a character pair cannot be stored, and no person typed it.
+        return given.encode("utf-8", "replace").decode()
+    if isinstance(given, list) and given:
+        return given
+    raise RpcError(frames.BAD_VALUE, "text must be a text, or a list of content parts")
+
+
+def _handed_in(host: Host, session: Session, content: Any) -> Result | None:
+    """To the gateway, when it drives this conversation."""
+    place: Place | None = session.get("place")
+    chat = None if place is None or session["running"] else attach.served(place.db, session["session_key"])
+    if place is None or chat is None:
+        return None
+    if not isinstance(content, str):
+        raise RpcError(frames.BAD_VALUE, "only text can be handed to the gateway that serves this chat")
+    busy = place.db.turns.unfinished(conversation_id=place.conversation())
+    place.handed_in.add(chat.hand_in(place.db, content).id)
+    session["last_active"] = time.time()
+    return {"status": "queued" if busy else "streaming", "driver": "gateway"}
+
+
+def _begin(session: Session, content: Any) -> None:
+    now = time.time()
+    session.update(running=True, _turn_cancel_requested=False, last_active=now)
+    shown = content if isinstance(content, str) else "[picture]"
+    session["inflight_turn"] = {"user": shown, "assistant": "", "streaming": True, "started_at": now, "updated_at": now}
+
+
+def _truncate(session: Session, ordinal: Any) -> None:
+    """Edit and resend: what was said from that user message on is taken back, not deleted."""
+    if not isinstance(ordinal, int) or isinstance(ordinal, bool):
+        raise RpcError(frames.BAD_VALUE, "truncate_before_user_ordinal must be a whole number")
+    place: Place | None = session.get("place")
+    key = session["session_key"]
+    stored = place is not None and place.db.get_session(key) is not None
+    rows = place.db.get_messages_as_conversation(key) if place is not None and stored else session["history"]
+    spoken = [at for at, row in enumerate(rows) if row["role"] == "user"]
+    if not 0 <= ordinal < len(spoken):
+        raise RpcError(frames.NOT_HERE, f"there are {len(spoken)} user messages")
+    if place is not None and stored:
+        if place.db.undo.take_back(key, len(spoken) - ordinal, stays=lambda content: False) is None:
+            raise RpcError(frames.NOT_HERE, "nothing can be taken back there")
+    else:
+        session["history"] = list(rows[: spoken[ordinal]])
+    session["history_version"] += 1
+
+
+def _meet(session: Session, content: Any) -> Result | None:
+    """A prompt meets a turn that runs here. None: the turn has just ended."""
+    mode, agent = busy_mode(), session.get("agent")
+    text = content if isinstance(content, str) else None
+    if mode == "steer" and text is not None and agent is not None and agent.steer(text):
+        return {"status": "steered", "driver": "here"}
+    with session["history_lock"]:
+        if not session["running"]:
+            return None
+        waiting = session.get("queued_prompt")
+        merged = content
+        if waiting is not None and isinstance(waiting["text"], str) and text is not None:
+            merged = f"{waiting['text']}\n\n{text}"
+        elif waiting is not None:
+            raise RpcError(frames.BUSY, "something waits already")
+        session["queued_prompt"] = {"text": merged, "transport": session.get("transport")}
+    if mode != "queue" and agent is not None:
+        agent.interrupt(text)
+    return {"status": "queued", "driver": "here"}
+
+
+def busy_mode() -> str:
+    display = configuration.load_or_last_good()[0].tree.get("display")
+    mode = str((display or {}).get("busy_input_mode") or "") if hasattr(display, "get") else ""
+    return mode if mode in ("steer", "queue", "interrupt") else "interrupt"
+
+
+# -- on the turn's thread --------------------------------------------------------------------------------------
+
+
+def _drive(host: Host, sid: str, session: Session, content: Any) -> None:
+    """This prompt, and then what was queued meanwhile."""
+    while content is not None:
+        try:
+            _one(host, sid, session, content)
+        except HermesError as error:
+            host.emit("error", sid, {"message": error.one_line()})
+        except Exception as error:  # noqa: BLE001 - boundary: a turn's thread
+            _log.exception("a turn failed", extra={"action": "rpc_turn"})
+            host.emit("error", sid, {"message": f"something went wrong inside Hermes ({type(error).__name__})"})
+        with session["history_lock"]:
+            waiting, session["queued_prompt"] = session.get("queued_prompt"), None
+            content = None if waiting is None else waiting["text"]
+            session.update(running=False, inflight_turn=None, last_active=time.time())
+            if content is not None:
+                _begin(session, content)
+        host.emit("session.info", sid, live.info(session))
+
+
+def _one(host: Host, sid: str, session: Session, content: Any) -> None:
+    agent = _agent(session)
+    if session.get("_turn_cancel_requested"):
+        host.emit("message.complete", sid, {"text": "", "usage": live.usage(session), "status": "interrupted"})
+        return
+    with session["history_lock"]:
+        version, before = session["history_version"], list(session["history"])
+    host.emit("message.start", sid)
+    result = _run(host, sid, session, agent, content, before)
+    warning = _keep(session, result, version)
+    host.sync(sid, session, clear_pending_title=False, restart_slash_worker=True)
+    status, text = _ending(result)
+    shown = {"text": text, "usage": live.usage(session), "status": status}
+    if isinstance(result, dict) and result.get("last_reasoning"):
+        shown["reasoning"] = str(result["last_reasoning"])
+    if warning:
+        shown["warning"] = warning
+    rendered = host.rendered(text, session["cols"])
+    if rendered is not None:
+        shown["rendered"] = rendered
+    session["inflight_turn"] = None
+    host.emit("message.complete", sid, shown)
+    if status == "complete":
+        _give_title(host, sid, session)
+    if isinstance(result, dict) and result.get("pending_steer"):
+        with session["history_lock"]:  # it came too late for the model: it is the next prompt
+            if session["queued_prompt"] is None:
+                session["queued_prompt"] = {"text": result["pending_steer"], "transport": session.get("transport")}
+
+
+def _agent(session: Session) -> Any:
+    """A session that says nothing of being ready has its agent already."""
+    ready = session.get("agent_ready")
+    if ready is not None and not ready.wait(_AGENT_SECONDS):
+        raise HermesError(f"the agent was not ready after {_AGENT_SECONDS:.0f} s", hint="Send it again.")
+    if session.get("agent_error"):
+        raise HermesError(str(session["agent_error"]))
+    return session["agent"]
+
+
+def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, before: list[Any]) -> Any:
+    renderer = host.stream_renderer(session["cols"])
+
+    def heard(piece: str | None) -> None:
+        if not piece:
+            return
+        if (turn := session.get("inflight_turn")) is not None:
+            turn["assistant"] += piece
+        shown = {"text": piece}
+        rendered = None if renderer is None else renderer.feed(piece)
+        host.emit("message.delta", sid, shown if rendered is None else {**shown, "rendered": rendered})
+
+    options: dict[str, Any] = {"stream_callback": heard}
+    place: Place | None = session.get("place")
+    if place is None:
+        options["conversation_history"] = before
+        if "task_id" in inspect.signature(agent.run_conversation).parameters:
+            options["task_id"] = session["session_key"]
+        return agent.run_conversation(content, **options)
+    agent.interim_assistant_callback = lambda text, already_streamed=True: host.emit(
+        "message.interim", sid, {"text": text, "already_streamed": already_streamed}
+    )
+    if before:  # given to session.create; the store has nothing yet
+        options["conversation_history"] = before
+    try:
+        return _in_turn(host, sid, session, agent, content, {**options, "errand": place.errand()})
+    finally:
+        place.turn = None
+
+
+def _in_turn(host: Host, sid: str, session: Session, agent: Any, content: Any, options: dict[str, Any]) -> Any:
+    """Another window may have a turn running in this conversation: then ours is the next."""
+    told = False
+    while True:
+        try:
+            return agent.run_conversation(content, task_id=session["session_key"], **options)
+        except ConversationBusy:
+            if session["_turn_cancel_requested"]:
+                return {"final_response": None, "interrupted": True}
+        if not told:
+            told = True
+            text = "another place has a turn running in this conversation; yours is next"
+            host.emit("status.update", sid, {"kind": "lifecycle", "text": text})
+        time.sleep(_LOOK_SECONDS)
+
+
+def _keep(session: Session, result: Any, version: int) -> str:
+    """What was said is the session's history, unless that changed meanwhile; then a warning."""
+    if not isinstance(result, dict) or result.get("messages") is None:
+        return ""
+    with session["history_lock"]:
+        if session.get("place") is not None:
+            session["history"] = []  # it is stored
+            session["history_version"] += 1
+            return ""
+        if session["history_version"] != version:
+            _log.warning("history changed during a turn", extra={"action": "rpc_history"})
+            return _NOT_SAVED
+        session["history"] = list(result["messages"])
+        session["history_version"] += 1
+        return ""
+
+
+def _ending(result: Any) -> tuple[str, str]:
+    if not isinstance(result, dict):
+        return "complete", str(result)
+    text, error = str(result.get("final_response") or ""), result.get("error")
+    status = "interrupted" if result.get("interrupted") else "error" if error else "complete"
+    if not text and error and (result.get("failed") or result.get("partial")):
+        text = f"Error: {error}"
+    return status, text
+
+
+def _give_title(host: Host, sid: str, session: Session) -> None:
+    """The title that was wished for before there was a row to give it to."""
+    title, db = session.get("pending_title"), host.get_db()
+    if not title or db is None:
+        return
+    try:
+        if db.set_session_title(session["session_key"], title):
+            session["pending_title"] = None
+            host.emit("session.title", sid, {"session_id": session["session_key"], "title": title})
+    except ValueError:  # taken, or no title at all: the automatic one takes over
+        session["pending_title"] = None
+    except Exception as error:  # noqa: BLE001 - boundary: the title waits for the next turn, whatever it was
+        _log.warning("the title is kept for later (%s)", type(error).__name__, extra={"action": "rpc_title"})
