@@ -256,7 +256,7 @@ class TestConversations:
         key = SessionKey("agent:main:telegram:dm:7")
         bea = somebody(db)
         first = db.ledger.open(source="telegram", route=key, owner=bea.id).session_id
-        place = Place(db, bea, first, surface="gateway", platform="telegram", route=key)
+        place = Place(db, bea, first, surface="tui", platform="telegram", route=key)
 
         def leads_to() -> SessionId | None:
             found = db.ledger.resolve(key)
