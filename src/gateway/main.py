@@ -16,7 +16,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from gateway import run, run_parts, status, tracing
+from gateway import run, run_parts, status, tracing, warming
 from gateway.api import server as api_server
 from gateway.config import Platform, load_gateway_config
 from gateway.platforms import registry
@@ -68,6 +68,7 @@ async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, atta
     try:
         await runner.start()
         _say_started(runner)
+        await asyncio.to_thread(warming.warm, config)
         await ended.wait()
         _log.info("ending; running turns have %g s", settings.drain_seconds, extra={"action": "stop"})
     finally:

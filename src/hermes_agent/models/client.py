@@ -129,6 +129,12 @@ def client_for(endpoint: Endpoint, bounds: Limits) -> httpx2.AsyncClient:
     return client
 
 
+def get_ready(endpoint: Endpoint) -> None:
+    """Read the machine's certificates now, where they will be needed; any thread may do it."""
+    if urlsplit(endpoint.base_url).scheme == "https":
+        _tls()
+
+
 async def error_of(endpoint: Endpoint, response: httpx2.Response, bounds: Limits) -> ModelError:
     """What an answer that is no success says, as an error. Its text is read only so far."""
     kept = bytearray()
