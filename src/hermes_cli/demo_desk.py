@@ -106,7 +106,7 @@ class DeskChat:
         while not self._over.wait(_LOOK_SECONDS):
             with self._lock:
                 if self._at_prompt and (news := self._follower.news()):
-                    with self._above_prompt(apart=not isinstance(news[-1], Typed | Called | TakenUp)):
+                    with self._above_prompt(apart=not (self._follower.busy or isinstance(news[-1], Typed))):
                         for one in news:
                             self._show(one, here=False)
 

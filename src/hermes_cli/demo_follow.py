@@ -126,6 +126,11 @@ class Follower:
             batch = self._db.events.since(batch.cursor)
         return batch.cursor
 
+    @property
+    def busy(self) -> bool:
+        """A turn was running when `news` was last asked for."""
+        return bool(self._turns)
+
     def news(self) -> list[News]:
         # The events are read first: what a turn wrote before its end is there when its end is.
         batch = self._db.events.since(self._cursor)
