@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -150,12 +151,16 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
             for name, one in health.items()
         }
         broken = configuration.load_or_last_good(board.home)[1]
-        await asyncio.to_thread(
-            status.write_runtime_status, board.home, gateway_state="draining" if runner._draining else "running",
-            started_at=began, platforms=platforms, draining=runner._draining,
-            turns_running=len(runner._running_agents), api=None if api is None else api.address or None,
-            config_problem=None if broken is None else broken.one_line(),
-        )  # fmt: skip
+        facts = {
+            "gateway_state": "draining" if runner._draining else "running", "started_at": began,
+            "platforms": platforms, "draining": runner._draining, "turns_running": len(runner._running_agents),
+            "api": None if api is None else api.address or None,
+            "config_problem": None if broken is None else broken.one_line(),
+        }  # fmt: skip
+        try:
+            await asyncio.to_thread(functools.partial(status.write_runtime_status, board.home, **facts))
+        except OSError as error:  # a full disk passes, and the heart must beat on after it
+            _log.warning("no heartbeat was written (%s)", error.strerror, extra={"action": "heartbeat"})
         due = time.monotonic() + status.HEARTBEAT_SECONDS
         await asyncio.sleep(status.HEARTBEAT_SECONDS)
         lag.observe(max(0.0, time.monotonic() - due))

@@ -13,7 +13,7 @@ import pytest
 from tests.gateway.engine import ROUTE, Start, starter
 from tests.gateway.test_lanes import QUEUE, STEER, answers, told, user_texts
 
-from gateway import beside, lanes, watchers, working
+from gateway import beside, lanes, main, watchers, working
 from gateway.entries import SessionSource
 from gateway.intake import payload
 from gateway.platforms.base import Attachment, MessageType
@@ -544,5 +544,26 @@ def test_a_gateway_that_ends_begins_no_turn_that_waited_for_room(gateway: Start,
             async with gateway(model, **ONE_AT_A_TIME) as later:
                 await later.quiet()
                 assert later.outcomes()["b"] == "answered"
+
+    asyncio.run(go())
+
+
+def test_the_heart_beats_on_after_a_full_disk(gateway: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    beats: list[dict[str, Any]] = []
+
+    def fails(home: Path, **facts: Any) -> None:
+        beats.append(facts)
+        if len(beats) < 3:
+            raise OSError(28, "No space left on device")
+
+    async def go() -> None:
+        async with gateway() as here:
+            with monkeypatch.context() as broken:
+                broken.setattr(main.status, "write_runtime_status", fails)
+                broken.setattr(main.status, "HEARTBEAT_SECONDS", 0.01)
+                beating = asyncio.create_task(main._beat(here.runner, None))
+                await here.until(lambda: len(beats) > 3)
+                beating.cancel()
+                await asyncio.wait({beating})
 
     asyncio.run(go())
