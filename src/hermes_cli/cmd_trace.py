@@ -45,10 +45,9 @@ def _trace(args: argparse.Namespace) -> None:
         trace_id = db.traces.last() if args.id == "last" else args.id
         moments = () if trace_id is None else db.traces.get(trace_id)
         if not moments:
-            what = (
-                "no message ever came in" if args.id == "last" else f"there is no trace {text.harmless(args.id)[:60]}"
-            )
-            raise NoSuchTrace(what)
+            if args.id == "last":
+                raise NoSuchTrace("no message ever came in", hint="hermes gateway status says where they come from.")
+            raise NoSuchTrace(f"there is no trace {text.harmless(args.id)[:60]}")
         lines = sorted(_lines(db, moments), key=lambda line: line.at)
     if args.json:
         output.print_json({"trace_id": trace_id, "moments": [asdict(moment) for moment in moments]})
