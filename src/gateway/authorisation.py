@@ -63,6 +63,7 @@ __all__ = [
     "api_client",
     "approvers",
     "decide",
+    "is_shut_out",
     "is_stable",
     "principal_of",
     "role_of",
@@ -115,6 +116,12 @@ def role_of(source: SessionSource, policy: Policy, *, account: str = "") -> Role
     """The role in force for who wrote this; for somebody who does not get in any more, a guest's."""
     entry = admit(principal_of(source, account=account), surface_of(source, account=account), policy)
     return entry.role if entry.allowed else "guest"
+
+
+def is_shut_out(source: SessionSource, policy: Policy, *, account: str = "") -> bool:
+    """Whether a person who was let in when they wrote this would not be now."""
+    who = principal_of(source, account=account)
+    return who.kind == "user" and not admit(who, surface_of(source, account=account), policy).allowed
 
 
 def is_stable(native_id: str) -> bool:

@@ -22,6 +22,10 @@ class Stopped(Exception):
     """The person stopped it before it began."""
 
 
+class ShutOut(Exception):
+    """Whoever wrote it may not any more."""
+
+
 def _nothing() -> None:
     return None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gateway import busy, replies
 from gateway.looking import look
-from gateway.running import Running, Stopped
+from gateway.running import Running, ShutOut, Stopped
 from hermes_agent.agent import ConversationBusy
 from hermes_config.errors import HermesError
 from hermes_state.aio import queued
@@ -56,6 +56,9 @@ class Troubles:
     async def _after(self, error: Exception, running: Running, patience: Patience) -> bool:
         if isinstance(error, Stopped):
             await self.finish(running.rows, "dropped", "stopped by the person")
+            return False
+        if isinstance(error, ShutOut):
+            await self.finish(running.rows, "dropped", "its author was shut out before it was read")
             return False
         if isinstance(error, ConversationBusy):
             return await self._busy(running, patience)

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway import authorisation, media, notices, prepared, replies
 from gateway.agents import PENDING, Agents, Wanted
+from gateway.beside import is_beside
 from gateway.entries import SessionSource
 from gateway.intake import source_of
 from gateway.looking import look
 from gateway.resolving import BY_ITSELF
-from gateway.running import Running, Stopped, watched
+from gateway.running import Running, ShutOut, Stopped, watched
 from gateway.watching import Watcher
 from hermes_agent import closing, context
 from hermes_agent.agent import ConversationBusy
@@ -211,6 +212,13 @@ class TurnRunner:
         db = self._board.db
         state = await look(db, db.live_state, session_id)
         policy = await self._board.policy.fresh()  # a role that was taken away is gone at the next turn
+        row = running.rows[-1] if running.rows else None
+        if (
+            row is not None
+            and not is_beside(row)
+            and authorisation.is_shut_out(running.source, policy, account=row.account)
+        ):
+            raise ShutOut
         wanted = self._wanted(running, policy, self._override(running, entry))
         agent = await self._agents.get(
             conversation_id, session_id, wanted, count=None if state is None else state.message_count

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.gateway.engine import ROUTE, Start, starter
 from tests.gateway.test_lanes import QUEUE, STEER, answers, told, user_texts
 
@@ -565,5 +566,28 @@ def test_the_heart_beats_on_after_a_full_disk(gateway: Start, monkeypatch: pytes
                 await here.until(lambda: len(beats) > 3)
                 beating.cancel()
                 await asyncio.wait({beating})
+
+    asyncio.run(go())
+
+
+# -- whom it was from ------------------------------------------------------------------------------------------
+
+
+def test_what_waits_from_somebody_who_was_shut_out_meanwhile_reaches_no_model(gateway: Start, home: Path) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("one", hold=hold), always(say("yes"))) as model:
+            async with gateway(model, **QUEUE) as here:
+                await here.chat.say("first", user="7", message_id="a")
+                await hold.reached()
+                await here.chat.say("second", user="7", message_id="b")
+                file = home / "config.yaml"
+                told_before = yaml.safe_load(file.read_text(encoding="utf-8"))
+                told_before["platforms"]["telegram"]["allowed_users"] = ["8"]
+                file.write_text(yaml.safe_dump(told_before), encoding="utf-8")
+                hold.release()
+                await here.quiet()
+                assert here.outcomes() == {"a": "answered", "b": "dropped"}
+            assert len(model.requests) == 1
 
     asyncio.run(go())
