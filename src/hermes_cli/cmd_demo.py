@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_cli import demo_home, output, text
-from hermes_cli.demo_processes import MARKER, OWNER_ID, PHONE, Backstage, Telegram, free_port
+from hermes_cli.demo_processes import MARKER, OWNER_ID, PHONE, Backstage, Port, Telegram
 from hermes_cli.parser import Parser, Verbs
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
@@ -114,16 +114,16 @@ def _demo(args: argparse.Namespace) -> int:
     os.environ.pop("HERMES_DATABASE_URL", None)
     for number in (signal.SIGTERM,) if sys.platform == "win32" else (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
-    backstage = Backstage(home.resolve())
+    backstage, port = Backstage(home.resolve()), Port()
     try:
         backstage.start_telegram()
         demo_home.build(home / "state.db", time.time(), phone=OWNER_ID)
-        port = free_port()
-        _furnish(home, backstage.telegram(), port=port, pace=_PACE if at_terminal else 0)
+        _furnish(home, backstage.telegram(), port=port.number, pace=_PACE if at_terminal else 0)
         backstage.start_gateway()
-        code = _talk(backstage, shown, port, at_terminal=at_terminal)
+        code = _talk(backstage, shown, port.number, at_terminal=at_terminal)
     finally:
         backstage.end()
+        port.close()
     print(f"\n{closing}")
     return code
 

@@ -7,12 +7,14 @@ get what a program needs to run, and nothing that could lead to a real account.
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterable
@@ -142,14 +144,42 @@ def _environment(home: Path) -> dict[str, str]:
     return {**kept, "HERMES_HOME": str(home)}
 
 
-def free_port() -> int:
-    """8642, or the next one that nobody listens on."""
-    for port in range(_FIRST_PORT, _FIRST_PORT + _PORTS):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise CannotShow(f"no port from {_FIRST_PORT} on is free for the API", hint="End what listens there.")
+class Port:
+    """8642 or the next port that nobody listens on and no other demo is about to; ours until `close`."""
+
+    def __init__(self) -> None:
+        for number in range(_FIRST_PORT, _FIRST_PORT + _PORTS):
+            file = _claimed(number)
+            if file is not None and _is_free(number):
+                self.number, self._file = number, file
+                return
+            if file is not None:
+                file.close()
+        raise CannotShow(f"no port from {_FIRST_PORT} on is free for the API", hint="End what listens there.")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _claimed(number: int) -> IO[bytes] | None:
+    """Between looking whether a port is free and listening on it another demo may look too."""
+    file = private_open(Path(tempfile.gettempdir()) / f"hermes-demo-{getpass.getuser()}-{number}.lock", "ab")
+    if sys.platform != "win32":
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            return None
+    return file
+
+
+def _is_free(number: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", number))
+        except OSError:
+            return False
+    return True
