@@ -1,0 +1,332 @@
+"""The window: what is where, which key does what, and that it can always be left in order.
+
+Ctrl-C copies what is marked, else stops what runs, else clears the line, else (twice) leaves. A signal to end, or a
+terminal that is gone, ends it like Ctrl-D; a defect of ours ends it with the terminal restored and is raised to whoever
+ran it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from textual import events, on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.screen import ModalScreen
+from textual.widgets import Static, TextArea
+
+from hermes_cli.tui.bars import Status, Waiting
+from hermes_cli.tui.editor import Editor
+from hermes_cli.tui.link import Link, Refused, ServerLost
+from hermes_cli.tui.offers import Offers
+from hermes_cli.tui.palette import THEMES
+from hermes_cli.tui.talk import Start, Talk
+from hermes_cli.tui.transcript import Transcript
+from hermes_config.errors import HermesError
+
+_TWICE_SECONDS = 2.0
+_RESTARTS, _RESTART_SECONDS = 3, 60.0
+_LEAVE = frozenset({"/quit", "/exit"})
+KEYS = """\
+Enter        send                      Ctrl+J, Alt+Enter   new line
+Tab          complete /command, @file  ↑ ↓                 what was said before
+Esc, Ctrl+C  stop what runs            Ctrl+D              leave
+Ctrl+R, F2   conversations             F3                  model
+Ctrl+O       open and close tool output (or click one)
+F4           light and dark            PgUp PgDn, wheel    read back
+/branch      go on in a copy           /undo               take back the last turn
+Mark with the mouse, Ctrl+C copies.    Ctrl+Z              to the shell and back (fg)"""
+
+
+class HermesApp(App[int]):
+    TITLE = "Hermes"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { layout: vertical; }
+    Transcript { height: 1fr; }
+    #line { height: auto; background: $surface; padding: 0 1; }
+    #prompt { width: 2; height: 1; color: $primary; text-style: bold; background: $surface; }
+    Editor { width: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
+        Binding("ctrl+d", "leave_when_empty", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False, priority=True),
+        Binding("escape", "stop", show=False),
+        Binding("ctrl+o", "tool_output", show=False, priority=True),
+        Binding("ctrl+r,f2", "conversations", show=False, priority=True),
+        Binding("f3", "models", show=False, priority=True),
+        Binding("f4", "shade", show=False, priority=True),
+        Binding("f1", "keys", show=False, priority=True),
+        Binding("tab", "to_the_other", show=False),
+    ]
+
+    def __init__(self, link: Link, start: Start, *, shade: str = "dark") -> None:
+        super().__init__()
+        self._link, self._shade = link, shade
+        for theme in THEMES.values():
+            self.register_theme(theme)
+        self.theme = THEMES[shade].name
+        self._transcript = Transcript(wants_older=self._older, dark=shade == "dark")
+        self._waiting, self._status, self._editor = Waiting(), Status(), Editor()
+        self.talk = Talk(link, self, self._transcript, self._waiting, self._status, start)
+        self._offers = Offers(self._editor, link.ask)
+        self._questions: list[Callable[[], tuple[ModalScreen[str], Callable[[str | None], None]]]] = []
+        self._asking: ModalScreen[str] | None = None
+        self._pressed_at = 0.0
+        self._restarts: list[float] = []
+        self.failure: Exception | None = None
+
+    def compose(self) -> ComposeResult:
+        yield self._transcript
+        yield self._waiting
+        yield self._offers
+        with Horizontal(id="line"):
+            yield Static("❯ ", id="prompt")
+            yield self._editor
+        yield self._status
+
+    # -- coming and going ----------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        self._editor.focus()
+        loop = asyncio.get_running_loop()
+        self._link.heard, self._link.lost = self.talk.heard, self._server_lost
+        self._link.attach(loop)
+        if sys.platform != "win32":
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self.exit, 128 + number)
+            loop.add_signal_handler(signal.SIGINT, lambda: self.call_later(self.action_stop_or_leave))
+        self._do(self.talk.begin())
+
+    def _do(self, work: Awaitable[None]) -> None:
+        """On the loop, its errors told in a line."""
+
+        async def told() -> None:
+            try:
+                await work
+            except (Refused, ServerLost) as error:
+                self.talk.trouble(error.one_line())
+                self._status.state = "ready"
+                self._status.show()
+
+        self.run_worker(told(), exit_on_error=True)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Textual would print a traceback over the restored terminal; ours becomes a report and a line."""
+        if self.failure is None:
+            self.failure = error
+        self.exit(70)
+
+    def _server_lost(self, why: str) -> None:
+        now = time.monotonic()
+        self._restarts = [one for one in self._restarts if now - one < _RESTART_SECONDS]
+        for screen in [one for one in self.screen_stack if isinstance(one, ModalScreen)]:
+            screen.dismiss("")
+        self._questions.clear()
+        if len(self._restarts) >= _RESTARTS:
+            self.talk.running, self.talk.sid = False, ""
+            self.talk.trouble(f"{why}. It was started {_RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves.")
+            self._status.state = "ready"
+            self._status.show()
+            return
+        self._restarts.append(now)
+        self._link.start()
+        self._do(self.talk.restarted(why))
+
+    def action_leave_when_empty(self) -> None:
+        if not self._editor.text or isinstance(self.screen, ModalScreen):
+            self.exit(0)
+        else:
+            self._editor.action_delete_right()
+
+    async def action_stop_or_leave(self) -> None:
+        if marked := self.screen.get_selected_text():
+            self.copy_to_clipboard(marked)
+            self.screen.clear_selection()
+            self.notify("copied", timeout=1.5)
+        elif self.talk.running:
+            self.action_stop()
+        elif self._editor.text:
+            self._editor.clear()
+        elif time.monotonic() - self._pressed_at < _TWICE_SECONDS:
+            self.exit(0)
+        else:
+            self._pressed_at = time.monotonic()
+            self.notify("Ctrl+C again leaves", timeout=_TWICE_SECONDS)
+
+    def action_stop(self) -> None:
+        if not self.talk.running:
+            self.screen.clear_selection()
+        elif self._status.state == "stopping":
+            self.notify("it is being stopped; Ctrl+D leaves", timeout=2.0)
+        else:
+            self._do(self.talk.interrupt())
+
+    # -- what is typed -------------------------------------------------------------------------------------
+
+    @on(Editor.Sent)
+    def _sent(self, event: Editor.Sent) -> None:
+        self._offers.close()
+        typed = event.text.strip()
+        local = {"/sessions": self.action_conversations, "/resume": self.action_conversations,
+                 "/model": self.action_models, "/keys": self.action_keys, "/theme": self.action_shade}  # fmt: skip
+        if typed in _LEAVE:
+            self.exit(0)
+        elif typed in local:
+            local[typed]()
+        elif typed.startswith("/") and not typed.startswith("//") and "\n" not in typed and self.talk.sid:
+            self._do(self._command(typed))
+        else:
+            self._do(self.talk.say(event.text))
+
+    async def _command(self, typed: str) -> None:
+        try:
+            await self.talk.slash(typed)
+        except Refused as error:
+            self.talk.trouble(error.one_line())
+            self.prefill(typed)
+
+    @on(TextArea.Changed)
+    def _typed(self, event: TextArea.Changed) -> None:
+        if self._offers.open or self._offers.word():
+            self._do(self._offers.look(self.talk.sid))
+
+    @on(Editor.Page)
+    def _page(self, event: Editor.Page) -> None:
+        if event.way == "up":
+            self._transcript.scroll_page_up(animate=False)
+        else:
+            self._transcript.scroll_page_down(animate=False)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._editor.styles.max_height = max(1, min(10, event.size.height // 3))
+        self._offers.styles.max_height = max(1, min(8, event.size.height // 3))
+
+    def _older(self) -> None:
+        self._do(self.talk.older())
+
+    # -- the window, as the conversation needs it ----------------------------------------------------------
+
+    def prefill(self, text: str) -> None:
+        if not self._editor.text.strip():
+            self._editor.put(text)
+
+    def remember(self, said: Sequence[str]) -> None:
+        self._editor.remember(said)
+
+    def ask_leave(self, question: Mapping[str, Any]) -> None:
+        number = str(question.get("approval_id"))
+
+        def made() -> tuple[ModalScreen[str], Callable[[str | None], None]]:
+            from hermes_cli.tui.asking import Approval
+
+            gateway = self._status.info.get("driver") == "gateway"
+            return Approval(question, "in the gateway" if gateway else "on this machine, as you"), answered
+
+        def answered(choice: str | None) -> None:
+            if choice:
+                self._do(self._respond("approval.respond", approval_id=number, choice=choice))
+
+        self._put(made)
+
+    def ask_person(self, question: str, choices: Sequence[str], *, secret: bool, method: str, number: str) -> None:
+        name, _, field = method.partition(" ")
+
+        def made() -> tuple[ModalScreen[str], Callable[[str | None], None]]:
+            from hermes_cli.tui.asking import Question
+
+            return Question(question, choices, secret=secret, number=number), answered
+
+        def answered(said: str | None) -> None:
+            if said is not None:
+                self._do(self._respond(name, request_id=number, **{field: said}))
+
+        self._put(made)
+
+    async def _respond(self, method: str, **params: Any) -> None:
+        if method == "approval.respond":
+            params["session_id"] = self.talk.sid
+        await self._link.ask(method, **params)
+
+    def _put(self, made: Callable[[], tuple[ModalScreen[str], Callable[[str | None], None]]]) -> None:
+        self._questions.append(made)
+        if self._asking is None:
+            self._next_question()
+
+    def _next_question(self) -> None:
+        if not self._questions:
+            self._asking = None
+            return
+        screen, answered = self._questions.pop(0)()
+        self._asking = screen
+
+        def done(said: str | None) -> None:
+            self._asking = None
+            answered(said)
+            self._next_question()
+
+        self.push_screen(screen, done)
+
+    def withdraw(self, number: str) -> None:
+        """Answered elsewhere, or nobody waits any more."""
+        from hermes_cli.tui.asking import Approval, Question
+
+        asking = self._asking
+        if isinstance(asking, Approval | Question) and asking.number == number and asking.is_current:
+            asking.dismiss(None)
+
+    # -- lists and looks -----------------------------------------------------------------------------------
+
+    def action_conversations(self) -> None:
+        from hermes_cli.tui.pickers import SessionPicker
+
+        if not isinstance(self.screen, ModalScreen):
+            self.push_screen(SessionPicker(self._link.ask, time.time), self._go_on_with)
+
+    def _go_on_with(self, chosen: str | None) -> None:
+        if not chosen:
+            return
+        if self.talk.running:
+            self.talk.note("a turn runs here; Esc stops it, then choose again")
+            return
+        self._do(self.talk.resume(chosen))
+
+    def action_models(self) -> None:
+        from hermes_cli.tui.pickers import ModelPicker
+
+        if not isinstance(self.screen, ModalScreen) and self.talk.sid:
+            self.push_screen(ModelPicker(self._link.ask, self.talk.sid), self._use_model)
+
+    def _use_model(self, chosen: str | None) -> None:
+        if chosen:
+            self._do(self.talk.slash(f"/model {chosen}"))
+
+    def action_keys(self) -> None:
+        self.talk.note(KEYS)
+
+    def action_tool_output(self) -> None:
+        if not self._transcript.fold_all():
+            self.notify("no tool was called here", timeout=1.5)
+
+    def action_to_the_other(self) -> None:
+        other = self._transcript if self._editor.has_focus else self._editor
+        other.focus()
+
+    def action_shade(self) -> None:
+        self._shade = "light" if self._shade == "dark" else "dark"
+        self.theme = THEMES[self._shade].name
+        self._transcript.repaint(dark=self._shade == "dark")
+        self._do(self._keep_shade())
+
+    async def _keep_shade(self) -> None:
+        await self._link.ask("config.set", key="skin", value=self._shade, scope="global")
+
+
+__all__ = ["HermesApp", "HermesError"]

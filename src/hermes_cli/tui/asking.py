@@ -1,0 +1,137 @@
+"""Questions that stop everything else: leave to run something, a question of the model, a secret.
+
+What would run is shown whole and exactly, with where it runs and why it asks. Nothing is answered by accident: keys
+that were on their way when the question appeared do not count, and Enter and Escape deny.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, Static
+
+from hermes_agent.approvals import showing
+from hermes_cli import text as words
+
+_QUIET_SECONDS = 0.6
+"""No key may have been pressed for so long before one counts as an answer."""
+_LABELS = {"once": "[o]nce", "session": "[s]ession", "always": "[a]lways", "deny": "[d]eny (Enter)"}
+_KEYS = {
+    "o": "once", "y": "once", "s": "session", "a": "always", "d": "deny", "n": "deny", "enter": "deny",
+    "escape": "deny",
+}  # fmt: skip
+_SCROLLS = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8}
+
+
+class _Choice(Button, can_focus=False):
+    """For the mouse."""
+
+
+class Approval(ModalScreen[str]):
+    """Dismissed with a choice; with nothing when the question was closed elsewhere."""
+
+    DEFAULT_CSS = """
+    Approval { align: center middle; }
+    Approval > Vertical { width: 90%; max-width: 100; height: auto; max-height: 100%; background: $panel;
+                          border: round $warning; padding: 0 1; }
+    Approval VerticalScroll { height: auto; max-height: 10; background: $background; padding: 0 1;
+                              scrollbar-size-vertical: 1; }
+    Approval #facts { height: auto; padding: 0 1; }
+    Approval Horizontal { height: 1; }
+    Approval Button { min-width: 4; height: 1; border: none; margin: 0 1 0 0; }
+    Approval.small > Vertical { border: none; width: 100%; padding: 0; }
+    Approval.small #facts { display: none; }
+    Approval.small VerticalScroll { max-height: 3; }
+    """
+
+    def __init__(self, question: Mapping[str, Any], runs: str) -> None:
+        super().__init__()
+        self.number = str(question.get("approval_id") or "")
+        self._question, self._runs = question, runs
+        self._choices = [str(one) for one in question.get("choices") or ("once", "deny")]
+        self._lapses = time.monotonic() + float(question.get("expires_in") or 0)
+        self._last_key = time.monotonic()
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Label(Text(showing.heading(str(self._question.get("kind") or "command")), style="bold"))
+            with VerticalScroll(can_focus=False):
+                yield Static(Text("\n".join(showing.exactly(str(self._question.get("command") or "")))), id="command")
+            yield Static(id="facts")
+            with Horizontal():
+                for choice in self._choices:
+                    yield _Choice(Text(_LABELS.get(choice, choice)), id=choice, compact=True)
+
+    def on_mount(self) -> None:
+        self._tell()
+        self.set_interval(1.0, self._tell)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.height < 14 or event.size.width < 40, "small")
+
+    def _tell(self) -> None:
+        left = max(0.0, self._lapses - time.monotonic())
+        why = str(self._question.get("description") or "").partition(": ")[2]
+        facts = [
+            ("what", str(self._question.get("detail") or "")), ("where", str(self._question.get("workdir") or "")),
+            ("runs", self._runs), ("why", why), ("lapses", f"in {showing.wait(left)}; then it is denied"),
+        ]  # fmt: skip
+        lines = [f"{name:<7} {words.harmless(value)}" for name, value in facts if value]
+        self.query_one("#facts", Static).update(Text("\n".join(lines)))
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+        if event.key in _SCROLLS:
+            self.query_one(VerticalScroll).scroll_relative(y=_SCROLLS[event.key], animate=False)
+            return
+        now, before = time.monotonic(), self._last_key
+        self._last_key = now
+        choice = _KEYS.get(event.key)
+        if choice in self._choices and now - before >= _QUIET_SECONDS:
+            self.dismiss(choice)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(str(event.button.id))
+
+
+class Question(ModalScreen[str]):
+    """A line in answer: to a question of the model, whose choices have numbers, or a secret, which is not shown."""
+
+    DEFAULT_CSS = """
+    Question { align: center middle; }
+    Question > Vertical { width: 90%; max-width: 100; height: auto; max-height: 100%; background: $panel;
+                          border: round $primary; padding: 0 1; }
+    Question Static { height: auto; max-height: 12; }
+    Question Input { border: none; height: 1; padding: 0 1; background: $background; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
+
+    def __init__(self, question: str, choices: Sequence[str] = (), *, secret: bool = False, number: str = "") -> None:
+        super().__init__()
+        self.number = number
+        self._question, self._choices, self._secret = question, list(choices), secret
+
+    def compose(self) -> ComposeResult:
+        lines = [words.harmless_block(self._question)]
+        lines += [f"  {place}. {words.harmless(choice)}" for place, choice in enumerate(self._choices, start=1)]
+        hint = "it is not shown" if self._secret else "a number, or your own words" if self._choices else "your answer"
+        with Vertical():
+            yield Static(Text("\n".join(lines)))
+            yield Input(password=self._secret, placeholder=f"{hint} · Escape answers nothing")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        said = event.value.strip()
+        number = int(said) if said.isascii() and said.isdecimal() and len(said) < 3 else 0
+        self.dismiss(self._choices[number - 1] if 0 < number <= len(self._choices) else event.value)
+
+    def action_leave(self) -> None:
+        self.dismiss("")

@@ -1,0 +1,88 @@
+"""The lines above and below the editor: what waits, and how things stand. Built for the width there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.text import Text
+from textual.widgets import Static
+
+from hermes_cli import text as words
+
+_METER = 8
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class Waiting(Static):
+    """What was typed and is not answered yet."""
+
+    DEFAULT_CSS = """
+    Waiting { display: none; height: auto; max-height: 3; padding: 0 1; color: $text-muted; background: $background; }
+    Waiting.open { display: block; }
+    """
+
+    def show(self, texts: list[str], how: str) -> None:
+        lines = [f"{how}: {words.shorten(words.harmless(text), 160)}" for text in texts[-3:]]
+        self.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"))
+        self.set_class(bool(lines), "open")
+
+
+class Status(Static):
+    """Title, model, how full the context is, what it cost, who drives; the least important goes first."""
+
+    DEFAULT_CSS = """
+    Status { height: 1; padding: 0 1; background: $panel; color: $text-muted; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="status")
+        self.info: Mapping[str, Any] = {}
+        self.usage: Mapping[str, Any] = {}
+        self.state = "starting"
+        self._tick = 0
+
+    def on_mount(self) -> None:
+        self.set_interval(0.2, self._turn)
+
+    def on_resize(self) -> None:
+        self.show()
+
+    def _turn(self) -> None:
+        if self.state not in ("ready", ""):
+            self._tick += 1
+            self.show()
+
+    def show(self) -> None:
+        self.update(Text(self._line(max(self.size.width - 2, 1)), no_wrap=True, overflow="ellipsis"))
+
+    def _line(self, width: int) -> str:
+        busy = self.state not in ("ready", "")
+        state = f"{_FRAMES[self._tick % len(_FRAMES)]} {self.state}" if busy else "ready"
+        parts = [
+            state, words.harmless(str(self.info.get("model") or "")), self._fullness(), self._cost(),
+            "gateway answers" if self.info.get("driver") == "gateway" else "", self._yolo(),
+            words.shorten(words.harmless(str(self.info.get("title") or "")), 40),
+            "Esc stops" if busy else "F1 keys",
+        ]  # fmt: skip
+        kept: list[str] = []
+        for part in filter(None, parts):
+            if sum(map(words.width, kept)) + 3 * len(kept) + words.width(part) <= width:
+                kept.append(part)
+        return " · ".join(kept) or words.shorten(state, width)
+
+    def _fullness(self) -> str:
+        percent = self.usage.get("context_percent")
+        if percent is None:
+            return ""
+        full = min(_METER, round(float(percent) / 100 * _METER))
+        return f"context {'▰' * full}{'▱' * (_METER - full)} {float(percent):.0f}%"
+
+    def _cost(self) -> str:
+        cost, total = self.usage.get("cost_usd"), int(self.usage.get("total") or 0)
+        if cost is not None:
+            return f"${float(cost):.4f}" if float(cost) < 1 else f"${float(cost):.2f}"
+        return words.counted(total, "token") if total else ""
+
+    def _yolo(self) -> str:
+        return "yolo: nothing is asked" if self.info.get("yolo") else ""

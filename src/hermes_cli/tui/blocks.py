@@ -1,0 +1,207 @@
+"""What a transcript is made of: words of a person, an answer, a tool call, a remark. Each draws itself to lines.
+
+A block keeps its lines for one width and one set of colours, and draws them again only when something of it changed.
+Everything a model, a tool or a stranger wrote is made harmless here, before it is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.strip import Strip
+
+from hermes_cli import text as words
+from hermes_cli.chat_screen import duration
+from hermes_cli.tui import markdown
+from hermes_cli.tui.palette import Inks
+
+_OUTPUT_CHARACTERS = 60_000
+"""Kept of what a tool prints: its end."""
+_OUTPUT_LINES = 200
+"""Shown of it when it is unfolded."""
+_LIVE_LINES = 4
+"""Shown of it while it runs."""
+_ESTIMATE = 40
+"""Characters of a line that was not drawn yet."""
+_BOLD = Style(bold=True)
+
+
+class Block:
+    """`margin`: whether an empty line stands above it."""
+
+    margin = True
+
+    def __init__(self) -> None:
+        self._lines: list[Strip] = []
+        self._for: tuple[int, Inks] | None = None
+        self._height = 0
+
+    def lines(self, width: int, inks: Inks) -> list[Strip]:
+        if self._for != (width, inks):
+            self._lines = [*([Strip([])] if self.margin else []), *self.draw(width, inks)]
+            self._for, self._height = (width, inks), len(self._lines)
+        return self._lines
+
+    def is_drawn(self, width: int, inks: Inks) -> bool:
+        return self._for == (width, inks)
+
+    @property
+    def height(self) -> int:
+        """As drawn last; a guess before that."""
+        return self._height or self.guess()
+
+    def changed(self) -> None:
+        self._for = None
+
+    def guess(self) -> int:
+        return 2
+
+    def draw(self, width: int, inks: Inks) -> list[Strip]:
+        raise NotImplementedError
+
+
+class Said(Block):
+    """Words of a person: of the one who sits here, or `source` when they came from another place."""
+
+    def __init__(self, text: str, source: str = "") -> None:
+        super().__init__()
+        self.text, self.source = text, source
+
+    def guess(self) -> int:
+        return 2 + len(self.text) // _ESTIMATE
+
+    def draw(self, width: int, inks: Inks) -> list[Strip]:
+        body = Text(words.harmless_block(self.text).strip("\n"))
+        if self.source:
+            body.append(f"  ({words.harmless(self.source)})", style=inks.dim)
+        lead, indent = Strip([Segment("❯ ", Style.parse(inks.person))]), Strip([Segment("  ")])
+        made = markdown.drawn(body, width - 2, inks)
+        return [Strip.join([lead if at == 0 else indent, line.apply_style(_BOLD)]) for at, line in enumerate(made)]
+
+
+class Answer(Block):
+    """Words of the model, as far as they have come."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__()
+        self._growing = markdown.Growing(words.harmless_block(text))
+
+    @property
+    def text(self) -> str:
+        return self._growing.text
+
+    def add(self, piece: str) -> None:
+        self._growing.add(words.harmless_block(piece))
+        self.changed()
+
+    def guess(self) -> int:
+        return 2 + len(self.text) // _ESTIMATE
+
+    def draw(self, width: int, inks: Inks) -> list[Strip]:
+        return self._growing.lines(width, inks)
+
+
+class ToolCall(Block):
+    """One line, and below it what came out: its last lines while it runs, all of it when it is unfolded."""
+
+    margin = False
+
+    def __init__(self, name: str, summary: str, *, tool_id: str = "", result: str = "", ended: bool = False) -> None:
+        super().__init__()
+        self.tool_id, self._name, self._summary = tool_id, words.harmless(name), words.harmless(summary)
+        self._result, self._output = words.harmless_block(result), ""
+        self.running, self._failed, self._seconds = not ended, False, 0.0
+        self.unfolded = False
+
+    def heard(self, output: str) -> None:
+        self._output = (self._output + words.harmless_block(output))[-_OUTPUT_CHARACTERS:]
+        self.changed()
+
+    def ended(self, result: str, *, seconds: float, failed: bool) -> None:
+        self.running, self._seconds, self._failed = False, seconds, failed
+        self._result = words.harmless_block(result)[-_OUTPUT_CHARACTERS:]
+        self.changed()
+
+    def stopped(self) -> None:
+        """The turn ended and said nothing of it."""
+        if self.running:
+            self.running, self._failed = False, True
+            self.changed()
+
+    def fold(self, unfolded: bool) -> None:
+        self.unfolded = unfolded
+        self.changed()
+
+    def draw(self, width: int, inks: Inks) -> list[Strip]:
+        mark, style = ("…", inks.dim) if self.running else ("✗", inks.bad) if self._failed else ("✓", inks.good)
+        content = self._result or self._output
+        fold = "▾" if self.unfolded else "▸" if content else " "
+        time = f" · {duration(self._seconds)}" if self._seconds else ""
+        call = words.shorten(f"{self._name}  {self._summary}".rstrip(), max(width - 4 - len(time), 8))
+        line = Text.assemble((f"{fold} ", inks.dim), (mark, style), f" {call}", (time, inks.dim))
+        return [*markdown.drawn(line, width, inks), *self._below(content, width, inks)]
+
+    def _below(self, content: str, width: int, inks: Inks) -> list[Strip]:
+        if self.unfolded:
+            shown, hidden = _last_lines(content, _OUTPUT_LINES)
+        elif self.running and self._output:
+            shown, hidden = _last_lines(self._output, _LIVE_LINES)
+        else:
+            return []
+        above = f"    … {words.counted(hidden, 'line')} above\n" if hidden and self.unfolded else ""
+        indented = "\n".join(f"    {line}" for line in shown)
+        if self.running and not self.unfolded:
+            indented = "\n".join(words.shorten(line, width) for line in indented.split("\n"))
+        return markdown.drawn(Text(above + indented, style=inks.dim), width, inks)
+
+
+class Remark(Block):
+    """A line of ours."""
+
+    def __init__(self, text: str, kind: Literal["note", "trouble", "plain"] = "note", *, margin: bool = True) -> None:
+        super().__init__()
+        self.text, self._kind, self.margin = text, kind, margin
+
+    def draw(self, width: int, inks: Inks) -> list[Strip]:
+        mark = {"note": "· ", "trouble": "✗ ", "plain": ""}[self._kind]
+        style = {"note": inks.dim, "trouble": inks.bad, "plain": ""}[self._kind]
+        return markdown.drawn(Text(f"{mark}{words.harmless_block(self.text)}", style=style), width, inks)
+
+
+class Opening(Block):
+    """What stands in a new conversation before anything was said."""
+
+    def __init__(self, info: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._info = info
+
+    def draw(self, width: int, inks: Inks) -> list[Strip]:
+        model, where = str(self._info.get("model") or "no model"), str(self._info.get("cwd") or "")
+        provider = str(self._info.get("provider") or "")
+        made = Text.assemble(
+            ("Hermes", "bold"), f" · {words.harmless(model)}{f' ({words.harmless(provider)})' if provider else ''}\n",
+            (f"{words.harmless(where)}\n\n", inks.dim),
+            ("Enter sends · Ctrl+J new line · / commands · @ files · Ctrl+R conversations · F1 all keys", inks.dim),
+        )  # fmt: skip
+        return markdown.drawn(made, width, inks)
+
+
+def _last_lines(content: str, most: int) -> tuple[list[str], int]:
+    found = content.rstrip("\n").split("\n")
+    return found[-most:], max(0, len(found) - most)
+
+
+def of_history(message: dict[str, object]) -> Block | None:
+    """A stored message as a screen shows it."""
+    role, said = message.get("role"), str(message.get("text") or "")
+    if role == "tool":
+        return ToolCall(
+            str(message.get("name") or "tool"), str(message.get("context") or ""), result=said, ended=True
+        )  # fmt: skip
+    if not said.strip():
+        return None
+    return Said(said) if role == "user" else Answer(said) if role == "assistant" else Remark(said)

@@ -1,0 +1,145 @@
+"""Where a person types: several lines, history, completion, and pastes of any size.
+
+Enter sends; Shift+Enter, Alt+Enter and Ctrl+J begin a new line. ↑ at the first line and ↓ at the last walk through what
+was said before. A paste that is too long to be edited by hand stands there as one word, `[paste 1: 20,412 lines]`, and
+is put back in full when the message is sent; so a megabyte costs no more than a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import TextArea
+
+from hermes_cli import text as words
+
+_PASTE_CHARACTERS, _PASTE_LINES = 8_000, 120
+_STANDS_FOR = re.compile(r"\[paste (\d+): [^\]]*\]")
+_NEW_LINE = frozenset({"shift+enter", "alt+enter", "ctrl+j", "ctrl+enter"})
+
+
+class Editor(TextArea):
+    DEFAULT_CSS = """
+    Editor { height: auto; min-height: 1; max-height: 10; border: none; padding: 0; background: $surface;
+             scrollbar-size-vertical: 1; }
+    Editor:focus { border: none; }
+    Editor .text-area--placeholder { color: $text-muted; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+u", "delete_to_start_of_line", show=False),
+        Binding("ctrl+w,alt+backspace", "delete_word_left", show=False),
+        Binding("pageup", "reading('up')", show=False),
+        Binding("pagedown", "reading('down')", show=False),
+    ]
+
+    class Sent(Message):
+        """A message is to be sent; the editor is empty."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Page(Message):
+        """The reader wants to see what is further up or down."""
+
+        def __init__(self, way: str) -> None:
+            super().__init__()
+            self.way = way
+
+    def __init__(self) -> None:
+        super().__init__(
+            id="editor", soft_wrap=True, tab_behavior="focus", show_line_numbers=False, compact=True,
+            highlight_cursor_line=False, placeholder="Say something · /help · Ctrl+D leaves",
+        )  # fmt: skip
+        self.take_key: Callable[[str], bool] = lambda key: False
+        """The completion's first look at a key; True when it was meant for it."""
+        self._pastes: list[str] = []
+        self._history: list[str] = []
+        self._place = 0
+        """In the history; behind its end is what is being typed."""
+        self._draft = ""
+
+    # -- what is typed -------------------------------------------------------------------------------------
+
+    async def _on_key(self, event: events.Key) -> None:
+        key = event.key
+        if self.take_key(key):
+            done = True
+        elif key == "enter":
+            done = True
+            self.send()
+        elif key in _NEW_LINE:
+            done = True
+            self.insert("\n")
+        elif (key == "up" and self.cursor_at_first_line) or (key == "down" and self.cursor_at_last_line):
+            done = self._walk(-1 if key == "up" else 1)
+        else:
+            done = False
+        if done:
+            event.stop()
+            event.prevent_default()
+        else:
+            await super()._on_key(event)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.count("\n") + 1
+        event.stop()
+        event.prevent_default()
+        if len(text) > _PASTE_CHARACTERS or lines > _PASTE_LINES:
+            self._pastes.append(text)
+            size = words.counted(lines, "line") if lines > 1 else words.counted(len(text), "character")
+            text = f"[paste {len(self._pastes)}: {size}]"
+        self.replace(text, *self.selection)
+
+    def send(self) -> None:
+        written = self.text
+        message = self.whole(written)
+        if not message.strip():
+            return
+        if not self._history or self._history[-1] != written:
+            self._history.append(written)
+        self._place = len(self._history)
+        self.clear()
+        self.post_message(self.Sent(message))
+
+    def whole(self, written: str) -> str:
+        """With every paste put back."""
+
+        def pasted(found: re.Match[str]) -> str:
+            number = int(found[1])
+            return self._pastes[number - 1] if 0 < number <= len(self._pastes) else found[0]
+
+        return _STANDS_FOR.sub(pasted, written)
+
+    def put(self, text: str) -> None:
+        """Have it stand there, to be edited."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def action_reading(self, way: str) -> None:
+        self.post_message(self.Page(way))
+
+    # -- what was said before ------------------------------------------------------------------------------
+
+    def remember(self, said: Sequence[str]) -> None:
+        """The history of another conversation."""
+        self._history = [one for one in said if one.strip()]
+        self._place = len(self._history)
+
+    def _walk(self, step: int) -> bool:
+        place = self._place + step
+        if not 0 <= place <= len(self._history):
+            return False
+        if self._place == len(self._history):
+            self._draft = self.text
+        self._place = place
+        self.put(self._draft if place == len(self._history) else self._history[place])
+        if step < 0:
+            self.move_cursor((0, len(self.document.get_line(0))))
+        return True

@@ -1,0 +1,62 @@
+"""How the window is opened: the server first, so that it gets ready meanwhile, then Textual; and how it is closed.
+
+The terminal is put back in order whatever ended the window. What was last talked about is said on the way out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+
+from hermes_cli import output, text
+from hermes_cli.tui.link import Link
+from hermes_config import config
+from hermes_config.errors import HermesError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes_cli.tui.talk import Start
+
+_FRAMES_A_SECOND = "120"
+"""How often Textual paints at most: half of what a key waits for is the next frame."""
+
+
+def can_open() -> bool:
+    """At a real terminal that draws, with Textual installed."""
+    draws = os.environ.get("TERM", "dumb") not in ("", "dumb")
+    return draws and sys.stdin.isatty() and sys.stdout.isatty() and find_spec("textual") is not None
+
+
+def open_window(start: Start) -> int:
+    """Talk until the person leaves; the exit code."""
+    link = Link()
+    link.start()
+    try:
+        return _run(link, start)
+    finally:
+        link.close()
+
+
+def _run(link: Link, start: Start) -> int:
+    os.environ.setdefault("TEXTUAL_FPS", _FRAMES_A_SECOND)
+    # A lone Escape is told from the beginning of a key's sequence by time; the default is felt.
+    os.environ.setdefault("ESCDELAY", "50")
+    from hermes_cli.tui.app import HermesApp
+    from hermes_cli.tui.palette import chosen
+
+    app = HermesApp(link, start, shade=chosen(_skin()))
+    code = app.run()
+    if app.failure is not None:
+        raise app.failure
+    if app.talk.stored_id and app.talk.count:
+        print(f"{output.style('Go on with it:', 'dim')} hermes --resume {text.harmless(app.talk.stored_id)}")
+    return code or 0
+
+
+def _skin() -> str:
+    try:
+        display = config.load().tree.get("display") or {}
+    except HermesError:  # the server tells what is wrong with it
+        return ""
+    return str(display.get("skin") or "") if hasattr(display, "get") else ""

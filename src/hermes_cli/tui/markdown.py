@@ -1,0 +1,114 @@
+"""Markdown as lines of the window, made while it still arrives.
+
+A text is cut at the ends of its top-level blocks. What is before the last cut can no longer change and is rendered
+once; only the block that is being written is rendered again when more comes, so a long answer costs no more per step
+than a short one. Code is highlighted; a link shows where it leads.
+
+Limits: a reference link whose definition comes later stays as it was written; a single code block is highlighted while
+it is shorter than `_HIGHLIGHTED` characters.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.text import Text
+from textual.strip import Strip
+
+from hermes_cli.tui.palette import Inks
+
+_EMPTY = Strip([])
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HIGHLIGHTED = 20_000
+
+
+class _Heading(Heading):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Code(CodeBlock):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = str(self.text).rstrip()
+        if len(code) > _HIGHLIGHTED:
+            yield Padding(Text(code), (0, 2))
+            return
+        yield Syntax(
+            code, self.lexer_name, theme=self.theme, word_wrap=True, padding=(0, 2), background_color="default"
+        )
+
+
+class _Markdown(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements, "heading_open": _Heading, "fence": _Code, "code_block": _Code,
+    }  # fmt: skip
+
+
+def strips(text: str, width: int, inks: Inks) -> list[Strip]:
+    """A whole text."""
+    return drawn(_Markdown(text, code_theme=inks.code, hyperlinks=False), width, inks)
+
+
+def drawn(what: RenderableType, width: int, inks: Inks) -> list[Strip]:
+    """Anything that Rich can draw, without empty lines at its end."""
+    options = inks.console.options.update(width=max(width, 1), height=None)
+    found = [Strip(line) for line in inks.console.render_lines(what, options, pad=False)]
+    while found and not found[-1].text.strip():
+        found.pop()
+    return found
+
+
+def last_cut(text: str, start: int) -> int:
+    """Where the newest block of `text` begins, looking from `start`, which is such a place itself.
+
+    A cut is after an empty line that is in no code fence and is followed by a line that cannot go on with a list or a
+    quotation.
+    """
+    cut, at, fence, blank = start, start, "", False
+    while (end := text.find("\n", at)) >= 0:
+        line = text[at:end]
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+                fence = ""
+        else:
+            if blank and line and not line[0].isspace() and not _goes_on(line):
+                cut = at
+            if mark:
+                fence = mark[1]
+        blank = not fence and not line.strip()
+        at = end + 1
+    return cut
+
+
+def _goes_on(line: str) -> bool:
+    """An item after an empty line belongs to the list before it."""
+    return line[0] in "-*+>|" or line[0].isdigit()
+
+
+class Growing:
+    """One text, as far as it has come."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        self._cut = 0
+        self._done: list[Strip] = []
+        self._at: tuple[int, Inks] | None = None
+
+    def add(self, piece: str) -> None:
+        self.text += piece
+
+    def lines(self, width: int, inks: Inks) -> list[Strip]:
+        if self._at != (width, inks):
+            self._at, self._cut, self._done = (width, inks), 0, []
+        cut = last_cut(self.text, self._cut)
+        if cut > self._cut:
+            self._done += [*strips(self.text[self._cut : cut], width, inks), _EMPTY]
+            self._cut = cut
+        return [*self._done, *strips(self.text[self._cut :], width, inks)]

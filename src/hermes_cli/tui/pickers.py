@@ -1,0 +1,159 @@
+"""Lists to choose from, narrowed by typing: conversations, models.
+
+The server is asked anew whenever what is typed changes, a moment after the last key; an answer that is late is thrown
+away. Below a conversation that came out of another one stands which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from hermes_cli import text as words
+
+_PAUSE = 0.08
+Ask = Callable[..., Awaitable[dict[str, Any]]]
+_PLACES = {"cli": "terminal", "tui": "terminal", "api_server": "api"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    value: str
+    line: Text
+
+
+class Picker(ModalScreen[str]):
+    """Dismissed with a value; with nothing by Escape."""
+
+    DEFAULT_CSS = """
+    Picker { align: center middle; }
+    Picker > Vertical { width: 94%; max-width: 110; height: 90%; max-height: 30; background: $panel;
+                        border: round $primary; padding: 0 1; }
+    Picker Input { border: none; height: 1; padding: 0; background: $background; }
+    Picker OptionList { border: none; height: 1fr; padding: 0; background: $panel; scrollbar-size-vertical: 1; }
+    Picker Static { height: 1; color: $text-muted; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", show=False),
+        Binding("ctrl+c", "leave", show=False, priority=True),
+        Binding("up", "move(-1)", show=False, priority=True),
+        Binding("down", "move(1)", show=False, priority=True),
+        Binding("pageup", "move(-10)", show=False, priority=True),
+        Binding("pagedown", "move(10)", show=False, priority=True),
+    ]
+    prompt = "type to search"
+    takes_typed = False
+    """What is typed is a value itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: list[Row] = []
+        self._asked = 0
+
+    async def rows(self, typed: str) -> Sequence[Row]:
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Input(placeholder=self.prompt)
+            yield OptionList(markup=False)
+            yield Static("", id="about")
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).can_focus = False
+        self.query_one(Input).focus()
+        self.run_worker(self._look(""), exclusive=True)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.run_worker(self._look(event.value), exclusive=True)
+
+    async def _look(self, typed: str) -> None:
+        self._asked += 1
+        number = self._asked
+        await asyncio.sleep(_PAUSE if typed else 0)
+        found = list(await self.rows(typed.strip()))
+        if number != self._asked or not self.is_mounted:
+            return
+        self._rows = found
+        offered = self.query_one(OptionList)
+        offered.clear_options()
+        offered.add_options([Option(row.line) for row in found])
+        offered.highlighted = 0 if found else None
+        said = f"{words.counted(len(found), 'entry').replace('entrys', 'entries')} · Enter takes · Escape leaves"
+        self.query_one("#about", Static).update(said if found else "nothing fits · Escape leaves")
+
+    def action_move(self, step: int) -> None:
+        offered = self.query_one(OptionList)
+        if self._rows:
+            offered.highlighted = max(0, min((offered.highlighted or 0) + step, len(self._rows) - 1))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        place = self.query_one(OptionList).highlighted
+        if self._rows and place is not None:
+            self.dismiss(self._rows[place].value)
+        elif self.takes_typed and event.value.strip():
+            self.dismiss(event.value.strip())
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self._rows[event.option_index].value)
+
+    def action_leave(self) -> None:
+        self.dismiss("")
+
+
+class SessionPicker(Picker):
+    prompt = "words of a title, an id, or of what was said"
+
+    def __init__(self, ask: Ask, now: Callable[[], float]) -> None:
+        super().__init__()
+        self._ask, self._now = ask, now
+
+    async def rows(self, typed: str) -> Sequence[Row]:
+        answer = await self._ask("session.list", limit=200, query=typed, lineage=True)
+        return [self._row(one) for one in answer.get("sessions") or ()]
+
+    def _row(self, session: dict[str, Any]) -> Row:
+        title = words.harmless(str(session.get("title") or session.get("preview") or session["id"]))
+        place = str(session.get("source") or "")
+        count = words.counted(int(session.get("message_count") or 0), "message")
+        about = f"{_PLACES.get(place, place)} · {count} · {words.ago(session.get('last_active'), now=self._now())}"
+        line = Text(title, style="bold", no_wrap=True, overflow="ellipsis")
+        line.append(f"  {about}", style="not bold dim")
+        if found := session.get("found"):
+            line.append(f"\n    {words.shorten(words.harmless(str(found)), 200)}", style="not bold dim italic")
+        if parent := session.get("parent_title"):
+            line.append(f"\n    ↳ branch of {words.harmless(str(parent))}", style="not bold dim")
+        return Row(str(session["id"]), line)
+
+
+class ModelPicker(Picker):
+    prompt = "a model, for example anthropic/claude-sonnet-4.6"
+    takes_typed = True
+
+    def __init__(self, ask: Ask, session_id: str) -> None:
+        super().__init__()
+        self._ask, self._session = ask, session_id
+
+    async def rows(self, typed: str) -> Sequence[Row]:
+        answer = await self._ask("model.options", session_id=self._session)
+        found: list[Row] = []
+        for provider in answer.get("providers") or ():
+            for model in provider.get("models") or ():
+                here = model == answer.get("model") and provider.get("current")
+                line = Text(f"{'● ' if here else '  '}{words.harmless(str(model))}", no_wrap=True, overflow="ellipsis")
+                line.append(f"  {provider['name']}{' · in use' if here else ''}", style="dim")
+                found.append(Row(str(model), line))
+        fitting = [row for row in found if typed.lower() in row.value.lower()]
+        if typed and all(row.value != typed for row in fitting):
+            fitting.append(Row(typed, Text(f"  {words.harmless(typed)}  use this name")))
+        return fitting

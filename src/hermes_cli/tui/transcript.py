@@ -1,0 +1,242 @@
+"""The conversation on the screen: blocks one below the other, of which only those near the window are drawn.
+
+One widget with lines of its own making, not a widget a message: a conversation of thousands costs what a screenful
+costs. Heights of blocks that were never drawn are guesses; before they come into view they are drawn, and what is in
+view stays where it is. Older messages are asked for (`wants_older`) when the reader comes near the top. Whoever is at
+the end stays at the end; whoever has scrolled up is left where they read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+from hermes_cli.tui.blocks import Block, ToolCall
+from hermes_cli.tui.palette import Inks, inks
+
+_ROUNDS = 12
+_GUTTER = 1
+
+
+class Transcript(ScrollView, can_focus=True):
+    ALLOW_SELECT = True
+    DEFAULT_CSS = """
+    Transcript { background: $background; color: $foreground; overflow-y: auto; overflow-x: hidden;
+                 scrollbar-size-vertical: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll_up", show=False),
+        Binding("down,j", "scroll_down", show=False),
+        Binding("pageup", "page_up", show=False),
+        Binding("pagedown,space", "page_down", show=False),
+        Binding("home,g", "scroll_home", show=False),
+        Binding("end,G", "scroll_end", show=False),
+    ]
+
+    def __init__(self, *, wants_older: Callable[[], None], dark: bool) -> None:
+        super().__init__(id="transcript")
+        self._wants_older = wants_older
+        self.blocks: list[Block] = []
+        self._ends: list[int] = []
+        """Where each block ends, in lines from the top."""
+        self._inks: Inks = inks(dark=dark)
+        self.more_above = False
+        self._at_end = True
+        self._settling = False
+
+    # -- what is in it -------------------------------------------------------------------------------------
+
+    def add(self, block: Block) -> None:
+        self.blocks.append(block)
+        self.show_change()
+
+    def put_above(self, blocks: Iterable[Block], *, more: bool) -> None:
+        """Older ones. What is in view stays in view."""
+        found = list(blocks)
+        self.more_above = more
+        top = self._anchor()
+        self.blocks[:0] = found
+        self.screen.clear_selection()
+        self._count()
+        if not self._at_end and top is not None:
+            self._go(self._start(top[0] + len(found)) + top[1])
+        self._settle()
+
+    def replace(self, blocks: Iterable[Block], *, more: bool) -> None:
+        """Another conversation, or the same one read anew; at its end."""
+        self.blocks, self.more_above, self._at_end = list(blocks), more, True
+        self._count()
+        self._settle()
+        self.refresh()
+
+    def show_change(self) -> None:
+        """Something was added or grew."""
+        self._count()
+        self._settle()
+        self.refresh()
+
+    def repaint(self, *, dark: bool) -> None:
+        self._inks = inks(dark=dark)
+        self.show_change()
+
+    def fold_all(self) -> bool:
+        """Unfold every tool call, or fold them when some is unfolded; whether there are any."""
+        calls = [block for block in self.blocks if isinstance(block, ToolCall)]
+        unfold = not any(call.unfolded for call in calls)
+        for call in calls:
+            call.fold(unfold)
+        self._keep_place(self._settle)
+        self.refresh()
+        return bool(calls)
+
+    # -- heights -------------------------------------------------------------------------------------------
+
+    @property
+    def _columns(self) -> int:
+        return max(self.size.width - 2 * _GUTTER, 1)
+
+    def _count(self) -> None:
+        self._ends = list(accumulate(block.height for block in self.blocks))
+        size = Size(self.size.width, self._ends[-1] if self._ends else 0)
+        if size != self.virtual_size:
+            self.virtual_size = size
+
+    def _start(self, index: int) -> int:
+        return self._ends[index - 1] if index else 0
+
+    def _anchor(self) -> tuple[int, int] | None:
+        """(block, line of it) at the top of the window."""
+        if not self._ends:
+            return None
+        index = min(bisect_right(self._ends, self.scroll_offset.y), len(self._ends) - 1)
+        return index, self.scroll_offset.y - self._start(index)
+
+    def _go(self, y: int) -> None:
+        self.set_scroll(None, max(0, min(y, self._bottom)))
+
+    @property
+    def _bottom(self) -> int:
+        return max(0, self.virtual_size.height - self.size.height)
+
+    def _settle(self) -> None:
+        """Everything within a screen of the window is drawn and has its true height."""
+        if self._settling or not self.size.width:
+            return
+        self._settling = True
+        try:
+            for _ in range(_ROUNDS):
+                if self._at_end:
+                    self._go(self._bottom)
+                if not self._draw_near():
+                    break
+        finally:
+            self._settling = False
+        if self.more_above and self.scroll_offset.y < 2 * self.size.height:
+            self._wants_older()
+
+    def _draw_near(self) -> bool:
+        """Draw what is near and not drawn; whether something was."""
+        if not self._ends:
+            return False
+        page, top = self.size.height, self.scroll_offset.y
+        first = min(bisect_right(self._ends, max(top - page, 0)), len(self._ends) - 1)
+        last = min(bisect_right(self._ends, top + 2 * page), len(self._ends) - 1)
+        stale = [one for one in self.blocks[first : last + 1] if not one.is_drawn(self._columns, self._inks)]
+        if not stale:
+            return False
+        anchor = self._anchor()
+        for block in stale:
+            block.lines(self._columns, self._inks)
+        self._count()
+        if anchor is not None and not self._at_end:
+            index, line = anchor
+            self._go(self._start(index) + min(line, self.blocks[index].height - 1))
+        return True
+
+    def _keep_place(self, change: Callable[[], None]) -> None:
+        at_end, self._at_end = self._at_end, False
+        change()
+        self._at_end = at_end and self.scroll_offset.y >= self._bottom
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._count()
+        self._settle()
+        self.refresh()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if not self._settling:
+            self._at_end = round(new_value) >= self._bottom
+            self._settle()
+
+    # -- on the screen -------------------------------------------------------------------------------------
+
+    def render_line(self, y: int) -> Strip:
+        row, style = self.scroll_offset.y + y, self.rich_style
+        strip = self._line(row)
+        selected = self.text_selection
+        if selected is not None and (span := selected.get_span(row)) is not None:
+            strip = _marked(strip, span, self.screen.get_component_rich_style("screen--selection"))
+        margin = Strip([Segment(" " * _GUTTER)])
+        whole = Strip.join([margin, strip]).crop_extend(0, self.size.width, style)
+        return whole.apply_style(style).apply_offsets(-_GUTTER, row)
+
+    def _line(self, row: int) -> Strip:
+        index = bisect_right(self._ends, row)
+        if index >= len(self._ends):
+            return Strip([])
+        lines = self.blocks[index].lines(self._columns, self._inks)
+        place = row - self._start(index)
+        return lines[place] if place < len(lines) else Strip([])
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        last = self.virtual_size.height
+        start = 0 if selection.start is None else max(selection.start.y, 0)
+        end = last if selection.end is None else min(selection.end.y, last)
+        lines = []
+        for row in range(start, end + 1):
+            span = selection.get_span(row)
+            if span is not None:
+                text = self._line(row).text
+                lines.append(text[max(span[0], 0) : None if span[1] == -1 else max(span[1], 0)].rstrip())
+        return "\n".join(lines), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.refresh()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on the line of a tool call folds or unfolds it."""
+        if self.screen.get_selected_text():
+            return
+        row = self.scroll_offset.y + event.y
+        index = bisect_right(self._ends, row)
+        block = self.blocks[index] if index < len(self.blocks) else None
+        if isinstance(block, ToolCall) and row == self._start(index):
+            block.fold(not block.unfolded)
+            self._keep_place(self._recount)
+            self.refresh()
+
+    def _recount(self) -> None:
+        self._count()
+        self._settle()
+
+
+def _marked(strip: Strip, span: tuple[int, int], style: object) -> Strip:
+    from rich.style import Style
+
+    start, end = max(span[0], 0), strip.cell_length if span[1] == -1 else max(span[1], 0)
+    if not isinstance(style, Style) or end <= start:
+        return strip
+    cuts = [min(start, strip.cell_length), min(end, strip.cell_length), strip.cell_length]
+    before, inside, after = strip.divide(cuts)
+    return Strip.join([before, Strip(Segment.apply_style(inside, post_style=style)), after])
