@@ -110,7 +110,7 @@ class Asking:
             )  # fmt: skip
         assert row.route is not None
         exchange = Exchange(
-            streams=streams, keeps=True, inbox_id=row.id, trace_id=row.trace_id, route=row.route
+            streams=streams, keeps=True, again=True, inbox_id=row.id, trace_id=row.trace_id, route=row.route
         )  # fmt: skip
         if row.state in OUTCOMES:
             await asyncio.to_thread(outcomes.settle, self._board.db, exchange, row)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 
 from gateway.api import bodies, handling, shapes
+from gateway.api.asking import once_name
 from gateway.api.bodies import Asked
 from gateway.api.exchange import Exchange
 from gateway.api.guard import App, Receive, Scope, Send
@@ -42,8 +43,6 @@ class Chat:
         return await self.answer(request, place, asked, exchange)
 
     async def _asked(self, asked: Asked, name: str | None, key: str | None, raw: bytes) -> tuple[Place, Exchange]:
-        from gateway.api.asking import once_name
-
         if key is None:
             place = await self.asking.place(asked, name, None)
             return place, await self.asking.ask(place, asked)
@@ -120,9 +119,9 @@ class _Waits:
         await self._chat.asking.outcome(exchange)
         if shapes.is_incomplete(exchange.result, exchange.text):
             raise shapes.incomplete(exchange.result, exchange.text)
-        self._chat.conversations.answered(
-            self._place.name, self._asked, exchange.text, exchange.streamed or exchange.text
-        )
+        if not exchange.again:  # the conversation may have gone on since
+            read = (exchange.text, exchange.streamed or exchange.text)
+            self._chat.conversations.answered(self._place.name, self._asked, *read)
 
     def _headers(self) -> dict[str, str]:
         return {"x-hermes-session-id": self._place.name, "x-hermes-trace-id": self._exchange.trace_id}

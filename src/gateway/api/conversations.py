@@ -76,15 +76,20 @@ class Conversations:
     # -- by what was said ----------------------------------------------------------------------------------
 
     async def continued(self, asked: Asked) -> Place | None:
-        """The conversation that has exactly this history."""
+        """The conversation that has exactly this history. Who sends the same one meanwhile goes another way."""
         if not asked.earlier:
             return None
         name = self._names.get(_fingerprint(asked.system, asked.earlier))
         if name is not None:
+            self._moved(name)
             return self.place(name)
         place = self.place(_first_name(asked))
+        if place.name in self._at:
+            return None
+        self._moved(place.name)
         session_id = await self._session(place)
         if session_id is None:
+            self._drop(place.name)
             return None
         stored = await asyncio.to_thread(self._stored, session_id)
         return place if stored == _exchanges((said.role, said.text) for said in asked.earlier) else None

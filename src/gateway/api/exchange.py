@@ -17,8 +17,6 @@ from gateway.api.shapes import ApiError
 from hermes_state.ids import SessionKey
 from hermes_state.turns import Work
 
-NOTHING: Mapping[str, Any] = {"completed": True}
-
 
 @dataclass(slots=True, eq=False)
 class Exchange:
@@ -27,6 +25,8 @@ class Exchange:
     streams: bool = False
     keeps: bool = False
     """It came with an Idempotency-Key: the turn goes on when the client leaves."""
+    again: bool = False
+    """A repetition of a request that was taken before."""
     feed: asyncio.Queue[str | dict[str, Any] | None] = field(default_factory=asyncio.Queue)
     result: Mapping[str, Any] = field(default_factory=dict)
     text: str | None = None

@@ -1,7 +1,8 @@
 """The listening server, inside the gateway's own event loop. It keeps to itself: no signals, no log of its own.
 
-`attach` puts it into a gateway: the adapter among the platforms, the application over the parts. The key is made when
-there is none, and belongs to the owner, because whoever reads `<home>/.env` is at this machine.
+`make` gives a server with its adapter, which is a platform among the others; `over` puts the application over the parts
+of the gateway. The key is made when there is none, and is the owner's, because whoever reads `<home>/.env` is at this
+machine.
 """
 
 from __future__ import annotations

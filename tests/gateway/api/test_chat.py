@@ -92,6 +92,19 @@ def test_the_same_first_words_many_times_at_once_are_as_many_conversations(door:
     asyncio.run(go())
 
 
+def test_two_ways_on_from_one_point_at_once_do_not_meet(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Hi."), always(say("Yes.", delay=0.2))) as model:
+            async with door(model) as here:
+                await here.ask("hello")
+                await asyncio.gather(here.ask("hello", "Hi.", "left"), here.ask("hello", "Hi.", "right"))
+                assert len(await sessions(here)) == 2
+            last = [request.body for request in model.requests[1:]]
+            assert sorted((b'"left"' in body, b'"right"' in body) for body in last) == [(False, True), (True, False)]
+
+    asyncio.run(go())
+
+
 def test_a_named_conversation_has_its_stored_history(door: Open) -> None:
     async def go() -> None:
         with ScriptedModel(say("Noted."), say("Blue."), say("No idea.")) as model:
