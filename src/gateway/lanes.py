@@ -347,7 +347,7 @@ class Lanes:
         self._forget(lane)
 
     def _pass(self, lane: Lane, row: InboxRow, watcher: Watcher | None) -> None:
-        task = asyncio.ensure_future(self._worker.command(row, watcher))
+        task = asyncio.ensure_future(self._worker.command(row, watcher, after=set(lane.passing)))
         lane.passing.add(task)
         task.add_done_callback(lambda done: self._passed(lane, done))
 

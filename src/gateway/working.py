@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from gateway import beside, tracing
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.gateway")
 _ALBUM_PAUSE, _ALBUM_LONGEST = 0.35, 1.0
+_ORDER_SECONDS = 5.0
 
 
 class Worker:
@@ -75,9 +76,17 @@ class Worker:
                 running = Running(lane.route, source_of(rows[-1]), rows[-1].person_id, rows=rows)
                 await self.turn(lane, running, head.watcher)
 
-    async def command(self, row: InboxRow, watcher: Watcher | None) -> None:
-        """The named boundary of a command: a defect costs that command alone."""
+    async def command(
+        self, row: InboxRow, watcher: Watcher | None, *, after: Collection[asyncio.Task[None]] = ()
+    ) -> None:
+        """The named boundary of a command: a defect costs that command alone.
+
+        `after`: what passed the turn before it and is not done. Of two buttons the first one pressed counts; but what
+        hangs does not keep /stop from being heard.
+        """
         tracing.follow(row.trace_id)
+        if after:
+            await asyncio.wait(after, timeout=_ORDER_SECONDS)
         try:
             await self._commands.run(row, watcher)
         except Exception as error:  # noqa: BLE001
