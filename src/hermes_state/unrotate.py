@@ -48,6 +48,12 @@ def mark(conn: Connection, child_id: str) -> None:
     meta.put(conn, _key(child_id), f"{count}:{head}")
 
 
+def carried_up_to(store: Store, child_id: str) -> int:
+    """The last row of a segment that its compression wrote; 0 for a segment that no compression of ours made."""
+    stored = store.engine.read(lambda conn: meta.get(conn, _key(child_id)))
+    return 0 if stored is None else int(stored.partition(":")[2])
+
+
 def undo(store: Store, session_id: str, *, fence: int | None = None) -> Uncompressed:
     """Undo the compression that made `session_id`; refuses while a turn runs, or when it was compressed again."""
 

@@ -14,14 +14,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway import beside, status
+from gateway import authorisation, beside, status
 from gateway.config import Platform, load_gateway_config
 from gateway.entries import SessionSource
 from hermes_config import config as configuration
-from hermes_state.ids import LOCAL_OWNER, SessionKey
+from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_state.routes import Routes
 
 if TYPE_CHECKING:
+    from gateway.policy import PolicyKeeper
     from hermes_state import SessionDB
     from hermes_state.inbox import InboxRow
     from hermes_state.routes import Route
@@ -34,28 +35,28 @@ class Served:
     """The chat by which a running gateway serves a conversation."""
 
     source: SessionSource
-    route: SessionKey
+    person: PersonId
 
     def hand_in(self, db: SessionDB, text: str) -> InboxRow:
         """Stored when this returns; the gateway answers it, also after a restart."""
-        return beside.hand_in(db, self.source, text, person_id=LOCAL_OWNER)
+        return beside.hand_in(db, self.source, text, person_id=self.person)
 
 
-def served(db: SessionDB, session_id: str) -> Served | None:
+def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> Served | None:
     """The chat whose gateway drives this conversation now; None when we do."""
     config = configuration.load_or_last_good()[0]
     if not status.is_running(config.home):
         return None
     route = _route(db, session_id)
-    if route is None or db.ledger.owner(db.get_conversation_root(session_id)) != LOCAL_OWNER:
-        return None
-    source = _source(route)
-    if source is None or source.chat_type != "dm" or source.platform in _NO_CHATS:
+    source = None if route is None else _source(route)
+    if route is None or source is None or source.chat_type != "dm" or source.platform in _NO_CHATS:
         return None
     names = {one.name for one in status.read_status(config.home).platforms}
     if source.platform.value not in names or beside.route_of(source) != route.session_key:
         return None
-    return Served(source, route.session_key)
+    if authorisation.role_of(source, policy.current()) != "owner":
+        return None
+    return Served(source, db.ledger.owner(db.get_conversation_root(session_id)) or LOCAL_OWNER)
 
 
 def has_route(db: SessionDB, session_id: str) -> bool:

@@ -8,6 +8,7 @@ sessions are finalised, and a turn that was under way is taken up by whoever ope
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import os
@@ -130,6 +131,9 @@ def _end() -> None:
     closing.start()
     closing.join(seconds)
     server._stdio_transport.close(seconds)
+    if server._real_stdout is not None:
+        with contextlib.suppress(OSError):  # its reader is gone
+            server._real_stdout.close()
     if closing.is_alive():
         _log.warning("sessions were still being closed after %g s", seconds, extra={"action": "rpc_end"})
         os._exit(0)

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 from gateway import beside
 from hermes_agent.command_set.wording import text_of
 from hermes_config.errors import HermesError
-from tui_gateway import attach, live
+from tui_gateway import live
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_state.events import Event
+    from hermes_state.inbox import InboxRow
     from hermes_state.turns import Turn
     from tui_gateway.host import Host, Session
     from tui_gateway.place import Place
@@ -35,6 +36,7 @@ _log = logging.getLogger("hermes.rpc")
 _Thread = threading.Thread  # as in `transports`
 _SECONDS = 0.12
 _LISTED = 50
+_TITLE_SECONDS = 30.0
 _STATUS = {"turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.parked": "error"}
 News = tuple[str, dict[str, Any] | None]
 
@@ -68,6 +70,19 @@ class Following:
         items = self._db.outbox.list(limit=1)
         self._item = items[0].id if items else 0
         self.turn: _Turn | None = None
+        self._title = self._db.get_session_title(self._segment)
+        self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
+        for turn in self._db.turns.unfinished(conversation_id=self.conversation):
+            if turn.id not in self._place.own:  # it is under way: what comes of it from now on is told
+                self._follow(turn)
+
+    def _follow(self, turn: Turn) -> tuple[InboxRow, ...]:
+        """What the turn answers; empty for a terminal's."""
+        rows: tuple[InboxRow, ...] = self._db.inbox.of_turn(turn.id)
+        self.turn = _Turn(turn)
+        if rows and beside.is_beside(rows[-1]):
+            self.turn.partial = beside.live(self._place.config.home, rows[-1].id)
+        return rows
 
     def _newest(self) -> int:
         state = self._db.live_state(self._segment)
@@ -91,6 +106,15 @@ class Following:
             yield from self._pieces(self.turn)
             self._questions(self.turn)
         yield from self._notices()
+        if time.monotonic() < self._title_until:
+            yield from self._titled()
+
+    def _titled(self) -> Iterator[News]:
+        """A conversation gets its title by itself, beside its first turns."""
+        title = self._db.get_session_title(self._segment)
+        if title and title != self._title:
+            self._title, self._title_until = title, 0.0
+            yield "session.title", {"session_id": self._segment, "title": title}
 
     def _must_wait(self, events: tuple[Event, ...]) -> bool:
         """A turn has begun while one of ours is about to: the next look knows whether it is ours."""
@@ -105,6 +129,8 @@ class Following:
     # -- a turn --------------------------------------------------------------------------------------------
 
     def _happened(self, event: Event) -> Iterator[News]:
+        if event.kind in _STATUS and not self._title:
+            self._title_until = time.monotonic() + _TITLE_SECONDS
         if event.turn_id in self._place.own:  # its agent tells
             self._segment = self._db.get_compression_tip(self._segment)
             self._head = self._newest()
@@ -126,11 +152,8 @@ class Following:
         turn = self._db.turns.get(event.turn_id)
         if turn is None:
             return
-        rows = self._db.inbox.of_turn(turn.id)
+        rows = self._follow(turn)
         mine = bool(rows) and all(row.id in self._place.handed_in for row in rows)
-        self.turn = _Turn(turn)
-        if rows and beside.is_beside(rows[-1]):
-            self.turn.partial = beside.live(self._place.config.home, rows[-1].id)
         if mine:
             self._place.handed_in -= {row.id for row in rows}
         for row in () if mine else rows:
@@ -208,7 +231,7 @@ class Following:
         if not new:
             return
         self._item = new[0].id
-        chat = attach.served(self._db, self._session["session_key"])
+        chat = self._place.served()
         for item in reversed(new):
             kind = item.payload.get("kind")
             beside_itself = item.dedup_key.startswith("notice:beside:")

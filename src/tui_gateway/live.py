@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import registry
 from hermes_config.version import VERSION
+from hermes_state import unrotate
 from hermes_state.ids import new_session_id
 from tui_gateway import frames
 from tui_gateway.frames import Params, RpcError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _CONTRACT = 4
 _COLS = 80
+_COMPRESSED = "What stands above was compressed: the model knows it from a summary."
+_RESULT_SHOWN = 60_000
 _COUNTERS = ("input_tokens", "output_tokens", "reasoning_tokens", "api_call_count")
 
 
@@ -46,7 +49,8 @@ def open_session(
         "_turn_cancel_requested": False, "_sid": sid, "following": None,
     }  # fmt: skip
     session["place"] = Place(
-        host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider")
+        host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
+        toolsets=params.get("toolsets"), max_turns=params.get("max_turns"),
     )  # fmt: skip
     with host.lock:
         if len(host.sessions) >= db.limits.rpc_sessions:
@@ -92,10 +96,8 @@ def info(session: Session) -> dict[str, Any]:
 
 def driver(session: Session) -> str:
     """Who runs the turns: this process, or the gateway whose chat the conversation is."""
-    from tui_gateway import attach
-
     place: Place = session["place"]
-    return "here" if attach.served(place.db, session["session_key"]) is None else "gateway"
+    return "here" if place.served() is None else "gateway"
 
 
 def _tools(names: frozenset[str]) -> dict[str, list[str]]:
@@ -136,23 +138,37 @@ def usage(session: Session) -> dict[str, Any]:
     return shown
 
 
-def messages(db: SessionDB, session: Session) -> list[dict[str, Any]]:
-    """Everything for a screen, ancestors included; what was given to session.create as long as nothing is stored."""
-    key = session["session_key"]
-    if db.get_session(key) is None:
-        return displayed(session["history"])
-    return displayed(db.get_messages_as_conversation(key, include_ancestors=True))
+def messages(db: SessionDB, session: Session, *, details: bool = False) -> list[dict[str, Any]]:
+    """All that was said, also before compressions; what was given to session.create while nothing is stored."""
+    shown: list[dict[str, Any]] = []
+    for segment in db.get_compression_lineage(session["session_key"]):
+        if shown:
+            shown.append({"role": "system", "text": _COMPRESSED})
+        found = db.live_rows(segment, after=unrotate.carried_up_to(db, segment))
+        shown += displayed(() if found is None else found.messages, details=details)
+    return shown or displayed(session["history"])
 
 
-def displayed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as a screen shows them; those that carry nothing but tool calls are left out."""
+def part(shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
+    """What a client wants of it, and the number of its first message: `limit` of them, the last before `before`."""
+    end = min(int(params.get("before") or len(shown)), len(shown))
+    first = max(0, end - int(params["limit"])) if params.get("limit") else 0
+    return first, shown[first:end]
+
+
+def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False) -> list[dict[str, Any]]:
+    """Messages as a screen shows them; those that carry nothing but tool calls are left out.
+
+    `details`: with what tools gave back, as far as a screen can use it.
+    """
     shown: list[dict[str, Any]] = []
     calls: dict[str, tuple[str, str]] = {}
     for row in rows:
         role, text = str(row.get("role")), text_of(row.get("content"))
         if role == "tool":
             name, context = calls.get(str(row.get("tool_call_id")), (str(row.get("tool_name") or "tool"), ""))
-            shown.append({"role": "tool", "name": name, "context": context})
+            more = {"text": text[-_RESULT_SHOWN:]} if details else {}
+            shown.append({"role": "tool", "name": name, "context": context, **more})
             continue
         for call in row.get("tool_calls") or ():
             calls[str(call.get("id"))] = called(call)
@@ -174,15 +190,17 @@ def called(call: Mapping[str, Any]) -> tuple[str, str]:
     return name, tool.summary(given) if tool is not None and isinstance(given, dict) else ""
 
 
-def state(sid: str, session: Session, db: SessionDB) -> dict[str, Any]:
+def state(sid: str, session: Session, db: SessionDB, params: Params | None = None) -> dict[str, Any]:
     """What a client gets that comes to a session: `session.resume`, `session.activate`."""
-    shown = messages(db, session)
+    params = params or {}
+    shown = messages(db, session, details=bool(params.get("details")))
+    first, wanted = part(shown, {"limit": params.get("limit")})
     place: Place = session["place"]
     waiting = place.questions.waiting
     working = "waiting" if waiting else "streaming" if session["running"] else "idle"
     return {
         "session_id": sid, "resumed": session["session_key"], "session_key": session["session_key"],
-        "message_count": len(shown), "messages": shown, "info": info(session), "inflight": session["inflight_turn"],
-        "queued": bool(session["queued_prompt"]), "running": session["running"], "status": working,
-        "started_at": session["created_at"], "driver": driver(session),
+        "message_count": len(shown), "first": first, "messages": wanted, "info": info(session),
+        "inflight": session["inflight_turn"], "queued": bool(session["queued_prompt"]), "running": session["running"],
+        "status": working, "started_at": session["created_at"], "driver": driver(session),
     }  # fmt: skip

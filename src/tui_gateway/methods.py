@@ -10,6 +10,9 @@ def _sid(about: str = "the live id that session.create or session.resume gave") 
 
 
 _COLS = Param("cols", "number", "columns of the client's screen; 80")
+_TOOLSETS = Param("toolsets", "list", "only these tools or toolsets")
+_MAX_TURNS = Param("max_turns", "number", "at most so many model steps for one prompt")
+_DETAILS = Param("details", "flag", "tool messages with what came out of the tool, as `text`")
 _CLOSE = Param("close_on_disconnect", "flag", "close the session when this connection ends")
 
 METHODS: dict[str, Method] = {
@@ -23,6 +26,8 @@ METHODS: dict[str, Method] = {
             Param("provider", "text"),
             Param("messages", "list", "what was said before, role and content"),
             Param("source", "text", "the kind of client; tui"),
+            _TOOLSETS,
+            _MAX_TURNS,
             _CLOSE,
         ),
         result="session_id, stored_session_id, message_count, messages, info",
@@ -30,16 +35,30 @@ METHODS: dict[str, Method] = {
     ),
     "session.resume": Method(
         about="Go on with a stored conversation, at its newest segment. One that is live here keeps its live id.",
-        params=(_sid("a stored id, the beginning of one, or a title"), _COLS, Param("source", "text"), _CLOSE),
-        result="session_id, resumed, session_key, message_count, messages, info, inflight, queued, "
+        params=(
+            _sid("a stored id, the beginning of one, or a title"),
+            _COLS,
+            Param("source", "text"),
+            _TOOLSETS,
+            _MAX_TURNS,
+            Param("limit", "number", "only the newest so many messages"),
+            _DETAILS,
+            _CLOSE,
+        ),
+        result="session_id, resumed, session_key, message_count, first, messages, info, inflight, queued, "
         "running, status, started_at, driver",
         errors=(4006, 4007, 4090, 5000, 5001),
         pooled=True,
     ),
     "session.list": Method(
         about="Conversations, newest activity first.",
-        params=(Param("limit", "number", "200"), Param("query", "text", "words of the title or id")),
-        result="sessions: list of {id, title, preview, started_at, last_active, message_count, source}",
+        params=(
+            Param("limit", "number", "200"),
+            Param("query", "text", "words of the title or id"),
+            Param("deep", "flag", "also those in which the words were said (`found`), and what branched from what"),
+        ),
+        result="sessions: list of {id, title, preview, started_at, last_active, message_count, source, found?, "
+        "branch_of?}",
         errors=(5001,),
         pooled=True,
     ),
@@ -66,8 +85,13 @@ METHODS: dict[str, Method] = {
     "session.close": Method(about="End the live session; the conversation stays.", params=(_sid(),), result="closed"),
     "session.history": Method(
         about="The whole conversation for a screen, also what was compressed.",
-        params=(_sid(),),
-        result="count, messages",
+        params=(
+            _sid(),
+            Param("before", "number", "only messages before this one, counted from 0"),
+            Param("limit", "number", "only the last so many of them"),
+            _DETAILS,
+        ),
+        result="count, first (the number of the first that is given), messages",
         errors=(4001, 5001),
     ),
     "session.title": Method(
@@ -117,6 +141,9 @@ METHODS: dict[str, Method] = {
         params=(_sid("a stored id"),),
         result="deleted",
         errors=(4006, 4007, 4023, 5001),
+    ),
+    "session.save": Method(
+        about="Write the conversation to a file below the home.", params=(_sid(),), result="file", errors=(4001, 5001)
     ),
     "session.steer": Method(
         about="A word for the turn that runs.",

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gateway.policy import PolicyKeeper
 from hermes_agent import AIAgent
 from hermes_agent.errand import Errand
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
+from tui_gateway import attach
 from tui_gateway.questions import Questions
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.ids import TurnId
     from hermes_state.turns import Work
+    from tui_gateway.attach import Served
     from tui_gateway.host import Host, Session
 
 _OWN = 64
@@ -43,10 +46,15 @@ class Place:
         *,
         model: str | None = None,
         provider: str | None = None,
+        toolsets: Sequence[str] | None = None,
+        max_turns: int | None = None,
     ) -> None:
         self._host, self._sid, self._session, self.db = host, sid, session, db
         self.questions = Questions(host, sid)
+        self._policy = PolicyKeeper(db)
         self._model, self._provider, self._yolo = model, provider, False
+        self._toolsets = None if toolsets is None else tuple(toolsets)
+        self._max_turns = None if max_turns is None else int(max_turns)
         self.turn: TurnId | None = None
         """The turn that runs in this process, once it has its row."""
         self.own: deque[TurnId] = deque(maxlen=_OWN)
@@ -63,7 +71,8 @@ class Place:
         agent = AIAgent(
             self._model, self._provider, session_db=self.db, session_id=key, config=self.config, platform=self.platform,
             person_id=LOCAL_OWNER, workdir=Path(session["cwd"]), approver=self.questions, ask=self.questions.clarify,
-            yolo=self._yolo, origin={"source": session["source"]}, skip_memory=not self.is_mine(key),
+            yolo=self._yolo, enabled_toolsets=self._toolsets, max_iterations=self._max_turns,
+            origin={"source": session["source"]}, skip_memory=not self.is_mine(key),
         )  # fmt: skip
         agent.tool_gen_callback = lambda name: self._tell("tool.generating", {"name": name})
         agent.tool_start_callback = self._tool_started
@@ -81,6 +90,10 @@ class Place:
 
     def conversation(self) -> ConversationId:
         return ConversationId(self.db.get_conversation_root(self._session["session_key"]))
+
+    def served(self) -> Served | None:
+        """The chat whose gateway drives this conversation now; None when we do."""
+        return attach.served(self.db, self._session["session_key"], self._policy)
 
     def errand(self) -> Errand:
         """A turn of nobody's route, whose row we want to know: the event log tells of it, too."""

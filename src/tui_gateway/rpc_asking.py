@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import commands, loop_thread
-from tui_gateway import attach, frames, live
+from tui_gateway import frames, live
 from tui_gateway.frames import Params, Result, RpcError
 from tui_gateway.host import Host, Session
 from tui_gateway.host import text_of as word
@@ -31,7 +31,7 @@ def interrupt(host: Host, session: Session) -> None:
         agent.interrupt()
     if place is not None:
         place.questions.respond(host.get_db(), "deny", everything=True)
-        chat = None if session["running"] else attach.served(place.db, session["session_key"])
+        chat = None if session["running"] else place.served()
         if chat is not None and place.db.turns.unfinished(conversation_id=place.conversation()):
             chat.hand_in(place.db, "/stop")
 
@@ -42,7 +42,7 @@ def _steer(host: Host, params: Params) -> Result:
     if not text:
         raise RpcError(frames.BAD_VALUE, "text is empty")
     place: Place = session["place"]
-    chat = None if session["running"] else attach.served(place.db, session["session_key"])
+    chat = None if session["running"] else place.served()
     if chat is not None:
         place.handed_in.add(chat.hand_in(place.db, f"/steer {text}").id)
         return {"status": "queued", "text": text}
@@ -70,7 +70,7 @@ def _exec(host: Host, params: Params) -> Result:
     if invoked is None:
         raise RpcError(frames.NO_COMMAND, "that is no command")
     place: Place = session["place"]
-    chat = attach.served(place.db, session["session_key"]) if invoked.name in _OF_THE_DRIVER else None
+    chat = place.served() if invoked.name in _OF_THE_DRIVER else None
     if chat is not None:
         place.handed_in.add(chat.hand_in(place.db, typed).id)
         return {"output": ""}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +12,10 @@ from hermes_agent.agent import ConversationBusy
 from hermes_agent.command_set import about
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.compression import summary
+from hermes_config.home import ensure_folder, write_atomic
 from hermes_state.errors import InvalidValue, SessionNotFound
 from hermes_state.undo import ConversationHeld
-from tui_gateway import frames, live
+from tui_gateway import frames, live, looking
 from tui_gateway.frames import Params, Result, RpcError
 from tui_gateway.host import Host, Session
 from tui_gateway.host import text_of as word
@@ -55,7 +58,7 @@ def handlers(build: Callable[[str, Session], None], watch: Callable[[], None]) -
         db.ledger.reopen(tip)
         build(sid, session)
         watch()
-        return live.state(sid, session, db)
+        return live.state(sid, session, db, params)
 
     def branch(host: Host, params: Params) -> Result:
         _, session = host.session(params)
@@ -114,7 +117,12 @@ def _list(host: Host, params: Params) -> Result:
         search_query=word(params, "query") or None, min_message_count=1,
     )  # fmt: skip
     names = ("id", "title", "preview", "started_at", "last_active", "message_count", "source")
-    return {"sessions": [{name: row.get(name) for name in names} for row in rows]}
+    shown = [{name: row.get(name) for name in names} for row in rows]
+    if params.get("deep"):
+        found = looking.said(host.db(), word(params, "query"), [row["root_id"] for row in rows], names)
+        looking.add_origins(host.db(), rows, shown)
+        shown += found
+    return {"sessions": shown}
 
 
 def _most_recent(host: Host, params: Params) -> Result:
@@ -146,8 +154,9 @@ def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict
 
 def _history(host: Host, params: Params) -> Result:
     _, session = host.session(params)
-    shown = live.messages(host.db(), session)
-    return {"count": len(shown), "messages": shown}
+    shown = live.messages(host.db(), session, details=bool(params.get("details")))
+    first, wanted = live.part(shown, params)
+    return {"count": len(shown), "first": first, "messages": wanted}
 
 
 def _title(host: Host, params: Params) -> Result:
@@ -247,6 +256,23 @@ def _delete(host: Host, params: Params) -> Result:
         raise RpcError(frames.UNKNOWN_SESSION, error.one_line()) from error
 
 
+def _save(host: Host, params: Params) -> Result:
+    """The conversation as a file of its own, for people who want to keep or show it."""
+    _, session = host.session(params)
+    db, key = host.db(), session["session_key"]
+    row = db.get_session(key) or {}
+    stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime(db.clock()))
+    folder = ensure_folder("sessions") / "saved"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    file = folder / f"hermes_conversation_{stamp}_{key[-8:]}.json"
+    saved = {
+        "model": row.get("model"), "session_id": key, "session_start": row.get("started_at"),
+        "system_prompt": row.get("system_prompt"), "messages": db.get_messages_as_conversation(key),
+    }  # fmt: skip
+    write_atomic(file, json.dumps(saved, ensure_ascii=False, indent=2))
+    return {"file": str(file)}
+
+
 def _resize(host: Host, params: Params) -> Result:
     _, session = host.session(params)
     session["cols"] = live.cols_of(params)
@@ -265,5 +291,6 @@ _PLAIN: dict[str, Handler] = {
     "session.compress": _compress,
     "session.undo": _undo,
     "session.delete": _delete,
+    "session.save": _save,
     "terminal.resize": _resize,
 }

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
-from tui_gateway import attach, following, frames, live, methods, rpc_about, rpc_asking, rpc_sessions, turning
-from tui_gateway.frames import Frame, Params, Result, RpcError
+from tui_gateway import attach, following, frames, methods, rpc_about, rpc_asking, rpc_sessions, turning
+from tui_gateway.frames import Frame, Params, RpcError
 from tui_gateway.host import Host, Session
 from tui_gateway.transports import Nowhere, StdioTransport, Transport
 
@@ -38,6 +38,7 @@ _answers: dict[str, str] = {}
 _sessions_lock = threading.RLock()
 _session_resume_lock = threading.Lock()
 _prompt_lock = threading.Lock()
+_db_lock = threading.Lock()
 _db: SessionDB | None = None
 _db_error: str | None = None
 _real_stdout: TextIO | None = None
@@ -167,17 +168,13 @@ def render_message(text: str, cols: int) -> Any:
     return None
 
 
-def render_diff(text: str, cols: int) -> Any:
-    return None
-
-
 # -- the store ---------------------------------------------------------------------------------------------
 
 
 def _get_db() -> SessionDB | None:
     """The home's store, opened at first need; None when it cannot be had, and tried again at the next call."""
     global _db, _db_error  # noqa: PLW0603 - the names are the specification's
-    with _session_resume_lock:
+    with _db_lock:
         if _db is None:
             from hermes_state import SessionDB
 
@@ -271,6 +268,7 @@ def _start_agent_build(sid: str, session: Session) -> None:
         if session["agent_build_started"] or session["agent"] is not None:
             return
         session["agent_build_started"], session["agent_error"] = True, None
+        session["agent_ready"].clear()
 
     def build() -> None:
         try:
@@ -284,25 +282,6 @@ def _start_agent_build(sid: str, session: Session) -> None:
         session["agent_ready"].set()
 
     _Thread(target=build, daemon=True, name="rpc-agent").start()
-
-
-def _sess_nowait(params: Params, rid: Any) -> tuple[Session | None, Frame | None]:
-    """(session, error response)."""
-    try:
-        return _host.session(params)[1], None
-    except RpcError as error:
-        return None, frames.failure(rid, error.code, error.message)
-
-
-def _sess(params: Params, rid: Any) -> tuple[Session | None, Frame | None]:
-    """The session with its agent, made if it has to be."""
-    session, error = _sess_nowait(params, rid)
-    if session is None or "agent_ready" not in session:
-        return session, error
-    _start_agent_build(str(params.get("session_id")), session)
-    if not session["agent_ready"].wait(30) or session["agent_error"]:
-        return None, frames.failure(rid, frames.AGENT_FAILED, str(session["agent_error"] or "the agent is not ready"))
-    return session, None
 
 
 def _start_turn(body: Callable[[], None]) -> None:
@@ -328,43 +307,10 @@ _looker = following.Looker(_host)
 _nowhere = Nowhere()
 
 
-def _prompt(host: Host, params: Params) -> Result:
-    return turning.submit(host, params, build=_start_agent_build)
-
-
-def _closed(host: Host, params: Params) -> Result:
-    return {"closed": _teardown(str(params.get("session_id") or ""))}
-
-
-def _interrupted(host: Host, params: Params) -> Result:
-    sid, session = host.session(params)
-    rpc_asking.interrupt(host, session)
-    _release_pending(sid)
-    return {"status": "interrupted"}
-
-
-def _told(answer: str, missing: Callable[[], Result]) -> rpc_sessions.Handler:
-    def respond(host: Host, params: Params) -> Result:
-        found = _answered(str(params.get("request_id") or ""), str(params.get(answer) or ""))
-        return {"status": "ok"} if found else missing()
-
-    return respond
-
-
-def _nothing_pending() -> Result:
-    raise RpcError(frames.BUSY, "nothing is pending under that request_id")
-
-
 _HANDLERS: dict[str, rpc_sessions.Handler] = {
     **rpc_sessions.handlers(_start_agent_build, _looker.start),
     **rpc_asking.HANDLERS,
     **rpc_about.HANDLERS,
-    "prompt.submit": _prompt,
-    "session.close": _closed,
-    "session.interrupt": _interrupted,
-    "clarify.respond": _told("answer", _nothing_pending),
-    "sudo.respond": _told("password", lambda: {"status": "expired"}),
-    "secret.respond": _told("value", lambda: {"status": "expired"}),
 }
 
 
@@ -375,11 +321,51 @@ def _served(handler: rpc_sessions.Handler) -> Callable[[Any, Params], Frame]:
 _methods: dict[str, Callable[[Any, Params], Frame]] = {name: _served(one) for name, one in _HANDLERS.items()}
 
 
+@method("prompt.submit")
+def _prompt_submit(rid: Any, params: Params) -> Frame:
+    return frames.response(rid, turning.submit(_host, params, build=_start_agent_build))
+
+
+@method("session.resume")
+def _session_resume(rid: Any, params: Params) -> Frame:
+    with _session_resume_lock:  # two who ask for one conversation get one live session
+        return frames.response(rid, _HANDLERS["session.resume"](_host, params))
+
+
+@method("session.close")
+def _session_close(rid: Any, params: Params) -> Frame:
+    return frames.response(rid, {"closed": _teardown(str(params.get("session_id") or ""))})
+
+
+@method("session.interrupt")
+def _session_interrupt(rid: Any, params: Params) -> Frame:
+    sid, session = _host.session(params)
+    rpc_asking.interrupt(_host, session)
+    _release_pending(sid)
+    return frames.response(rid, {"status": "interrupted"})
+
+
+@method("clarify.respond")
+def _clarify_respond(rid: Any, params: Params) -> Frame:
+    if not _answered(str(params.get("request_id") or ""), str(params.get("answer") or "")):
+        raise RpcError(frames.BUSY, "nothing is pending under that request_id")
+    return frames.response(rid, {"status": "ok"})
+
+
+@method("sudo.respond")
+def _sudo_respond(rid: Any, params: Params) -> Frame:
+    found = _answered(str(params.get("request_id") or ""), str(params.get("password") or ""))
+    return frames.response(rid, {"status": "ok" if found else "expired"})
+
+
+@method("secret.respond")
+def _secret_respond(rid: Any, params: Params) -> Frame:
+    found = _answered(str(params.get("request_id") or ""), str(params.get("value") or ""))
+    return frames.response(rid, {"status": "ok" if found else "expired"})
+
+
 def ready() -> Frame:
     """The first frame a client gets."""
     display = configuration.load_or_last_good()[0].tree.get("display")
     skin = str(display.get("skin") or "default") if isinstance(display, Mapping) else "default"
     return frames.event("gateway.ready", None, {"skin": skin})
-
-
-__all__ = ["dispatch", "handle_request", "live", "method", "ready", "write_json"]

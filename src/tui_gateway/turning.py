@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent.agent import ConversationBusy
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
-from tui_gateway import attach, frames, live
+from tui_gateway import frames, live
 from tui_gateway.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _content(given: Any) -> Any:
 def _handed_in(host: Host, session: Session, content: Any) -> Result | None:
     """To the gateway, when it drives this conversation."""
     place: Place | None = session.get("place")
-    chat = None if place is None or session["running"] else attach.served(place.db, session["session_key"])
+    chat = None if place is None or session["running"] else place.served()
     if place is None or chat is None:
         return None
     if not isinstance(content, str):

@@ -95,15 +95,16 @@ async def handle_ws(socket: WebSocket) -> None:
         for outcome in await asyncio.gather(reading, writing, return_exceptions=True):
             if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect | RuntimeError):
                 _log.error("a connection ended (%s)", type(outcome).__name__, extra={"action": "rpc_ws"})
-        if socket.application_state is not WebSocketState.DISCONNECTED:
-            await _closed(socket)
         await asyncio.to_thread(_left, transport, asyncio.get_running_loop())
+        await _closed(socket)
 
 
 async def _closed(socket: WebSocket) -> None:
+    if WebSocketState.DISCONNECTED in (socket.application_state, socket.client_state):
+        return
     try:
         await socket.close(_GOING_AWAY)
-    except RuntimeError:  # the client was quicker
+    except (RuntimeError, WebSocketDisconnect):  # the client was quicker
         return
 
 

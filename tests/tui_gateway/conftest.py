@@ -1,0 +1,44 @@
+"""Homes with the demo model, and real gateways with an API on them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway import status
+
+KEY = "hk-0123456789abcdef0123456789abcdef"
+CONFIG = "model: demo\ndemo:\n  tokens_per_second: 0\nauto_title: false\n"
+
+
+@pytest.fixture
+def demo_home(home: Path) -> Path:
+    """A home whose model answers at once."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.yaml").write_text(CONFIG, encoding="utf-8")
+    return home
+
+
+@pytest.fixture
+def api(demo_home: Path) -> Iterator[str]:
+    """A gateway with an API, as a process of its own: the address."""
+    (demo_home / "config.yaml").write_text(f"{CONFIG}api_server:\n  enabled: true\n  port: 0\n", encoding="utf-8")
+    (demo_home / ".env").write_text(f"API_SERVER_KEY={KEY}\n", encoding="utf-8")
+    with subprocess.Popen(
+        [sys.executable, "-m", "hermes_cli", "gateway", "run"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, env={**os.environ, "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S": "0.5"},
+    ) as process:  # fmt: skip
+        until = time.monotonic() + 30
+        while not (address := status.read_status(demo_home).api):
+            assert time.monotonic() < until and process.poll() is None, "the gateway did not start"
+            time.sleep(0.05)
+        yield address
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0

@@ -1,0 +1,61 @@
+"""What waits for a client: order, batches, and the end of patience."""
+
+from __future__ import annotations
+
+from tui_gateway import frames
+from tui_gateway.outgoing import BATCH_SECONDS, Outgoing
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def delta(text: str, sid: str = "a") -> frames.Frame:
+    return frames.event("message.delta", sid, {"text": text})
+
+
+def texts(given: list[str]) -> list[object]:
+    found = [frames.parse(one)["params"] for one in given]
+    return [one.get("payload", {}).get("text", one["type"]) for one in found]
+
+
+def test_deltas_wait_a_moment_and_come_together() -> None:
+    clock = Clock()
+    out = Outgoing(lambda: None, most_bytes=1_000, clock=clock)
+    assert all(out.put(delta(piece)) for piece in "abc")
+    ready, wait = out.take()
+    assert not ready and wait is not None and 0 < wait <= BATCH_SECONDS
+    clock.now += BATCH_SECONDS
+    ready, wait = out.take()
+    assert texts(ready) == ["abc"] and wait is None
+
+
+def test_any_other_frame_sends_them_off_first() -> None:
+    out = Outgoing(lambda: None, most_bytes=10_000, clock=Clock())
+    for frame in (
+        delta("a"),
+        delta("b"),
+        frames.event("message.complete", "a", {"text": "ab"}),
+        delta("c"),
+        delta("d", "b"),
+    ):
+        out.put(frame)
+    ready, wait = out.take()
+    assert texts(ready) == ["ab", "ab", "c"] and wait is not None, "the last one may still grow"
+
+
+def test_a_delta_that_carries_more_stays_as_it_is() -> None:
+    out = Outgoing(lambda: None, most_bytes=10_000, clock=Clock())
+    out.put(frames.event("message.delta", "a", {"text": "x", "rendered": "X"}))
+    out.put(frames.event("message.delta", "a", {"text": "y", "rendered": "Y"}))
+    assert texts(out.take()[0]) == ["x", "y"]
+
+
+def test_a_client_that_never_reads_is_let_go_and_nobody_waits_for_it() -> None:
+    out = Outgoing(lambda: None, most_bytes=5_000, clock=Clock())
+    puts = [out.put(frames.event("tool.output", "a", {"text": "x" * 100})) for _ in range(100)]
+    assert puts[0] and not puts[-1] and out.overfull
+    assert puts == sorted(puts, reverse=True), "once it is over it stays over"

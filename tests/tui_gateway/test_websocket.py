@@ -1,0 +1,96 @@
+"""The server at `/api/ws`: who is let in, and what becomes of sessions whose connection ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.tui_gateway.client import RpcFailed, WsClient
+from tests.tui_gateway.conftest import KEY
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from hermes_state import SessionDB
+
+
+def test_strangers_are_not_let_in(api: str) -> None:
+    headers = {"authorization": f"Bearer {KEY}"}
+    for path, options in (
+        ("", {}),
+        ("", {"additional_headers": {"authorization": "Bearer wrong"}}),
+        ("?token=wrong", {}),
+        ("", {"subprotocols": ["hermes.v1", "bearer.wrong"]}),
+        ("", {"additional_headers": headers, "origin": "https://evil.example"}),
+    ):
+        with pytest.raises(InvalidStatus) as refused, connect(f"ws://{api}/api/ws{path}", **options):
+            pass
+        assert refused.value.response.status_code == 403
+    host, port = api.split(":")
+    named = socket.create_connection((host, int(port)))
+    with pytest.raises(InvalidStatus), connect("ws://evil.example/api/ws", sock=named, additional_headers=headers):
+        pass
+    assert httpx2.get(f"http://{api}/api/ws", headers=headers).status_code == 404
+
+
+def test_the_key_may_come_from_a_browser(api: str) -> None:
+    with connect(f"ws://{api}/api/ws?token={KEY}") as opened:
+        assert json.loads(opened.recv(5))["params"]["type"] == "gateway.ready"
+    with connect(f"ws://{api}/api/ws", subprotocols=["hermes.v1", f"bearer.{KEY}"]) as opened:  # type: ignore[list-item]
+        assert opened.subprotocol == "hermes.v1"
+        assert json.loads(opened.recv(5))["params"]["type"] == "gateway.ready"
+
+
+def test_what_is_no_request_is_answered(api: str) -> None:
+    with WsClient(api, KEY) as client:
+        client.event("gateway.ready")
+        client.send("{no json")
+        assert client._take(5)["error"]["code"] == -32700
+        client.socket.send(b'{"id": 7, "method": "commands.catalog"}')
+        assert client._take(5)["id"] == 7
+        with pytest.raises(RpcFailed) as failed:
+            client.call("session.history", session_id="nobody")
+        assert failed.value.code == 4001
+
+
+def test_sessions_of_a_lost_connection_are_closed_or_found_again(api: str, demo_home: Path) -> None:
+    with WsClient(api, KEY) as client:
+        closing = client.call("session.create", close_on_disconnect=True)
+        kept = client.call("session.create")
+        for made in (closing, kept):
+            client.say(made["session_id"], "hello")
+    with WsClient(api, KEY) as client:
+        found = client.call("session.resume", session_id=kept["stored_session_id"])
+        assert found["session_id"] == kept["session_id"], "it was parked"
+        time.sleep(1.0)
+        live = [one["id"] for one in client.call("session.active_list")["sessions"]]
+        assert live == [kept["session_id"]], "the grace is over, and somebody came back for this one"
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        with WsClient(api, KEY) as client:
+            if not client.call("session.active_list")["sessions"]:
+                break
+        time.sleep(0.2)
+    with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
+        ends = {name: (db.get_session(made["stored_session_id"]) or {})["end_reason"]
+                for name, made in (("closing", closing), ("kept", kept))}  # fmt: skip
+    assert ends == {"closing": "ws_disconnect", "kept": "ws_orphan_reap"}
+
+
+def test_frames_of_two_clients_do_not_mix_and_keep_their_order(api: str) -> None:
+    with WsClient(api, KEY) as one, WsClient(api, KEY) as two:
+        mine, theirs = (client.call("session.create")["session_id"] for client in (one, two))
+        one.call("prompt.submit", session_id=mine, text="tell me the long story")
+        two.call("prompt.submit", session_id=theirs, text="what can you do?")
+        told = one.event("message.complete", mine)["text"]
+        two.event("message.complete", theirs)
+        for client, sid in ((one, mine), (two, theirs)):
+            events = [frame["params"] for frame in client.frames if frame.get("method") == "event"][1:]
+            assert {event["session_id"] for event in events} == {sid}
+        deltas = [frame["params"]["payload"]["text"] for frame in one.frames
+                  if frame.get("params", {}).get("type") == "message.delta"]  # fmt: skip
+        assert "".join(deltas) == told
