@@ -119,7 +119,7 @@ class Limits:
         60_000, "ms", "a provider that asks for a longer pause is not asked again; its fallback is", minimum=0
     )
     model_connections: int = _limit(1_024, "connections", "the next call to the same provider waits for one")
-    model_idle_connections: int = _limit(16, "connections", "further ones are closed after their call", minimum=0)
+    model_idle_connections: int = _limit(64, "connections", "further ones are closed after their call", minimum=0)
 
     tool_result_chars: int = _limit(
         32_000, "characters", "the model reads head and tail, the whole is kept in a file", minimum=2_000, area="Tools"

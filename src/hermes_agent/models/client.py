@@ -286,17 +286,27 @@ def _open(base_url: str, key: str, bounds: Limits) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(transport=factory(), trust_env=False, **options)
     parts = urlsplit(base_url)
     host = parts.hostname or ""
-    return httpx2.AsyncClient(
-        verify=_tls() if parts.scheme == "https" else _no_tls(),
-        # A proxy that the environment names is not asked for this machine itself.
-        trust_env=not (host in ("localhost", "::1") or host.startswith("127.")),
-        limits=httpx2.Limits(
+    tls = _tls() if parts.scheme == "https" else _no_tls()
+    # A proxy that the environment names is not asked for this machine itself.
+    if not (host in ("localhost", "::1") or host.startswith("127.")) and _has_proxy():
+        limits = httpx2.Limits(
             max_connections=bounds.model_connections,
             max_keepalive_connections=bounds.model_idle_connections,
             keepalive_expiry=_KEEP_ALIVE_SECONDS,
-        ),
-        **options,
+        )
+        return httpx2.AsyncClient(verify=tls, limits=limits, **options)
+    from hermes_agent.models import keeping
+
+    pool = keeping.Pool(
+        tls, most=bounds.model_connections, most_idle=bounds.model_idle_connections, idle_seconds=_KEEP_ALIVE_SECONDS
     )
+    return httpx2.AsyncClient(transport=keeping.Transport(pool), trust_env=False, **options)
+
+
+def _has_proxy() -> bool:
+    from urllib.request import getproxies
+
+    return bool(getproxies())
 
 
 @cache
