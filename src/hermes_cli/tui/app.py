@@ -18,17 +18,18 @@ from textual import events, on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.driver import Driver
 from textual.screen import ModalScreen
 from textual.widgets import Static, TextArea
 
 from hermes_cli.tui.bars import Status, Waiting
 from hermes_cli.tui.editor import Editor
+from hermes_cli.tui.launch import Start
 from hermes_cli.tui.link import Link, Refused, ServerLost
 from hermes_cli.tui.offers import Offers
 from hermes_cli.tui.palette import THEMES
-from hermes_cli.tui.talk import Start, Talk
+from hermes_cli.tui.talk import Talk
 from hermes_cli.tui.transcript import Transcript
-from hermes_config.errors import HermesError
 
 _TWICE_SECONDS = 2.0
 _RESTARTS, _RESTART_SECONDS = 3, 60.0
@@ -42,6 +43,14 @@ Ctrl+O       open and close tool output (or click one)
 F4           light and dark            PgUp PgDn, wheel    read back
 /branch      go on in a copy           /undo               take back the last turn
 Mark with the mouse, Ctrl+C copies.    Ctrl+Z              to the shell and back (fg)"""
+
+
+def _driver() -> type[Driver] | None:
+    if sys.platform == "win32":
+        return None
+    from hermes_cli.tui.driver import TolerantDriver
+
+    return TolerantDriver
 
 
 class HermesApp(App[int]):
@@ -68,7 +77,7 @@ class HermesApp(App[int]):
     ]
 
     def __init__(self, link: Link, start: Start, *, shade: str = "dark") -> None:
-        super().__init__()
+        super().__init__(driver_class=_driver())
         self._link, self._shade = link, shade
         for theme in THEMES.values():
             self.register_theme(theme)
@@ -94,15 +103,19 @@ class HermesApp(App[int]):
 
     # -- coming and going ----------------------------------------------------------------------------------
 
-    def on_mount(self) -> None:
-        self._editor.focus()
+    def on_load(self) -> None:
+        """Before the terminal is touched."""
         loop = asyncio.get_running_loop()
-        self._link.heard, self._link.lost = self.talk.heard, self._server_lost
-        self._link.attach(loop)
         if sys.platform != "win32":
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self.exit, 128 + number)
             loop.add_signal_handler(signal.SIGINT, lambda: self.call_later(self.action_stop_or_leave))
+
+    def on_mount(self) -> None:
+        self._editor.focus()
+        self._link.heard, self._link.lost = self.talk.heard, self._server_lost
+        self._link.attach(asyncio.get_running_loop())
+        self.app_resume_signal.subscribe(self, lambda app: self.screen.refresh(layout=True))  # back from Ctrl+Z
         self._do(self.talk.begin())
 
     def _do(self, work: Awaitable[None]) -> None:
@@ -327,6 +340,3 @@ class HermesApp(App[int]):
 
     async def _keep_shade(self) -> None:
         await self._link.ask("config.set", key="skin", value=self._shade, scope="global")
-
-
-__all__ = ["HermesApp", "HermesError"]

@@ -111,7 +111,7 @@ class Question(ModalScreen[str]):
     Question > Vertical { width: 90%; max-width: 100; height: auto; max-height: 100%; background: $panel;
                           border: round $primary; padding: 0 1; }
     Question Static { height: auto; max-height: 12; }
-    Question Input { border: none; height: 1; padding: 0 1; background: $background; }
+    Question Input { background: $background; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
 
@@ -126,7 +126,7 @@ class Question(ModalScreen[str]):
         hint = "it is not shown" if self._secret else "a number, or your own words" if self._choices else "your answer"
         with Vertical():
             yield Static(Text("\n".join(lines)))
-            yield Input(password=self._secret, placeholder=f"{hint} · Escape answers nothing")
+            yield Input(password=self._secret, compact=True, placeholder=f"{hint} · Escape answers nothing")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         said = event.value.strip()

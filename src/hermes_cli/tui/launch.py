@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 from hermes_cli import output, text
@@ -14,12 +16,21 @@ from hermes_cli.tui.link import Link
 from hermes_config import config
 from hermes_config.errors import HermesError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from hermes_cli.tui.talk import Start
-
 _FRAMES_A_SECOND = "120"
 """How often Textual paints at most: half of what a key waits for is the next frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What the command line wants."""
+
+    session_id: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    yolo: bool = False
+    source: str | None = None
+    toolsets: tuple[str, ...] | None = None
+    max_turns: int | None = None
 
 
 def can_open() -> bool:
@@ -28,12 +39,12 @@ def can_open() -> bool:
     return draws and sys.stdin.isatty() and sys.stdout.isatty() and find_spec("textual") is not None
 
 
-def open_window(start: Start) -> int:
-    """Talk until the person leaves; the exit code."""
+def open_window(wanted: Callable[[], Start]) -> int:
+    """Talk until the person leaves; the exit code. `wanted` is asked while the server gets ready."""
     link = Link()
     link.start()
     try:
-        return _run(link, start)
+        return _run(link, wanted())
     finally:
         link.close()
 

@@ -39,7 +39,7 @@ class Picker(ModalScreen[str]):
     Picker { align: center middle; }
     Picker > Vertical { width: 94%; max-width: 110; height: 90%; max-height: 30; background: $panel;
                         border: round $primary; padding: 0 1; }
-    Picker Input { border: none; height: 1; padding: 0; background: $background; }
+    Picker Input { background: $background; }
     Picker OptionList { border: none; height: 1fr; padding: 0; background: $panel; scrollbar-size-vertical: 1; }
     Picker Static { height: 1; color: $text-muted; }
     """
@@ -65,7 +65,7 @@ class Picker(ModalScreen[str]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Input(placeholder=self.prompt)
+            yield Input(placeholder=self.prompt, compact=True)
             yield OptionList(markup=False)
             yield Static("", id="about")
 
@@ -89,8 +89,8 @@ class Picker(ModalScreen[str]):
         offered.clear_options()
         offered.add_options([Option(row.line) for row in found])
         offered.highlighted = 0 if found else None
-        said = f"{words.counted(len(found), 'entry').replace('entrys', 'entries')} · Enter takes · Escape leaves"
-        self.query_one("#about", Static).update(said if found else "nothing fits · Escape leaves")
+        said = "Enter takes · Escape leaves" if found else "nothing fits · Escape leaves"
+        self.query_one("#about", Static).update(said)
 
     def action_move(self, step: int) -> None:
         offered = self.query_one(OptionList)
@@ -119,7 +119,7 @@ class SessionPicker(Picker):
         self._ask, self._now = ask, now
 
     async def rows(self, typed: str) -> Sequence[Row]:
-        answer = await self._ask("session.list", limit=200, query=typed, lineage=True)
+        answer = await self._ask("session.list", limit=200, query=typed, deep=True)
         return [self._row(one) for one in answer.get("sessions") or ()]
 
     def _row(self, session: dict[str, Any]) -> Row:
@@ -131,7 +131,7 @@ class SessionPicker(Picker):
         line.append(f"  {about}", style="not bold dim")
         if found := session.get("found"):
             line.append(f"\n    {words.shorten(words.harmless(str(found)), 200)}", style="not bold dim italic")
-        if parent := session.get("parent_title"):
+        if parent := session.get("branch_of"):
             line.append(f"\n    ↳ branch of {words.harmless(str(parent))}", style="not bold dim")
         return Row(str(session["id"]), line)
 

@@ -7,11 +7,11 @@ up; a message is on the screen when it is sent, and in the store when the server
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hermes_cli.tui.bars import Status, Waiting
 from hermes_cli.tui.blocks import Answer, Block, Opening, Remark, Said, ToolCall, of_history
+from hermes_cli.tui.launch import Start
 from hermes_cli.tui.link import Event, Link, Refused, ServerLost
 from hermes_cli.tui.transcript import Transcript
 
@@ -19,19 +19,6 @@ PAGE = 60
 """Messages that are asked for at a time."""
 _REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
 """Commands after which the conversation is read anew."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What the command line wants."""
-
-    session_id: str | None = None
-    model: str | None = None
-    provider: str | None = None
-    yolo: bool = False
-    source: str | None = None
-    toolsets: tuple[str, ...] | None = None
-    max_turns: int | None = None
 
 
 class Window(Protocol):
@@ -73,7 +60,7 @@ class Talk:
             if value is not None
         }
         if self.stored_id:
-            state = await self._link.ask("session.resume", session_id=self.stored_id, tail=PAGE, details=True, **more)
+            state = await self._link.ask("session.resume", session_id=self.stored_id, limit=PAGE, details=True, **more)
             self._show(state)
             if start.model:
                 await self._link.ask("config.set", key="model", value=start.model, session_id=self.sid)
@@ -90,7 +77,7 @@ class Talk:
     async def resume(self, stored_id: str) -> None:
         before, self.stored_id = (self.sid, self.stored_id), stored_id
         try:
-            state = await self._link.ask("session.resume", session_id=stored_id, tail=PAGE, details=True)
+            state = await self._link.ask("session.resume", session_id=stored_id, limit=PAGE, details=True)
         except Refused:
             self.stored_id = before[1]
             raise
@@ -104,6 +91,7 @@ class Talk:
         self.stored_id = str(state.get("session_key") or state.get("stored_session_id") or "")
         self._forget_turn()
         self._queue = []
+        self._status.usage = {}
         self._page(state, fresh=True)
         self.running = bool(state.get("running"))
         inflight = state.get("inflight") or {}
@@ -143,7 +131,7 @@ class Talk:
     def _inform(self, info: Mapping[str, Any]) -> None:
         self.stored_id = str(info.get("stored_session_id") or self.stored_id)
         self._status.info = info
-        self._status.usage = info.get("usage") or self._status.usage
+        self._status.usage = {**self._status.usage, **(info.get("usage") or {})}
         self._state("working" if self.running else "ready")
 
     def _state(self, state: str) -> None:
@@ -208,14 +196,8 @@ class Talk:
 
     async def slash(self, typed: str) -> None:
         answer = await self._link.ask("slash.exec", session_id=self.sid, command=typed)
-        if answer.get("session"):
-            self._show(
-                await self._link.ask(
-                    "session.resume", session_id=answer["session"]["session_key"], tail=PAGE, details=True
-                )
-                if answer["session"].get("messages")
-                else answer["session"]
-            )
+        if shown := answer.get("session"):
+            await self.resume(str(shown["session_key"]))  # read by pages
         elif typed.lstrip("/").partition(" ")[0] in _REREAD:
             await self.reread()
         if said := str(answer.get("output") or "").strip():
@@ -300,7 +282,7 @@ class Talk:
             self.trouble(str(warning))
         self._forget_turn()
         self.running = False
-        self._status.usage = payload.get("usage") or self._status.usage
+        self._status.usage = {**self._status.usage, **(payload.get("usage") or {})}
         self._state("ready")
         self._transcript.show_change()
 

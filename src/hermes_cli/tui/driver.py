@@ -1,0 +1,32 @@
+"""Textual's driver for a terminal, with one thing mended: bytes that are no UTF-8 do not end its reading.
+
+A paste from an old file, or a key of a terminal with another encoding, shows the sign for an unknown character.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+from codecs import getincrementaldecoder
+
+from textual._xterm_parser import XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+
+_AT_A_TIME = 1 << 16
+_TICK = 0.1
+
+
+class TolerantDriver(LinuxDriver):
+    def run_input_thread(self) -> None:
+        """As Textual does it, but with a decoder that replaces what it cannot read, and larger gulps."""
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        parser = XTermParser(self._debug)
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                if selector.select(_TICK):
+                    data = os.read(self.fileno, _AT_A_TIME)
+                    for event in parser.feed(decode(data)) if data else ():
+                        self.process_message(event)
+                for event in parser.tick():
+                    self.process_message(event)
