@@ -2,7 +2,7 @@
 
 Frames leave in the order in which they were put. Deltas of one session that follow each other become one frame as long
 as they wait, at most `BATCH_SECONDS`; any other frame sends them off first. A client that lets more pile up than
-`limits.rpc_queue_bytes` is let go: what it missed is in the store, and it can resume.
+`limits.rpc_queue_bytes` (a character counts as one) is let go: what it missed is in the store, and it can resume.
 """
 
 from __future__ import annotations

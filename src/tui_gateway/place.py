@@ -57,6 +57,8 @@ class Place:
         self._max_turns = None if max_turns is None else int(max_turns)
         self.turn: TurnId | None = None
         """The turn that runs in this process, once it has its row."""
+        self.compressing = False
+        """The agent is at work without a turn; a prompt has to wait."""
         self.own: deque[TurnId] = deque(maxlen=_OWN)
         """The turns of this place, as far back as the event log may tell of them."""
         self.handed_in: set[int] = set()
@@ -182,11 +184,11 @@ class Place:
         self._session["following"] = None
 
     def drop_agent(self) -> None:
-        """The next turn makes another one."""
+        """The next turn makes another one; the one that runs keeps its own."""
         agent, self._session["agent"] = self._session["agent"], None
         self._session["agent_ready"].clear()
         self._session["agent_build_started"] = False
-        if agent is not None:
+        if agent is not None and not self.busy():
             agent.release()
 
     async def changed(self) -> None:
@@ -200,7 +202,12 @@ class Place:
         agent = self._session["agent"] or self.build()
         self._session["agent"] = agent
         self._session["agent_ready"].set()
-        if not await agent.compress(focus):
+        self.compressing = True
+        try:
+            done = await agent.compress(focus)
+        finally:
+            self.compressing = False
+        if not done:
             return "There is nothing to compress yet."
         self._host.sync(self._sid, self._session)
         return "Compressed: the older part is a summary now. hermes sessions uncompress takes it back."

@@ -101,6 +101,15 @@ class Questions:
             self.closed(number)
         return len(chosen)
 
+    def leave(self) -> None:
+        """Nobody answers here any more: our own turn's questions are denied, others' are for others to answer."""
+        with self._lock:
+            asked = dict(self._open)
+        for number, here in asked.items():
+            if here is not None:
+                here.give("deny")
+            self.closed(number)
+
     # -- the model's own -----------------------------------------------------------------------------------
 
     async def clarify(self, question: str, choices: tuple[str, ...]) -> str | None:

@@ -30,7 +30,7 @@ def interrupt(host: Host, session: Session) -> None:
     if session["running"] and agent is not None:
         agent.interrupt()
     if place is not None:
-        place.questions.respond(host.get_db(), "deny", everything=True)
+        place.questions.leave()
         chat = None if session["running"] else place.served()
         if chat is not None and place.db.turns.unfinished(conversation_id=place.conversation()):
             chat.hand_in(place.db, "/stop")

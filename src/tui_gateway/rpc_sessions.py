@@ -219,6 +219,8 @@ def _idle(session: Session) -> Place:
     if session["running"]:
         raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
     place: Place = session["place"]
+    if place.compressing:
+        raise RpcError(frames.BUSY, "the conversation is being compressed already")
     return place
 
 

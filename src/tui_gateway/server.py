@@ -245,7 +245,7 @@ def _teardown(sid: str, end_reason: str = "tui_close") -> bool:
     agent, place = session.get("agent"), session.get("place")
     _release_pending(sid)
     if place is not None:
-        place.questions.respond(_db, "deny", everything=True)
+        place.questions.leave()
         if session["running"] and agent is not None:
             agent.interrupt()
     _finalize_session(session, end_reason)

@@ -7,6 +7,7 @@ commits: a process that dies here leaves a turn that whoever comes next brings t
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import time
@@ -19,7 +20,7 @@ from tui_gateway import frames, live
 from tui_gateway.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tui_gateway.host import Host, Session
     from tui_gateway.place import Place
@@ -35,8 +36,11 @@ def submit(host: Host, params: Params, *, build: Callable[[str, Session], None])
     sid, session = host.session(params)
     content = _content(params.get("text"))
     session["transport"] = host.transport()
-    if (row := _handed_in(host, session, content)) is not None:
-        return row
+    place: Place | None = session.get("place")
+    if place is not None and place.compressing:
+        raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
+    if not session["running"] and (handed := _handed_in(session, content)) is not None:
+        return handed
     while True:
         with session["history_lock"]:
             if not session["running"]:
@@ -61,10 +65,10 @@ def _content(given: Any) -> Any:
     raise RpcError(frames.BAD_VALUE, "text must be a text, or a list of content parts")
 
 
-def _handed_in(host: Host, session: Session, content: Any) -> Result | None:
+def _handed_in(session: Session, content: Any) -> Result | None:
     """To the gateway, when it drives this conversation."""
     place: Place | None = session.get("place")
-    chat = None if place is None or session["running"] else place.served()
+    chat = None if place is None else place.served()
     if place is None or chat is None:
         return None
     if not isinstance(content, str):
@@ -134,20 +138,31 @@ def busy_mode() -> str:
 def _drive(host: Host, sid: str, session: Session, content: Any) -> None:
     """This prompt, and then what was queued meanwhile."""
     while content is not None:
-        try:
+        with _told(host, sid):
             _one(host, sid, session, content)
-        except HermesError as error:
-            host.emit("error", sid, {"message": error.one_line()})
-        except Exception as error:  # noqa: BLE001 - boundary: a turn's thread
-            _log.exception("a turn failed", extra={"action": "rpc_turn"})
-            host.emit("error", sid, {"message": f"something went wrong inside Hermes ({type(error).__name__})"})
         with session["history_lock"]:
             waiting, session["queued_prompt"] = session.get("queued_prompt"), None
             content = None if waiting is None else waiting["text"]
             session.update(running=False, inflight_turn=None, last_active=time.time())
             if content is not None:
                 _begin(session, content)
-        host.emit("session.info", sid, live.info(session))
+        with _told(host, sid):
+            if content is not None and _handed_in(session, content) is not None:  # a gateway has started meanwhile
+                session.update(running=False, inflight_turn=None)
+                content = None
+            host.emit("session.info", sid, live.info(session))
+
+
+@contextlib.contextmanager
+def _told(host: Host, sid: str) -> Iterator[None]:
+    """What goes wrong on a turn's thread is told to its client, and the thread goes on."""
+    try:
+        yield
+    except HermesError as error:
+        host.emit("error", sid, {"message": error.one_line()})
+    except Exception as error:  # noqa: BLE001 - boundary: a turn's thread
+        _log.exception("a turn failed", extra={"action": "rpc_turn"})
+        host.emit("error", sid, {"message": f"something went wrong inside Hermes ({type(error).__name__})"})
 
 
 def _one(host: Host, sid: str, session: Session, content: Any) -> None:

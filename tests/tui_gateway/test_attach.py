@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.tui_gateway.client import StdioClient
+from tests.tui_gateway.client import StdioClient, WsClient
 
+from gateway import status
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.telegram_client import Person
@@ -31,6 +32,13 @@ def begun(scene: Scenario) -> Person:
     ada.say("hello")
     ada.expect("demo model")
     return ada
+
+
+def api_of(scene: Scenario) -> tuple[str, str]:
+    """(address, key) of the scene's API server."""
+    scene.wait(lambda: bool(status.read_status(scene.home).api), "the API's start")
+    lines = dict(line.split("=", 1) for line in (scene.home / ".env").read_text().splitlines() if "=" in line)
+    return status.read_status(scene.home).api, lines["API_SERVER_KEY"]
 
 
 @contextlib.contextmanager
@@ -139,3 +147,30 @@ def test_without_a_gateway_the_terminal_answers_and_one_that_starts_later_takes_
         messages = client.call("session.history", session_id=sid)["messages"]
         assert [one["role"] for one in messages] == ["user", "assistant"] * 3
         assert "(at the desk) hello again" in ada.chat_text()
+
+
+def test_two_terminals_and_a_phone_agree(scene: Scenario) -> None:
+    scene.config["api_server"] = {"enabled": True, "port": 0}
+    ada = begun(scene)
+    with StdioClient(scene.home) as pipe, WsClient(*api_of(scene)) as socket:
+        recent = pipe.call("session.most_recent")["session_id"]
+        clients = {client: client.call("session.resume", session_id=recent)["session_id"] for client in (pipe, socket)}
+        time.sleep(0.5)  # they look on now
+        said = ("from the pipe: hello", "from the socket: hello", "from the phone: hello")
+        assert pipe.call("prompt.submit", session_id=clients[pipe], text=said[0])["driver"] == "gateway"
+        assert socket.event("message.user", clients[socket])["text"] == said[0]
+        done = [client.event("message.complete", sid)["text"] for client, sid in clients.items()]
+        assert socket.call("prompt.submit", session_id=clients[socket], text=said[1])["driver"] == "gateway"
+        assert pipe.event("message.user", clients[pipe])["text"] == said[1]
+        done += [client.event("message.complete", sid)["text"] for client, sid in clients.items()]
+        ada.say(said[2])
+        for client, sid in clients.items():
+            assert client.event("message.user", sid)["text"] == said[2]
+        done += [client.event("message.complete", sid)["text"] for client, sid in clients.items()]
+        assert done[0::2] == done[1::2]
+        histories = [client.call("session.history", session_id=sid)["messages"] for client, sid in clients.items()]
+        assert histories[0] == histories[1]
+        assert [one["text"] for one in histories[0] if one["role"] == "user"] == ["hello", *said]
+        assert [one["role"] for one in histories[0]] == ["user", "assistant"] * 4
+    with store(scene.home) as db:
+        assert db.inbox.counts() == {"answered": 4}
