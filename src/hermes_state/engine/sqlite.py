@@ -41,10 +41,6 @@ from hermes_state.statements import Statement
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# Seconds. Processes that write all the time leave gaps: who has missed them for this long asks often, so that nobody
-# waits for a quarter of a second. Whoever holds the file even longer is in one long write: asking often finds no gap.
-_EAGER = (0.06, 0.25)
-
 
 class SqliteConnection:
     """A connection in our terms; `raw` is apsw's, for the statements where every microsecond counts."""
@@ -141,7 +137,7 @@ class SqliteEngine:
                     where=self.where,
                     hint="Put the Hermes home on a local disk, or use PostgreSQL.",
                 )
-            time.sleep(_between(0.004, 0.04))
+            time.sleep(_jitter(0.02))
 
     def _connect_reader(self) -> SqliteConnection:
         if self.read_only:
@@ -273,15 +269,10 @@ class SqliteEngine:
         self._guard.arm()
 
     def _begin_again(self, raw: apsw.Connection, error: apsw.Error) -> None:
-        """Another process writes. Mostly it is one commit: a short pause. If it goes on, longer ones: asking takes time
-        from it, and each time the file changes hands, the next one reads its pages anew. Then `_EAGER` ones.
-        """
-        start, waited = time.monotonic(), 0.0
-        pause = (0.0002, 0.001)
-        while isinstance(error, apsw.BusyError) and waited < self._limits.write_wait_ms / 1000:
-            time.sleep(_between(*pause))
-            waited = time.monotonic() - start
-            pause = (0.0001, 0.0005) if _EAGER[0] < waited < _EAGER[1] else (0.002, 0.006)
+        """Another process writes. Random pauses of a few commits' length; shorter ones only take its time away."""
+        deadline = time.monotonic() + self._limits.write_wait_ms / 1000
+        while isinstance(error, apsw.BusyError) and time.monotonic() < deadline:
+            time.sleep(_jitter(0.001))
             try:
                 raw.execute("BEGIN IMMEDIATE")
                 return
@@ -428,9 +419,9 @@ def our_error(error: apsw.Error, where: str) -> StateError:
     return StateError(text, where=where)
 
 
-def _between(shortest: float, longest: float) -> float:
-    """A random pause; the clock's last digits are random enough to part two waiters."""
-    return shortest + (longest - shortest) * (time.perf_counter_ns() // 100 % 1000) / 1000
+def _jitter(scale: float) -> float:
+    """Around `scale`, a fifth to twice of it; the clock's last digits are random enough to part two waiters."""
+    return scale * (0.2 + (time.perf_counter_ns() // 100 % 1800) / 1000)
 
 
 class _Shared:
