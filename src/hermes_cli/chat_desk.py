@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Result = dict[str, Any]
 T = TypeVar("T")
+_LOOK_AGAIN = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,7 @@ class Desk:
         self._hears = False
         self._doing = ""
         self._waited = 0.0
+        self._gave_up = False
         log_file.install()
         plugins.discover_plugins()
         self.agent = self._agent(session_id)
@@ -95,7 +97,7 @@ class Desk:
         while True:
             self._hears = True
             try:
-                result = await self._occupied(self.agent.arun_conversation(content))
+                result = await self._occupied(self._when_free(content))
             finally:
                 self._hears = False
             added = result.get("pending_steer")
@@ -103,6 +105,22 @@ class Desk:
                 return result
             self._say_next(added)
             content = added
+
+    async def _when_free(self, content: Any) -> Result:
+        """The turn, as soon as nobody else works on the conversation: a gateway, say, that answers a phone."""
+        from hermes_agent.agent import ConversationBusy
+
+        self._gave_up, told = False, False
+        while True:
+            try:
+                return await self.agent.arun_conversation(content)
+            except ConversationBusy:
+                if self._gave_up:
+                    raise
+            if not told:
+                self._stage.post(lambda: self._screen.note("another place is at work here; this waits. Ctrl-C stops"))
+                told = True
+            await asyncio.sleep(_LOOK_AGAIN)
 
     async def take_up(self) -> Result | None:
         """The rest of a turn that was lost with its process, if there is one."""
@@ -124,6 +142,7 @@ class Desk:
 
     def interrupt(self) -> None:
         """From any thread: stop the turn and keep what was done."""
+        self._gave_up = True
         self.agent.interrupt()
 
     async def close(self) -> None:
