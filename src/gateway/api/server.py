@@ -139,6 +139,8 @@ def _refused(settings: ApiServerConfig, error: OSError) -> str:
 def _quiet_server(app: App, limits: Limits) -> uvicorn.Server:
     import uvicorn
 
+    from gateway.api.joined import JoinedHttp
+
     class Quiet(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -148,6 +150,7 @@ def _quiet_server(app: App, limits: Limits) -> uvicorn.Server:
     config = uvicorn.Config(
         app, log_config=None, log_level="warning", access_log=False, lifespan="off", interface="asgi3",
         timeout_keep_alive=_KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=_GRACE_SECONDS, server_header=False,
-        proxy_headers=False, backlog=_BACKLOG, ws="websockets-sansio", ws_max_size=limits.rpc_frame_bytes,
+        proxy_headers=False, backlog=_BACKLOG, http=JoinedHttp, ws="websockets-sansio",
+        ws_max_size=limits.rpc_frame_bytes,
     )  # fmt: skip
     return Quiet(config)
