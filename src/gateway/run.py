@@ -18,6 +18,7 @@ from gateway import agents as agents_module
 from gateway import beside, run_parts, status, stop_wishes, watchers
 from gateway.config import GatewayConfig
 from gateway.defaults import Lazy
+from gateway.looking import look
 from gateway.replies import normalize_empty_agent_response
 from gateway.run_parts import Parts
 from hermes_agent import closing
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from hermes_agent.approvals.base import Approver
     from hermes_agent.tools.base import Ask
     from hermes_state import AsyncSessionDB
+    from hermes_state.live import LiveState
 
 _log = logging.getLogger("hermes.gateway")
 
@@ -242,13 +244,18 @@ class GatewayRunner:
         if db is None or lock is None or not session_id:
             return
         try:
-            state = await db.live_state(session_id)
+            state = await (db.live_state(session_id) if self._parts is None else self._live_state(session_id))
         except HermesError as error:
             _log.warning("a cached agent was not counted: %s", error.one_line(), extra={"action": "agent_cache"})
             return
         if state is not None:
             with lock:
                 agents_module.rebaseline(self._agent_cache, session_key, session_id, state.message_count)
+
+    async def _live_state(self, session_id: str) -> LiveState | None:
+        assert self._parts is not None
+        store = self._parts.board.db
+        return await look(store, store.live_state, session_id)
 
     def _evict_cached_agent(self, key: str) -> None:
         """Drop the agent of a conversation; one in a turn is only forgotten."""

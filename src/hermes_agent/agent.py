@@ -331,7 +331,8 @@ class AIAgent(Listeners):
         if errand is not None:
             rows = journal.work.inbox  # a turn that was left behind may be another person's
             speaker = rows[0].person_id if rows else errand.person_id
-            setup = replace(setup, person_id=speaker, approver_id=errand.approver_id)
+            if (speaker, errand.approver_id) != (setup.person_id, setup.approver_id):
+                setup = replace(setup, person_id=speaker, approver_id=errand.approver_id)
         return assembling.assemble(
             setup, self._tracked(journal), journal, self, self._signals, stop, facts, self._notes,
             self._owing(journal, errand),
@@ -403,7 +404,7 @@ class AIAgent(Listeners):
             running = self._assembled(journal, stop, task_id, errand)
             asker = running.asker
             running.track.pace.turn_began()
-            await running.track.ready(journal.session_id, fence=journal.fence)
+            await running.track.ready(journal.session_id, fence=journal.fence, own=_own(journal))
             return await turn.run(running, pending=pending)
         except StaleFence:
             raise  # another process has the conversation now; it is not ours to write the end
@@ -503,3 +504,10 @@ class AIAgent(Listeners):
         if task is not None:
             self._titles.add(task)
             task.add_done_callback(self._titles.discard)
+
+
+def _own(journal: Journal) -> tuple[dict[str, Any], int] | None:
+    """The row a turn was opened with, where it is known to the last digit: its time may be what the store made it."""
+    if journal.user is None or journal.user[0].get("timestamp") is None:
+        return None
+    return dict(journal.user[0]), journal.user[1]

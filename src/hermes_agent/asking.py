@@ -165,6 +165,7 @@ class Asker:
         call = calling.call_with_retry(
             endpoint, body.content, lambda delta: self._hear(delta, heard),
             max_retries=self._setup.max_retries, on_retry=self._say_retry,
+            bounds=self._setup.config.limits,
         )  # fmt: skip
         try:
             return await until_stopped(call, stop)

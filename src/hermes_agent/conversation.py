@@ -95,14 +95,19 @@ class Conversation:
         state = self._db.live_state(self.session_id)
         return state is not None and state == self._known and not state.compressed
 
-    def take_in_few(self) -> bool:
-        """Take in a few new rows at once; False, and nothing done, when more than that happened since we looked."""
+    def take_in_few(self, own: tuple[Message, int] | None = None) -> bool:
+        """Take in a few new rows at once; False, and nothing done, when more than that happened since we looked.
+
+        `own`: a row that we have just written, and its id. When it is all that is new, nothing more is read.
+        """
         state, known = self._db.live_state(self.session_id), self._known
         if state is None or known is None or state.compressed or state.rewind_count != known.rewind_count:
             return False
         if not 0 <= state.message_count - known.message_count <= _FEW:
             return False
-        if state != known:
+        if own is not None and state == known._replace(message_count=known.message_count + 1, head_id=own[1]):
+            self.append([own[0]], [own[1]])
+        elif state != known:
             self._catch_up(known)
         return True
 

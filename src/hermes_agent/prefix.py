@@ -224,6 +224,10 @@ class Watch:
         """
         from hermes_state import aio
 
+        return aio.queued(self._db.engine, self.saving(turn_id, fence=fence))
+
+    def saving(self, turn_id: TurnId, *, fence: int | None) -> Callable[[Connection], None]:
+        """The write of `save`, for the transaction that ends the turn; without a fence when it has checked that."""
         note, broken = self.note(), tuple(self._breaks)
         self._breaks.clear()
         prefixes, turns, whose = self._db.prefixes, self._db.turns, self._conversation_id
@@ -235,7 +239,7 @@ class Watch:
                     conn, whose, epoch=found.epoch, expected=found.expected, seen=found.seen, reason=found.reason
                 )
 
-        return aio.queued(self._db.engine, run)
+        return run
 
 
 def _why(before: _Sent, body: Body) -> Checked:

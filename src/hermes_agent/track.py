@@ -42,22 +42,25 @@ class Track:
         assert self._watch is not None, "ready() comes first"
         return self._watch
 
-    async def ready(self, session_id: SessionId, *, fence: int) -> None:
-        """Bring everything up to the store; called at the beginning of a turn and after a rotation."""
+    async def ready(self, session_id: SessionId, *, fence: int, own: tuple[dict[str, Any], int] | None = None) -> None:
+        """Bring everything up to the store; called at the beginning of a turn and after a rotation.
+
+        `own`: the row the turn was opened with, and its id.
+        """
         if self._session_id != session_id:
             self._bytes.clear()
             self._session_id = session_id
-        if not (self._setup.db.engine.dialect == "sqlite" and self._caught_up()):
+        if not (self._setup.db.engine.dialect == "sqlite" and self._caught_up(own)):
             await asyncio.to_thread(self._ready, fence)
 
-    def _caught_up(self) -> bool:
+    def _caught_up(self, own: tuple[dict[str, Any], int] | None) -> bool:
         """The rule between two turns: nothing changed but a few rows. A few small reads, less than a thread costs."""
         known = self._prefix
         if known is None or self._watch is None or self._announced is not None or not self._bytes:
             return False
         if self._setup.db.prefixes.newest(self.conversation_id) != (known.epoch, known.hash):
             return False
-        return all(conversation.take_in_few() for conversation in self._bytes.values())
+        return all(conversation.take_in_few(own) for conversation in self._bytes.values())
 
     def _ready(self, fence: int) -> None:
         setup, reason, known = self._setup, self._announced, self._prefix

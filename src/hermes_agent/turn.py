@@ -177,10 +177,12 @@ async def _end(
 
 
 async def _commit(turn: Running, row: Mapping[str, Any], outcome: Outcome) -> Outcome:
-    saved, owed = _noted(turn), turn.owe("done", outcome)
+    owed = turn.owe("done", outcome)
     silence = "" if owed is not None or turn.owe is nothing_owed else "the model chose not to answer"
-    ended = await turn.journal.commit(row, used=turn.asker.spent.used(turn.asker.endpoint), reply=owed, reason=silence)
-    await saved
+    ended = await turn.journal.commit(
+        row, used=turn.asker.spent.used(turn.asker.endpoint), reply=owed, reason=silence,
+        also=turn.track.watch.saving(turn.journal.turn_id, fence=None),
+    )  # fmt: skip
     turn.track.append([row], ended.message_ids)
     outcome.owed = ended.reply
     return outcome
@@ -237,19 +239,21 @@ async def lease_kept(journal: Journal, seconds: float) -> AsyncIterator[None]:
     async def keep() -> None:
         nonlocal lost
         while True:
-            await asyncio.sleep(seconds / 3)
             try:
                 kept = await journal.renew(ttl=seconds)
             except HermesError as error:  # the store is busy, say; there is time for another try
                 _log.warning("a lease was not renewed", extra={"action": "lease", "error": type(error).__name__})
-                continue
+                kept = True
             if not kept:
                 lost = True
                 if worker is not None:
                     worker.cancel()
                 return
+            await asyncio.sleep(seconds / 3)
 
-    keeper = asyncio.ensure_future(keep())
+    # Most turns are over before it is due: until then it is a timer, not a task.
+    keepers: list[asyncio.Task[None]] = []
+    due = asyncio.get_running_loop().call_later(seconds / 3, lambda: keepers.append(asyncio.ensure_future(keep())))
     try:
         yield
     except asyncio.CancelledError:
@@ -259,8 +263,10 @@ async def lease_kept(journal: Journal, seconds: float) -> AsyncIterator[None]:
             raise StaleFence("another process took this conversation over") from None
         raise
     finally:
-        keeper.cancel()
-        await asyncio.gather(keeper, return_exceptions=True)
+        due.cancel()
+        for keeper in keepers:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
 
 
 def _all_unknown(made: Sequence[ToolCall], bench: Workbench) -> bool:

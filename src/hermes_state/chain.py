@@ -8,7 +8,7 @@ transaction.
 
 from __future__ import annotations
 
-from hermes_state.engine.base import Connection, first
+from hermes_state.engine.base import Connection, Row, first
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.statements import Queries
 
@@ -19,8 +19,13 @@ _RESUME_STEPS = 32
 
 def tip(conn: Connection, session_id: SessionId | str) -> SessionId:
     """The segment that continues `session_id`, or itself."""
+    return tip_node(conn, session_id)[0]
+
+
+def tip_node(conn: Connection, session_id: SessionId | str) -> tuple[SessionId, Row | None]:
+    """`tip`, with its row (`Q.node`); None when there is no such session."""
     seen = {session_id}
-    here = str(session_id)
+    here, node = str(session_id), None
     for _ in range(_STEPS):
         node = first(conn.rows(Q.node, (here,)))
         if node is not None and node[3] == "uncompressed" and node[2] is not None and node[2] not in seen:
@@ -34,7 +39,7 @@ def tip(conn: Connection, session_id: SessionId | str) -> SessionId:
             break
         here = following[0]
         seen.add(here)
-    return SessionId(here)
+    return SessionId(here), node
 
 
 def ancestors(conn: Connection, session_id: str) -> list[str]:

@@ -32,14 +32,20 @@ from hermes_state.turns import Ended, EndState, Turns, Work
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
-_Opened = tuple[Lease, Work, SessionId]
+_Opened = tuple[Lease, Work, SessionId, int | None]
+"""… and the id of the user's row."""
 
 
 class Journal:
     """A turn that is being written down. Made by `open` or `resume`, ended once by `commit` or `give_up`."""
 
-    def __init__(self, store: Store, lease: Lease, work: Work, session_id: SessionId) -> None:
+    def __init__(
+        self, store: Store, lease: Lease, work: Work, session_id: SessionId, user_id: int | None = None
+    ) -> None:
         self._store = store
+        self._user_id = user_id
+        self.user: tuple[Row, int] | None = None
+        """The user's row and its id, when it was written as the turn was opened."""
         self._turns, self._effects, self._leases = Turns(store), Effects(store), Leases(store)
         self.lease = lease
         self.work = work
@@ -90,19 +96,27 @@ class Journal:
                 return None
             left = Turns(store).left_behind_in(conn, conversation, fence=lease.fence)
             if left is not None:
-                return lease, Turns(store).resume_in(conn, left.id, fence=lease.fence, session_id=segment), segment
+                return (
+                    lease,
+                    Turns(store).resume_in(conn, left.id, fence=lease.fence, session_id=segment),
+                    segment,
+                    None,
+                )
             work = Turns(store).begin_in(
                 conn, conversation_id=conversation, session_id=segment, fence=lease.fence, route=route, claim=claim
             )
             if work is None:
                 Leases(store).release_in(conn, lease)
                 return None
-            if user is not None:
-                row = transcript.encode({"turn_id": work.turn.id, **user}, store.clock(), store.limits.message_bytes)
-                messages.append(conn, segment, row)
-            return lease, work, segment
+            if user is None:
+                return lease, work, segment, None
+            row = transcript.encode({"turn_id": work.turn.id, **user}, store.clock(), store.limits.message_bytes)
+            return lease, work, segment, messages.append(conn, segment, row)
 
-        return await cls._opened(store, run, left_open)
+        journal = await cls._opened(store, run, left_open)
+        if journal is not None and user is not None and journal._user_id is not None:
+            journal.user = user, journal._user_id
+        return journal
 
     @classmethod
     async def resume(
@@ -119,7 +133,7 @@ class Journal:
             if left is None:
                 Leases(store).release_in(conn, lease)
                 return None
-            return lease, Turns(store).resume_in(conn, left.id, fence=lease.fence, session_id=segment), segment
+            return lease, Turns(store).resume_in(conn, left.id, fence=lease.fence, session_id=segment), segment, None
 
         return await cls._opened(store, run, left_open)
 
@@ -194,9 +208,14 @@ class Journal:
     # -- the end -----------------------------------------------------------------------------------------
 
     async def commit(
-        self, *final: Row, used: usage.Used | None = None, reply: Parcel | None = None, reason: str = ""
+        self,
+        *final: Row,
+        used: usage.Used | None = None,
+        reply: Parcel | None = None,
+        reason: str = "",
+        also: Callable[[Connection], None] | None = None,
     ) -> Ended:
-        """A good end."""
+        """A good end. `also`: something small that is stored with it."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         rows = [{"turn_id": turn_id, **row} for row in final]
 
@@ -204,6 +223,8 @@ class Journal:
             ended = self._turns.commit_in(
                 conn, turn_id, fence=fence, session_id=segment, final=rows, reply=reply, reason=reason, used=used
             )
+            if also is not None:
+                also(conn)
             self._leases.release_in(conn, self.lease)
             return ended
 
@@ -250,8 +271,7 @@ class Journal:
 
 def _place(conn: Connection, session_id: str) -> tuple[ConversationId, SessionId]:
     """The conversation of a session, and the segment that takes rows."""
-    tip = chain.tip(conn, session_id)
-    node = conn.rows(chain.Q.node, (tip,))
-    if not node:
+    tip, node = chain.tip_node(conn, session_id)
+    if node is None:
         raise SessionNotFound(f"no session {session_id!r:.80}", hint="`hermes sessions list` shows what there is.")
-    return ConversationId(node[0][1]), tip
+    return ConversationId(node[1]), tip

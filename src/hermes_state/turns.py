@@ -160,10 +160,11 @@ class Turns:
         """What the turn is doing, for people who look on."""
         self._store.engine.write(lambda conn: self.note_in(conn, turn_id, progress, fence=fence))
 
-    def note_in(self, conn: Connection, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
-        """As `note`, in the caller's transaction."""
+    def note_in(self, conn: Connection, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int | None) -> None:
+        """As `note`, in the caller's transaction; without a fence when that has been checked in it already."""
         text = rows.to_json(progress, self._store.limits, what="the note")
-        leases.hold_turn(self._store, conn, turn_id, fence)
+        if fence is not None:
+            leases.hold_turn(self._store, conn, turn_id, fence)
         conn.run(Q.note, (text, self._store.clock(), turn_id))
 
     def last_note(self, conversation_id: ConversationId) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from hermes_agent.models import client, errors
 from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply
 from hermes_agent.models.wires import wire_for
 from hermes_config import config
+from hermes_config.limits import Limits
 from hermes_config.records import record
 
 _FIRST_WAIT = 0.5
@@ -36,9 +37,11 @@ class Retry:
 OnRetry = Callable[[Retry], None]
 
 
-async def call(endpoint: Endpoint, body: bytes, on_delta: OnDelta | None = None) -> Reply:
-    """One attempt. Raises `ModelError`; cancellation closes the connection."""
-    bounds = config.load_or_last_good()[0].limits
+async def call(
+    endpoint: Endpoint, body: bytes, on_delta: OnDelta | None = None, *, bounds: Limits | None = None
+) -> Reply:
+    """One attempt. Raises `ModelError`; cancellation closes the connection. `bounds`: the configured ones, if known."""
+    bounds = bounds or config.load_or_last_good()[0].limits
     wire = wire_for(endpoint)
     response = await client.post(endpoint, wire.path(), wire.headers(endpoint), body, bounds)
     try:
@@ -63,6 +66,7 @@ async def call_with_retry(
     on_retry: OnRetry | None = None,
     retry_after_text: bool = False,
     first_wait: float = _FIRST_WAIT,
+    bounds: Limits | None = None,
 ) -> Reply:
     """`call`, again after a passing fault. Not again once text was shown, unless the caller can take it back."""
     shown = False
@@ -77,7 +81,7 @@ async def call_with_retry(
     while True:
         attempt += 1
         try:
-            return await call(endpoint, body, watch if on_delta is not None else None)
+            return await call(endpoint, body, watch if on_delta is not None else None, bounds=bounds)
         except ModelError as error:
             wait = wait_before(error, attempt, first_wait=first_wait)
             if wait is None or attempt > max_retries or (shown and not retry_after_text):
