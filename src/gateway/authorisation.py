@@ -101,7 +101,7 @@ def admit(principal: Principal, surface: Surface, policy: Policy) -> Decision:
     if not is_stable(principal.native_id):
         return _no("no stable id")
     known = policy.known(principal)
-    if known is not None and known.standing == "revoked":
+    if any(_is_revoked(principal._replace(native_id=name), policy) for name in _spellings(principal)):
         return _stranger(principal, surface, policy, "shut out by hand")
     if kind == "api_key":
         if surface.place != "api" or surface.platform != API:
@@ -170,6 +170,19 @@ def _names(principal: Principal) -> frozenset[str]:
     if principal.platform == "whatsapp" and server in _WHATSAPP and number:
         return frozenset({principal.native_id, number})
     return frozenset({principal.native_id})
+
+
+def _spellings(principal: Principal) -> frozenset[str]:
+    """Every spelling that means the same sender: whoever was shut out under one is out under all."""
+    number, _, server = principal.native_id.partition("@")
+    if principal.platform == "whatsapp" and number and (server in _WHATSAPP or not server):
+        return frozenset({number, principal.native_id, *(f"{number}@{one}" for one in _WHATSAPP)})
+    return frozenset({principal.native_id})
+
+
+def _is_revoked(principal: Principal, policy: Policy) -> bool:
+    known = policy.known(principal)
+    return known is not None and known.standing == "revoked"
 
 
 def _yes(reason: str, known: Known | None, role: Role) -> Decision:

@@ -22,6 +22,7 @@ from hermes_agent import hooks as plugin_hooks
 from hermes_cli import plugins
 from hermes_state.errors import StateError
 from hermes_state.ids import PersonId, SessionKey, new_trace_id
+from hermes_state.inbox import BESIDE
 
 if TYPE_CHECKING:
     from gateway.board import Board
@@ -231,4 +232,6 @@ def is_stale(row: InboxRow, *, now: float, most: float) -> bool:
 def _message_id(event: MessageEvent) -> str:
     if event.message_id is None:
         event.message_id = f"none-{new_trace_id()}"
+    if event.message_id.startswith(BESIDE):  # only a terminal of this machine calls its messages so, and not this way
+        return f"id:{event.message_id}"
     return event.message_id

@@ -31,7 +31,13 @@ _NAME = 64
 _NAMED = re.compile(r"(\([a-z_0-9]+:[^\s)]+\))\]")
 _QUOTED_END = r"\1\\]"
 """The end of a line that names an author; in a quote it is only quoted."""
-_FRAME = re.compile(r"^(?=\[[^\]\n]* \([a-z_0-9]+:[^\s)]+\)\])", re.MULTILINE)
+_BREAK = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+# Whatever a reader may take for a line that names an author: after any line break, with marks or blanks before it, with
+# other blanks or wide brackets in it. Each part is bounded or stops where the next begins, so no text makes it slow.
+_FRAME = re.compile(
+    rf"(?:^|(?<=[{_BREAK}]))(?=[^\w\[［{_BREAK}]*[\[［][^\]］{_BREAK}]*"
+    r"[(（]\s{0,3}\w{1,40}\s{0,3}[:：]\s{0,3}[^\s()（）\]］]{1,128}\s{0,3}[)）]\s{0,3}[\]］])"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ would start again what somebody else has stopped.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,18 +23,19 @@ from hermes_config.home import ensure_folder, private_open
 UNIT = "hermes-gateway.service"
 _START_SECONDS = 30.0
 _PAUSE = 0.05
+_PLAIN_WORD = re.compile(r"[\w@+=:,./$%-]+")
 
 _UNIT_TEXT = """\
 [Unit]
-Description=Hermes gateway ({home})
+Description=Hermes gateway ({folder})
 After=network-online.target
 Wants=network-online.target
 
 [Service]
 Type=exec
 ExecStart={command} gateway run
-Environment=HERMES_HOME={home}
-WorkingDirectory={home}
+Environment={variable}
+WorkingDirectory={folder}
 Restart=always
 RestartSec=2
 # Longer than gateway.drain_seconds, so that running turns can end; what does not end is taken up after the start.
@@ -124,14 +126,27 @@ def unit_file() -> Path:
 
 def unit_text(home: Path, *, drain: float) -> str:
     found = shutil.which("hermes")
-    called = found if found and Path(found).resolve().parent == Path(sys.executable).parent else " ".join(command())
-    return _UNIT_TEXT.format(home=home, command=called, stop_seconds=int(drain) + 15)
+    words = [found] if found and Path(found).resolve().parent == Path(sys.executable).parent else command()
+    if any(not str(text).isprintable() or "\\" in str(text) for text in (home, *words)):
+        raise UsageError("a unit cannot name this path: it holds a line break, a control or a backslash",
+                         where=ascii(str(home)), hint="Move the home to a folder with a plain name.")  # fmt: skip
+    called = " ".join(_word(word.replace("$", "$$")) for word in words)
+    folder = str(home).replace("%", "%%")
+    return _UNIT_TEXT.format(
+        folder=folder, variable=_word(f"HERMES_HOME={home}"), command=called, stop_seconds=int(drain) + 15
+    )
+
+
+def _word(text: str) -> str:
+    """One word of a unit file, whatever is in it."""
+    escaped = text.replace("%", "%%")
+    return escaped if _PLAIN_WORD.fullmatch(text) else '"' + escaped.replace('"', '\\"') + '"'
 
 
 def installed(home: Path) -> bool:
     """Whether the unit is there, for this home."""
     try:
-        return f"HERMES_HOME={home}\n" in unit_file().read_text(encoding="utf-8")
+        return f"Environment={_word(f'HERMES_HOME={home}')}\n" in unit_file().read_text(encoding="utf-8")
     except OSError:
         return False
 

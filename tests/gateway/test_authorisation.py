@@ -330,3 +330,15 @@ def test_a_word_without_an_account_holds_for_all_and_a_closer_one_beats_it() -> 
     assert not enters(general=paired, exact=revoked).allowed
     elsewhere = Policy(people={("slack", "other", "U1"): paired})
     assert not decide(who, place, "speak", None, elsewhere).allowed
+
+
+@pytest.mark.parametrize("shut_out", ["4917", "4917@c.us", "4917@s.whatsapp.net"])
+@pytest.mark.parametrize("writes_as", ["4917", "4917@c.us", "4917@s.whatsapp.net"])
+def test_who_was_shut_out_under_one_spelling_is_out_under_all(shut_out: str, writes_as: str) -> None:
+    policy = Policy(
+        platforms={"whatsapp": Rules(users=frozenset({"4917"}))},
+        people={("whatsapp", "", shut_out): Known(None, "member", "revoked")},
+    )
+    place = Surface("dm", "whatsapp", "x")
+    assert not decide(Principal("user", "whatsapp", writes_as), place, "speak", None, policy).allowed
+    assert decide(Principal("user", "whatsapp", "4917@lid"), place, "speak", None, policy).reason == "not on any list"

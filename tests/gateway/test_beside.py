@@ -14,7 +14,7 @@ from gateway.config import Platform
 from gateway.entries import SessionSource
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
-from hermes_state.inbox import InboxRow
+from hermes_state.inbox import BESIDE, InboxRow
 from hermes_testing.scripted_model import ScriptedModel, say
 
 CHAT = SessionSource(Platform.TELEGRAM, "42", chat_type="dm", user_id="42", user_name="Ada")
@@ -83,5 +83,19 @@ def test_the_answer_can_be_followed_while_it_is_made(gateway: Start, db: Session
             assert "".join(map(json.loads, lines)).startswith("# The conversation that would not be lost")
             await asyncio.to_thread(hand_in, db, "/stop")
             await here.until(lambda: not file.exists())
+
+    asyncio.run(go())
+
+
+def test_a_platform_cannot_call_its_messages_like_those_of_this_machine(gateway: Start, db: SessionDB) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("One.", delay=0.6)) as model:
+            async with gateway(model) as here:
+                await here.chat.say("hello", message_id=f"{BESIDE}0011223344556677")
+                await here.chat.say("hello", message_id=f"{BESIDE}0011223344556677")
+                await here.chat.heard(1)
+                await here.quiet()
+                assert here.chat.chat() == ["One."], "nothing was typed at the desk"
+            assert not any(beside.is_beside(row) for row in db.inbox.list())
 
     asyncio.run(go())

@@ -15,6 +15,7 @@ import pytest
 
 from gateway import status
 from hermes_cli import gateway_process
+from hermes_config.errors import UsageError
 
 
 def hermes(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -96,3 +97,12 @@ def test_the_unit_names_this_home_and_nothing_is_written_by_printing_it(demo: Pa
     assert gateway_process.installed(demo)
     hermes("gateway", "uninstall")
     assert not gateway_process.unit_file().exists()
+
+
+def test_a_unit_names_an_odd_home_as_one_word_and_refuses_what_could_add_lines() -> None:
+    text = gateway_process.unit_text(Path('/home/a "b" $x %h'), drain=5)
+    assert '\nEnvironment="HERMES_HOME=/home/a \\"b\\" $x %%h"\n' in text
+    assert '\nWorkingDirectory=/home/a "b" $x %%h\n' in text
+    for name in ("/home/x\nExecStartPre=/bin/false", "/home/x\\", "/home/\u2028x"):
+        with pytest.raises(UsageError):
+            gateway_process.unit_text(Path(name), drain=5)

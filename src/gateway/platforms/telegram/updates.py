@@ -222,7 +222,8 @@ def _forwarded(event: MessageEvent, message: Json) -> None:
         or maybe_text(place or {}, "title")
         or "somebody"
     )
-    event.text = f"[forwarded, written by {' '.join(name.split())}]\n{event.text}"
+    shown = "".join(mark if mark.isprintable() else " " for mark in name if mark not in "[]()")
+    event.text = f"[forwarded, written by {' '.join(shown.split()) or 'somebody'}]\n{event.text}"
 
 
 def _name(user: Json) -> str | None:
