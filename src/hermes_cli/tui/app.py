@@ -8,6 +8,7 @@ ran it.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -77,7 +78,7 @@ class HermesApp(App[int]):
     ]
 
     def __init__(self, link: Link, start: Start, *, shade: str = "dark") -> None:
-        super().__init__(driver_class=_driver())
+        super().__init__(driver_class=_driver(), ansi_color="NO_COLOR" in os.environ)
         self._link, self._shade = link, shade
         for theme in THEMES.values():
             self.register_theme(theme)

@@ -27,6 +27,9 @@ _LIVE_LINES = 4
 """Shown of it while it runs."""
 _ESTIMATE = 40
 """Characters of a line that was not drawn yet."""
+_SAID_CHARACTERS, _SAID_LINES = 12_000, 200
+"""Shown of what a person said: a paste may be a whole file."""
+EMPTY = Strip([])
 _BOLD = Style(bold=True)
 
 
@@ -42,8 +45,13 @@ class Block:
 
     def lines(self, width: int, inks: Inks) -> list[Strip]:
         if self._for != (width, inks):
-            self._lines = [*([Strip([])] if self.margin else []), *self.draw(width, inks)]
+            self._lines = [*([EMPTY] if self.margin else []), *self.draw(width, inks)]
             self._for, self._height = (width, inks), len(self._lines)
+        return self._lines
+
+    @property
+    def drawn(self) -> list[Strip]:
+        """The lines as they were drawn last."""
         return self._lines
 
     def is_drawn(self, width: int, inks: Inks) -> bool:
@@ -75,7 +83,12 @@ class Said(Block):
         return 2 + len(self.text) // _ESTIMATE
 
     def draw(self, width: int, inks: Inks) -> list[Strip]:
-        body = Text(words.harmless_block(self.text).strip("\n"))
+        lines = words.harmless_block(self.text[:_SAID_CHARACTERS]).strip("\n").split("\n")[:_SAID_LINES]
+        body = Text("\n".join(lines))
+        if hidden := self.text.count("\n") + 1 - len(lines):
+            body.append(f"\n… {words.counted(hidden, 'more line')}", style=inks.dim)
+        elif len(self.text) > _SAID_CHARACTERS:
+            body.append(f" … {words.counted(len(self.text), 'character')} in all", style=inks.dim)
         if self.source:
             body.append(f"  ({words.harmless(self.source)})", style=inks.dim)
         lead, indent = Strip([Segment("❯ ", Style.parse(inks.person))]), Strip([Segment("  ")])
@@ -84,10 +97,11 @@ class Said(Block):
 
 
 class Answer(Block):
-    """Words of the model, as far as they have come."""
+    """Words of the model, as far as they have come, or one part of them when they are many."""
 
-    def __init__(self, text: str = "") -> None:
+    def __init__(self, text: str = "", *, margin: bool = True) -> None:
         super().__init__()
+        self.margin = margin
         self._growing = markdown.Growing(words.harmless_block(text))
 
     @property
@@ -97,6 +111,15 @@ class Answer(Block):
     def add(self, piece: str) -> None:
         self._growing.add(words.harmless_block(piece))
         self.changed()
+
+    def rest(self) -> Answer | None:
+        """What is too long is cut: the part that goes on."""
+        parts = markdown.parted(self.text)
+        if parts is None:
+            return None
+        self._growing = markdown.Growing(parts[0])
+        self.changed()
+        return Answer(parts[1], margin=parts[2])
 
     def guess(self) -> int:
         return 2 + len(self.text) // _ESTIMATE
@@ -195,13 +218,17 @@ def _last_lines(content: str, most: int) -> tuple[list[str], int]:
     return found[-most:], max(0, len(found) - most)
 
 
-def of_history(message: dict[str, object]) -> Block | None:
+def of_history(message: Mapping[str, Any]) -> list[Block]:
     """A stored message as a screen shows it."""
     role, said = message.get("role"), str(message.get("text") or "")
     if role == "tool":
-        return ToolCall(
-            str(message.get("name") or "tool"), str(message.get("context") or ""), result=said, ended=True
-        )  # fmt: skip
+        name, context = str(message.get("name") or "tool"), str(message.get("context") or "")
+        return [ToolCall(name, context, result=said, ended=True)]
     if not said.strip():
-        return None
-    return Said(said) if role == "user" else Answer(said) if role == "assistant" else Remark(said)
+        return []
+    if role != "assistant":
+        return [Said(said) if role == "user" else Remark(said)]
+    answers = [Answer(said)]
+    while (more := answers[-1].rest()) is not None:
+        answers.append(more)
+    return [*answers]

@@ -16,7 +16,7 @@ from hermes_cli.tui.link import Link
 from hermes_config import config
 from hermes_config.errors import HermesError
 
-_FRAMES_A_SECOND = "120"
+_FRAMES_A_SECOND = "240"
 """How often Textual paints at most: half of what a key waits for is the next frame."""
 
 

@@ -4,8 +4,8 @@ A text is cut at the ends of its top-level blocks. What is before the last cut c
 once; only the block that is being written is rendered again when more comes, so a long answer costs no more per step
 than a short one. Code is highlighted; a link shows where it leads.
 
-Limits: a reference link whose definition comes later stays as it was written; a single code block is highlighted while
-it is shorter than `_HIGHLIGHTED` characters.
+Limits: a reference link whose definition comes later stays as it was written; what is longer than `_PART` characters is
+drawn in parts, so a very long code block may be highlighted as if it began anew.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import ClassVar
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
-from rich.padding import Padding
 from rich.syntax import Syntax
-from rich.text import Text
 from textual.strip import Strip
 
 from hermes_cli.tui.palette import Inks
 
 _EMPTY = Strip([])
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_HIGHLIGHTED = 20_000
+_PART = 2_000
+"""Characters of a text that are drawn at a time."""
 
 
 class _Heading(Heading):
@@ -36,9 +35,6 @@ class _Heading(Heading):
 class _Code(CodeBlock):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip()
-        if len(code) > _HIGHLIGHTED:
-            yield Padding(Text(code), (0, 2))
-            return
         yield Syntax(
             code, self.lexer_name, theme=self.theme, word_wrap=True, padding=(0, 2), background_color="default"
         )
@@ -90,6 +86,40 @@ def last_cut(text: str, start: int) -> int:
 def _goes_on(line: str) -> bool:
     """An item after an empty line belongs to the list before it."""
     return line[0] in "-*+>|" or line[0].isdigit()
+
+
+def parted(text: str) -> tuple[str, str, bool] | None:
+    """A long text as one that is finished, one that goes on, and whether an empty line stands between them.
+
+    Where no block ends, a code block or a list is cut after a line, and words between words; None for what is short.
+    """
+    if len(text) <= _PART:
+        return None
+    head = text[:_PART]
+    cut = last_cut(head, 0)
+    if cut:
+        return text[:cut], text[cut:], True
+    at = max(head.rfind("\n", _PART // 2), head.rfind(" ", _PART // 2) if "\n" not in head[_PART // 2 :] else -1)
+    at = at if at >= 0 else _PART - 1
+    fence = _open_fence(head[:at])
+    if fence:
+        mark = _FENCE.match(fence)
+        return f"{text[:at]}\n{mark[1] if mark else ''}", f"{fence}\n{text[at + 1 :]}", False
+    return text[: at + 1], text[at + 1 :], False
+
+
+def _open_fence(text: str) -> str:
+    """The line that opened the code block in which the text ends."""
+    opened = ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if mark is None:
+            continue
+        if not opened:
+            opened = line
+        elif mark[1].startswith(opened.strip()[:3]) and not line[mark.end() :].strip():
+            opened = ""
+    return opened
 
 
 class Growing:

@@ -104,7 +104,7 @@ class Talk:
         messages = [dict(one) for one in state.get("messages") or ()]
         self._first = int(state.get("first") or 0)
         self.count = int(state.get("message_count") or state.get("count") or len(messages))
-        blocks: list[Block] = [block for block in map(of_history, messages) if block is not None]
+        blocks: list[Block] = [block for message in messages for block in of_history(message)]
         if fresh:
             self._transcript.replace(blocks, more=self._first > 0)
             self._window.remember([str(one["text"]) for one in messages if one.get("role") == "user"])
@@ -259,7 +259,10 @@ class Talk:
             piece = piece.lstrip("\n")
         self._streamed += piece
         self._answer.add(piece)
-        self._transcript.show_change()
+        while (more := self._answer.rest()) is not None:
+            self._answer = more
+            self._transcript.blocks.append(more)
+        self._transcript.grew()
 
     def _interim(self, payload: Mapping[str, Any]) -> None:
         if not payload.get("already_streamed") and self._answer is None:
@@ -299,7 +302,7 @@ class Talk:
         running = [call for call in self._calls.values() if call.running]
         if running:
             running[-1].heard(str(payload.get("text") or ""))
-            self._transcript.show_change()
+            self._transcript.grew()
 
     def _tool_ended(self, payload: Mapping[str, Any]) -> None:
         call = self._calls.pop(str(payload.get("tool_id")), None)

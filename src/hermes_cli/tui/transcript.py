@@ -8,6 +8,7 @@ the end stays at the end; whoever has scrolled up is left where they read.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from itertools import accumulate
@@ -16,16 +17,20 @@ from typing import ClassVar
 from rich.segment import Segment
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.cache import LRUCache
 from textual.geometry import Size
+from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from hermes_cli.tui.blocks import Block, ToolCall
+from hermes_cli.tui.blocks import EMPTY, Block, ToolCall
 from hermes_cli.tui.palette import Inks, inks
 
 _ROUNDS = 12
 _GUTTER = 1
+_PAINTED = 400
+_STEP, _LONGEST, _SHARE = 0.02, 0.1, 4.0
 
 
 class Transcript(ScrollView, can_focus=True):
@@ -43,6 +48,9 @@ class Transcript(ScrollView, can_focus=True):
         Binding("end,G", "scroll_end", show=False),
     ]
 
+    # Its height is not that of its content, so more content does not move anything else in the window.
+    virtual_size = Reactive(Size(0, 0), layout=False)
+
     def __init__(self, *, wants_older: Callable[[], None], dark: bool) -> None:
         super().__init__(id="transcript")
         self._wants_older = wants_older
@@ -53,6 +61,10 @@ class Transcript(ScrollView, can_focus=True):
         self.more_above = False
         self._at_end = True
         self._settling = False
+        self._painted: LRUCache[int, tuple[Strip, Strip]] = LRUCache(_PAINTED)
+        self._due = False
+        self._cost = 0.0
+        """Seconds that the last step took."""
 
     # -- what is in it -------------------------------------------------------------------------------------
 
@@ -85,6 +97,24 @@ class Transcript(ScrollView, can_focus=True):
         self._settle()
         self.refresh()
 
+    def grew(self) -> None:
+        """As `show_change`, for what comes in a stream: drawn in steps that leave most of the time to the keys."""
+        if not self._due:
+            self._due = True
+            self.set_timer(max(_STEP, _SHARE * self._cost), self._step)
+
+    def _step(self) -> None:
+        began, top, last = time.perf_counter(), self.scroll_offset.y, len(self._ends) - 1
+        before = self.blocks[last].drawn if last >= 0 else []
+        self._due = False
+        self._count()
+        self._settle()
+        if self.scroll_offset.y == top and last >= 0:  # else all of it moved, and is painted anyway
+            after = self.blocks[last].drawn
+            same = next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if a is not b), len(before))
+            self.refresh_lines(self._start(last) + same, self.size.height)
+        self._cost = min(time.perf_counter() - began, _LONGEST)
+
     def repaint(self, *, dark: bool) -> None:
         self._inks = inks(dark=dark)
         self.show_change()
@@ -110,6 +140,7 @@ class Transcript(ScrollView, can_focus=True):
         size = Size(self.size.width, self._ends[-1] if self._ends else 0)
         if size != self.virtual_size:
             self.virtual_size = size
+            self._scroll_update(size)
 
     def _start(self, index: int) -> int:
         return self._ends[index - 1] if index else 0
@@ -169,6 +200,7 @@ class Transcript(ScrollView, can_focus=True):
         self._at_end = at_end and self.scroll_offset.y >= self._bottom
 
     def on_resize(self, event: events.Resize) -> None:
+        self._painted.clear()
         self._count()
         self._settle()
         self.refresh()
@@ -182,22 +214,34 @@ class Transcript(ScrollView, can_focus=True):
     # -- on the screen -------------------------------------------------------------------------------------
 
     def render_line(self, y: int) -> Strip:
-        row, style = self.scroll_offset.y + y, self.rich_style
+        row = self.scroll_offset.y + y
         strip = self._line(row)
         selected = self.text_selection
         if selected is not None and (span := selected.get_span(row)) is not None:
             strip = _marked(strip, span, self.screen.get_component_rich_style("screen--selection"))
+            return self._whole(strip).apply_offsets(-_GUTTER, row)
+        kept = self._painted.get(id(strip))
+        if kept is None:
+            kept = self._painted[id(strip)] = (strip, self._whole(strip))  # the strip is kept, so its id stays its own
+        return kept[1].apply_offsets(-_GUTTER, row)
+
+    def _whole(self, strip: Strip) -> Strip:
+        """A line as wide as the window, in the window's colours."""
+        style = self.rich_style
         margin = Strip([Segment(" " * _GUTTER)])
-        whole = Strip.join([margin, strip]).crop_extend(0, self.size.width, style)
-        return whole.apply_style(style).apply_offsets(-_GUTTER, row)
+        return Strip.join([margin, strip]).crop_extend(0, self.size.width, style).apply_style(style)
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._painted.clear()
 
     def _line(self, row: int) -> Strip:
         index = bisect_right(self._ends, row)
         if index >= len(self._ends):
-            return Strip([])
+            return EMPTY
         lines = self.blocks[index].lines(self._columns, self._inks)
         place = row - self._start(index)
-        return lines[place] if place < len(lines) else Strip([])
+        return lines[place] if place < len(lines) else EMPTY
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         last = self.virtual_size.height
