@@ -36,6 +36,12 @@ class Request:
     params: Params
 
 
+def whole(params: Params, name: str, default: int, *, most: int) -> int:
+    """A number of a request as a whole one, at least 1; JSON's may be fractions, and as large as they like."""
+    given = params.get(name)
+    return default if not given else int(min(max(1, given), most))
+
+
 def response(rid: Any, result: Result) -> Frame:
     return {"jsonrpc": "2.0", "id": rid, "result": result}
 
@@ -55,7 +61,9 @@ def event(kind: str, sid: str | None, payload: Mapping[str, Any] | None = None) 
 
 def encode(frame: Mapping[str, Any]) -> str:
     """One line. What is not JSON (a plug-in's object in a tool's arguments) is written as its text."""
-    return json.dumps(frame, ensure_ascii=False, separators=(",", ":"), default=str)
+    text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"), default=str)
+    # Half of a character pair, which a client may send as an escape, cannot travel as UTF-8.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def parse(text: str | bytes) -> Any:

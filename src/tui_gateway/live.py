@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tui_gateway.host import Host, Session
 
 _CONTRACT = 4
-_COLS = 80
+_COLS, _MOST_COLS, _MOST_STEPS = 80, 10_000, 100_000
 _COMPRESSED = "What stands above was compressed: the model knows it from a summary."
 _RESULT_SHOWN = 60_000
 _COUNTERS = ("input_tokens", "output_tokens", "reasoning_tokens", "api_call_count")
@@ -33,9 +33,9 @@ def open_session(
     host: Host, params: Params, db: SessionDB, *, key: str | None = None, messages: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[str, Session]:
     """A live session on a stored conversation (`key`), or on one that begins with its first prompt."""
-    cwd = Path(str(params.get("cwd") or Path.cwd())).expanduser()
-    if not cwd.is_dir():
-        raise RpcError(frames.BAD_VALUE, f"there is no folder {cwd}")
+    cwd = Path(os.path.expanduser(str(params.get("cwd") or Path.cwd())))  # noqa: PTH111 - as in `rpc_about`
+    if not os.path.isdir(cwd):  # noqa: PTH112 - what cannot be a name at all is no folder, and no error
+        raise RpcError(frames.BAD_VALUE, f"there is no folder {str(cwd)[:200]!r}")
     sid, now = os.urandom(4).hex(), time.time()
     session: Session = {
         "agent": None, "session_key": key or str(new_session_id(now)), "history": [dict(one) for one in messages],
@@ -50,7 +50,8 @@ def open_session(
     }  # fmt: skip
     session["place"] = Place(
         host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
-        toolsets=params.get("toolsets"), max_turns=params.get("max_turns"),
+        toolsets=None if params.get("toolsets") is None else tuple(map(str, params["toolsets"])),
+        max_turns=frames.whole(params, "max_turns", 0, most=_MOST_STEPS) or None,
     )  # fmt: skip
     with host.lock:
         if len(host.sessions) >= db.limits.rpc_sessions:
@@ -60,7 +61,7 @@ def open_session(
 
 
 def cols_of(params: Params) -> int:
-    return max(1, min(int(params.get("cols") or _COLS), 10_000))
+    return frames.whole(params, "cols", _COLS, most=_MOST_COLS)
 
 
 def _word(params: Params, name: str) -> str | None:
@@ -151,8 +152,8 @@ def messages(db: SessionDB, session: Session, *, details: bool = False) -> list[
 
 def part(shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
     """What a client wants of it, and the number of its first message: `limit` of them, the last before `before`."""
-    end = min(int(params.get("before") or len(shown)), len(shown))
-    first = max(0, end - int(params["limit"])) if params.get("limit") else 0
+    end = frames.whole(params, "before", len(shown), most=max(1, len(shown)))
+    first = max(0, end - frames.whole(params, "limit", end, most=max(1, end)))
     return first, shown[first:end]
 
 

@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hermes_state import SessionDB
 
-_FOUND = 30
+_FOUND, _LOOKED_AT = 30, 1_000
 
 
 def said(db: SessionDB, words: str, listed: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
     """Conversations in which the words were said and that are not listed already, with the place (`found`)."""
-    shown: list[dict[str, Any]] = []
-    known = set(listed)
-    for hit in db.search_messages(words, limit=_FOUND) if words else ():
+    if not words:
+        return []
+    known, shown = set(listed), []
+    rows = db.list_sessions_rich(compact_rows=True, order_by_last_active=True, limit=_LOOKED_AT)
+    by_root = {row["root_id"]: row for row in rows}
+    for hit in db.search_messages(words, limit=_FOUND):
         root = db.get_conversation_root(str(hit["session_id"]))
-        if root in known:
+        if root in known or root not in by_root:
             continue
         known.add(root)
-        rows = db.list_sessions_rich(id_query=root, compact_rows=True, limit=1)
-        if rows:
-            snippet = str(hit.get("snippet") or "").replace(">>>", "").replace("<<<", "")
-            shown.append({**{name: rows[0].get(name) for name in names}, "found": snippet})
+        snippet = str(hit.get("snippet") or "").replace(">>>", "").replace("<<<", "")
+        shown.append({**{name: by_root[root].get(name) for name in names}, "found": snippet})
     return shown
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,17 +46,18 @@ class Place:
         *,
         model: str | None = None,
         provider: str | None = None,
-        toolsets: Sequence[str] | None = None,
+        toolsets: tuple[str, ...] | None = None,
         max_turns: int | None = None,
     ) -> None:
         self._host, self._sid, self._session, self.db = host, sid, session, db
         self.questions = Questions(host, sid)
         self._policy = PolicyKeeper(db)
         self._model, self._provider, self._yolo = model, provider, False
-        self._toolsets = None if toolsets is None else tuple(toolsets)
-        self._max_turns = None if max_turns is None else int(max_turns)
+        self._toolsets, self._max_turns = toolsets, max_turns
         self.turn: TurnId | None = None
         """The turn that runs in this process, once it has its row."""
+        self._done: dict[str, Any] = {}
+        self._waited = 0.0
         self.compressing = False
         """The agent is at work without a turn; a prompt has to wait."""
         self.own: deque[TurnId] = deque(maxlen=_OWN)
@@ -110,27 +111,26 @@ class Place:
         self._host.emit(kind, self._sid, payload)
 
     def _tool_started(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
-        self._session["tool_started_at"][call_id] = asyncio.get_running_loop().time()
+        self._waited = self.questions.waited  # calls run one after the other
         tool = registry.shared().get(name)
-        shown: dict[str, Any] = {
-            "tool_id": call_id,
-            "name": name,
-            "context": "" if tool is None else tool.summary(dict(arguments)),
-        }
+        summary = "" if tool is None else tool.summary(dict(arguments))
+        shown: dict[str, Any] = {"tool_id": call_id, "name": name, "context": summary}
         if self._session["tool_progress_mode"] == "verbose":
             shown["args_text"] = str(dict(arguments))
         self._tell("tool.start", shown)
 
     def _tool_completed(self, call_id: str, name: str, arguments: Mapping[str, Any], content: str) -> None:
-        began = self._session["tool_started_at"].pop(call_id, None)
-        shown: dict[str, Any] = {"tool_id": call_id, "name": name, "args": dict(arguments), "result": content}
-        if began is not None:
-            shown["duration_s"] = round(asyncio.get_running_loop().time() - began, 3)
-        self._tell("tool.complete", shown)
+        """How it went is told a moment later, by `_tool_progress`."""
+        self._done = {"tool_id": call_id, "name": name, "args": dict(arguments), "result": content}
 
     def _tool_progress(self, event: str, name: str, preview: str, args: Any, **more: Any) -> None:
         if event == "tool.output" and self._session["tool_progress_mode"] != "off":
             self._tell("tool.output", {"text": preview})
+        elif event == "tool.completed":
+            # The time a person takes to answer is not the tool's.
+            seconds = max(0.0, float(more.get("duration") or 0.0) - (self.questions.waited - self._waited))
+            ended = {"duration_s": round(seconds, 3), "summary": preview, "is_error": bool(more.get("is_error"))}
+            self._tell("tool.complete", {**self._done, **ended})
 
     # -- the conversation ----------------------------------------------------------------------------------
 

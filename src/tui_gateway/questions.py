@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from hermes_agent.approvals import showing
 from hermes_agent.approvals.base import ApprovalQuestion, Choice
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hermes_state.approvals import Approval
     from tui_gateway.host import Host
 
+T = TypeVar("T")
 _Thread = threading.Thread  # as in `transports`
 _CLARIFY_SECONDS = 300.0
 
@@ -47,6 +49,8 @@ class Questions:
         self._lock = threading.Lock()
         self._open: dict[str, _Here | None] = {}
         """By approval; None for one that another process waits for."""
+        self.waited = 0.0
+        """For how many seconds the turns of this session waited for a person."""
 
     # -- of permission -------------------------------------------------------------------------------------
 
@@ -57,7 +61,7 @@ class Questions:
             self._open[question.id] = here
         self._host.emit("approval.request", self._sid, _shown(question))
         try:
-            return await here.answer
+            return await self._timed(here.answer)
         finally:
             self.closed(question.id)
 
@@ -124,7 +128,14 @@ class Questions:
 
         # A thread of its own: a person's pause must not use up the few that the agents' loop has for the store.
         _Thread(target=wait, daemon=True, name="clarify").start()
-        return await answer
+        return await self._timed(answer)
+
+    async def _timed(self, answer: asyncio.Future[T]) -> T:
+        began = time.monotonic()
+        try:
+            return await answer
+        finally:
+            self.waited += time.monotonic() - began
 
 
 def _settle(answer: asyncio.Future[Any], said: Any) -> None:

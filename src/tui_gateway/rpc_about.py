@@ -59,7 +59,7 @@ def _path(host: Host, params: Params) -> Result:
     folder, _, begun = given[len(mark) :].rpartition("/")
     base = Path(str(params.get("cwd") or _cwd(host, params)))
     shown = f"{folder}/" if folder or given[len(mark) :].startswith("/") else ""
-    where = (base / Path(shown).expanduser()) if shown else base
+    where = base / os.path.expanduser(shown)  # noqa: PTH111 - a user nobody knows is an error of Path's
     items = []
     for name, is_folder in _entries(where, begun, only_folders=mark == "@folder:"):
         text = f"{mark}{shown}{name}{'/' if is_folder else ''}"
@@ -82,7 +82,7 @@ def _entries(where: Path, begun: str, *, only_folders: bool) -> list[tuple[str, 
                 hidden = entry.name.startswith(".") and not begun.startswith(".")
                 if entry.name.lower().startswith(begun.lower()) and not hidden:
                     found.append((entry.name, entry.is_dir()))
-    except OSError:  # no such folder, or not ours to read: there is nothing to offer
+    except (OSError, ValueError):  # no such folder, not ours to read, or no name at all: there is nothing to offer
         return []
     return sorted(one for one in found if one[1] or not only_folders)[:_SHOWN]
 

@@ -111,7 +111,7 @@ def _activate(host: Host, params: Params) -> Result:
 
 
 def _list(host: Host, params: Params) -> Result:
-    most = min(int(params.get("limit") or _LISTED), _MOST_LISTED)
+    most = frames.whole(params, "limit", _LISTED, most=_MOST_LISTED)
     rows = host.db().list_sessions_rich(
         exclude_sources=["tool"], limit=most, order_by_last_active=True, compact_rows=True,
         search_query=word(params, "query") or None, min_message_count=1,

@@ -57,12 +57,12 @@ def submit(host: Host, params: Params, *, build: Callable[[str, Session], None])
 
 
 def _content(given: Any) -> Any:
-    if isinstance(given, str):
+    if isinstance(given, str) and given.strip():
         # A lone half of a character pair cannot be stored, and no person typed it.
         return given.encode("utf-8", "replace").decode()
     if isinstance(given, list) and given:
         return given
-    raise RpcError(frames.BAD_VALUE, "text must be a text, or a list of content parts")
+    raise RpcError(frames.BAD_VALUE, "text must be some words, or a list of content parts")
 
 
 def _handed_in(session: Session, content: Any) -> Result | None:

@@ -51,6 +51,19 @@ def test_bad_input_is_answered_and_nothing_more(demo_home: Path) -> None:
         assert client.end() == 0 and not client.errors
 
 
+def test_a_broken_configuration_is_said_and_can_be_mended(demo_home: Path) -> None:
+    (demo_home / "config.yaml").write_text("limits:\n  rpc_sessions: many\n", encoding="utf-8")
+    with StdioClient(demo_home) as client:
+        client.event("gateway.ready")
+        assert "rpc_sessions" in client.event("error")["message"]
+        with pytest.raises(RpcFailed) as failed:
+            client.call("session.create")
+        assert failed.value.code == 5001 and "rpc_sessions" in str(failed.value)
+        (demo_home / "config.yaml").write_text("model: demo\n", encoding="utf-8")
+        assert client.say(client.call("session.create")["session_id"], "hello")
+        assert client.end() == 0 and not client.errors
+
+
 def test_a_request_that_is_too_long_is_refused(demo_home: Path) -> None:
     with (demo_home / "config.yaml").open("a", encoding="utf-8") as file:
         file.write("limits:\n  rpc_frame_bytes: 65536\n")
