@@ -211,9 +211,9 @@ class _Where:
 
     def chain_has(self, query: str | None, *, titles: bool) -> None:
         """Any segment of the conversation has the words in its id (or title), punctuation aside."""
-        if not query or not query.strip():
+        wanted = _text(query or "").strip().lower()
+        if not wanted:
             return
-        wanted = _text(query.strip()).lower()
         patterns = {wanted, re.sub(r"[^\w]+", " ", wanted).strip()} - {""}
         columns = ("s.id", "s.title") if titles else ("s.id",)
         tests = [f"lower({column}) LIKE ? ESCAPE '\\'" for column in columns for _ in patterns]

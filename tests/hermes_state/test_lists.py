@@ -87,6 +87,7 @@ def test_titles_and_ids_of_any_segment_find_the_conversation(db: SessionDB, cloc
     assert find(search_query="TRIP") == ["three"]
     assert find(search_query="what's") == ["else"]
     assert find(search_query="%") == []
+    assert find(search_query="\0") == find(search_query=" \0 ") == find()
     assert ids(db.search_sessions_by_id("one")) == ["three"]
     assert ids(db.search_sessions_by_id("e")) == ["else", "three"] or set(ids(db.search_sessions_by_id("e"))) == {
         "else",

@@ -24,6 +24,8 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,([A-Za-z0-9+/=\s]*)", re.ASCII)
 _ENDINGS = {"png": ".png", "jpeg": ".jpg", "gif": ".gif", "webp": ".webp"}
 _TEXT_TYPES, _PICTURE_TYPES = ("text", "input_text"), ("image_url", "input_image")
+_MOST_PICTURES = 100
+"""In one message: each is a file of its own, and looked at before its turn begins."""
 _SYSTEM, _LEFT_OUT = ("system", "developer"), ("tool", "function")
 
 
@@ -196,6 +198,8 @@ def _content(content: object, where: str) -> Said:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind in _TEXT_TYPES and isinstance(text := part.get("text"), str):
             texts.append(text)
+        elif kind in _PICTURE_TYPES and len(pictures) == _MOST_PICTURES:
+            raise _wrong(where, f"must not hold more than {_MOST_PICTURES} pictures")
         elif kind in _PICTURE_TYPES:
             pictures.append(_picture(part.get("image_url"), f"{where}[{at}].image_url"))
         else:

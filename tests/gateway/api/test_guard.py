@@ -126,6 +126,8 @@ BAD: list[tuple[Any, str | None]] = [
      "messages[0].content[0].image_url"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "file:///etc/passwd"}]}]},
      "messages[0].content[0].image_url"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "data:image/png;base64,"}] * 101}]},
+     "messages[0].content"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "data:image/png;base64,x"}]}]},
      "messages[0].content[0].image_url"),
     ([1], None),
