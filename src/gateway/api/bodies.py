@@ -193,7 +193,8 @@ def _content(content: object, where: str) -> Said:
         return Said("user", content)
     if not isinstance(content, Sequence) or isinstance(content, bytes):
         raise _wrong(where, "must be a text or a list of parts")
-    texts, pictures = [], []
+    texts: list[str] = []
+    pictures: list[Picture] = []
     for at, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind in _TEXT_TYPES and isinstance(text := part.get("text"), str):
