@@ -11,11 +11,13 @@ import contextlib
 import inspect
 import logging
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent.agent import ConversationBusy
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
+from hermes_state.undo import ConversationHeld
 from tui_gateway import frames, live
 from tui_gateway.frames import Params, Result, RpcError
 
@@ -39,13 +41,13 @@ def submit(host: Host, params: Params, *, build: Callable[[str, Session], None])
     place: Place | None = session.get("place")
     if place is not None and place.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
-    if not session["running"] and (handed := _handed_in(session, content)) is not None:
+    ordinal = params.get("truncate_before_user_ordinal")
+    if not session["running"] and (handed := _handed_in(session, content, ordinal)) is not None:
         return handed
     while True:
         with session["history_lock"]:
             if not session["running"]:
-                if params.get("truncate_before_user_ordinal") is not None:
-                    _truncate(session, params["truncate_before_user_ordinal"])
+                _truncate(session, ordinal)
                 _begin(session, content)
                 break
         if (met := _meet(session, content)) is not None:
@@ -65,7 +67,7 @@ def _content(given: Any) -> Any:
     raise RpcError(frames.BAD_VALUE, "text must be some words, or a list of content parts")
 
 
-def _handed_in(session: Session, content: Any) -> Result | None:
+def _handed_in(session: Session, content: Any, ordinal: Any = None) -> Result | None:
     """To the gateway, when it drives this conversation."""
     place: Place | None = session.get("place")
     chat = None if place is None else place.served()
@@ -73,6 +75,7 @@ def _handed_in(session: Session, content: Any) -> Result | None:
         return None
     if not isinstance(content, str):
         raise RpcError(frames.BAD_VALUE, "only text can be handed to the gateway that serves this chat")
+    _truncate(session, ordinal)
     busy = place.db.turns.unfinished(conversation_id=place.conversation())
     place.handed_in.add(chat.hand_in(place.db, content).id)
     session["last_active"] = time.time()
@@ -88,6 +91,8 @@ def _begin(session: Session, content: Any) -> None:
 
 def _truncate(session: Session, ordinal: Any) -> None:
     """Edit and resend: what was said from that user message on is taken back, not deleted."""
+    if ordinal is None:
+        return
     if not isinstance(ordinal, int) or isinstance(ordinal, bool):
         raise RpcError(frames.BAD_VALUE, "truncate_before_user_ordinal must be a whole number")
     place: Place | None = session.get("place")
@@ -98,8 +103,10 @@ def _truncate(session: Session, ordinal: Any) -> None:
     if not 0 <= ordinal < len(spoken):
         raise RpcError(frames.NOT_HERE, f"there are {len(spoken)} user messages")
     if place is not None and stored:
-        if place.db.undo.take_back(key, len(spoken) - ordinal, stays=lambda content: False) is None:
-            raise RpcError(frames.NOT_HERE, "nothing can be taken back there")
+        try:
+            place.db.undo.take_back(key, len(spoken) - ordinal, stays=lambda content: False)
+        except ConversationHeld as error:
+            raise RpcError(frames.BUSY, error.one_line()) from error
     else:
         session["history"] = list(rows[: spoken[ordinal]])
     session["history_version"] += 1
@@ -128,7 +135,7 @@ def _meet(session: Session, content: Any) -> Result | None:
 
 def busy_mode() -> str:
     display = configuration.load_or_last_good()[0].tree.get("display")
-    mode = str((display or {}).get("busy_input_mode") or "") if hasattr(display, "get") else ""
+    mode = str(display.get("busy_input_mode") or "") if isinstance(display, Mapping) else ""
     return mode if mode in ("steer", "queue", "interrupt") else "interrupt"
 
 

@@ -80,6 +80,17 @@ def test_what_is_typed_at_the_terminal_is_answered_in_both_places_once(scene: Sc
         assert row is not None and row["ended_at"] is None, "a viewer that leaves does not end the phone's conversation"
 
 
+def test_edit_and_resend_at_the_terminal_takes_back_what_the_phone_said(scene: Scenario) -> None:
+    begun(scene)
+    with StdioClient(scene.home) as client:
+        sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
+        sent = client.call("prompt.submit", session_id=sid, text="what can you do?", truncate_before_user_ordinal=0)
+        assert sent["driver"] == "gateway"
+        client.event("message.complete", sid)
+        messages = client.call("session.history", session_id=sid)["messages"]
+        assert [one["text"] for one in messages if one["role"] == "user"] == ["what can you do?"]
+
+
 def test_what_the_phone_says_is_seen_at_the_terminal(scene: Scenario) -> None:
     ada = begun(scene)
     with StdioClient(scene.home) as client:
