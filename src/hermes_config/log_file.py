@@ -44,10 +44,24 @@ class _Lines(logging.Formatter):
     default_msec_format = None
 
     def format(self, record: logging.LogRecord) -> str:
+        """A record is one line, and a traceback stands indented below it: nobody's text can look like a record."""
         facts = vars(record)
-        said = super().format(record)
-        marks = [str(facts[name]) for name in ("action", "trace_id") if facts.get(name)]
-        return said.replace(" · ", f" · {' · '.join(marks)} · ", 1) if marks else said
+        head, *rest = super().format(record).splitlines()
+        marks = [_one_line(str(facts[name])) for name in ("action", "trace_id") if facts.get(name)]
+        if marks:
+            head = head.replace(" · ", f" · {' · '.join(marks)} · ", 1)
+        return "\n".join([head, *(f"  {_one_line(line)}" for line in rest)])
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
+        record.message = _one_line(record.message)
+        return super().formatMessage(record)
+
+
+def _one_line(text: str) -> str:
+    """Line breaks, controls and direction marks as they are written in code."""
+    if text.isprintable():
+        return text
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
 
 
 def install(name: str = "agent.log", *, level: int = logging.WARNING, screen: bool = False) -> None:

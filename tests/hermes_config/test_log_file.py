@@ -35,7 +35,7 @@ def test_a_line_says_when_what_and_why_and_covers_secrets(
     logging.getLogger("hermes.agent").info("nothing to see")
     file = home / "logs" / "agent.log"
     said = file.read_text()
-    assert "ERROR hermes.agent · turn_failed · a turn failed\nTraceback" in said
+    assert "ERROR hermes.agent · turn_failed · a turn failed\n  Traceback" in said
     assert said.count("a turn failed") == 1
     assert "canary" not in said
     assert "nothing to see" not in said
@@ -61,3 +61,16 @@ def test_a_disk_that_cannot_be_written_is_no_trouble_for_the_person(
     (home / "logs").write_text("in the way")
     logging.getLogger("hermes.agent").warning("one more")
     assert capfd.readouterr() == ("", "")
+
+
+def test_nobodys_text_can_look_like_a_record(home: Path) -> None:
+    forged = "a\n2026-01-01T00:00:00Z INFO hermes.gateway · all is well\r\u2028\x1b[2J\u202e"
+    logging.getLogger("hermes.agent").error("bad: %s", forged, extra={"action": "x\ny"})
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        logging.getLogger("hermes.agent").exception("a defect")
+    lines = (home / "logs" / "agent.log").read_text().split("\n")[:-1]
+    records = [line for line in lines if not line.startswith("  ")]
+    assert len(records) == 2 and all(" ERROR hermes.agent · " in line for line in records)
+    assert all(line.isprintable() for line in lines) and "all is well" in records[0]
