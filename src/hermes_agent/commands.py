@@ -26,6 +26,7 @@ __all__ = [
 _TYPED = re.compile(r"/(?P<name>\S+)\s*(?P<args>.*)", re.DOTALL)
 # Phones turn -- into a dash; before a letter, at the start of a word, it can only have been meant as an option.
 _DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
+_LONGEST_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def _unknown(name: str, ctx: CommandContext) -> str:
 
     known = table(ctx.surface)
     names = [name for row in known.values() if ctx.person.role in row.roles for name in (row.name, *row.aliases)]
-    near = get_close_matches(name, names, n=1)
+    near = get_close_matches(name[:_LONGEST_NAME], names, n=1)  # it takes its time, and a name may be megabytes
     hint = f"Did you mean /{near[0]}?" if near else "/help lists them."
     return f"There is no command /{brief(name, 40)}. {hint}"
 

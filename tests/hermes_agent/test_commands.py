@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,6 +140,8 @@ class TestTheTable:
 
     def test_an_unknown_command_is_answered_and_never_sent_to_the_model(self, place: Place) -> None:
         assert place.type("/comprss") == "There is no command /comprss. Did you mean /compress?"
+        began = time.process_time()
+        assert len(place.type("/" + "compress" * 1_000_000)) < 200 and time.process_time() - began < 1
         assert place.type("/xyzzy").endswith("/help lists them.")
         assert len(place.type("/" + "x" * 5_000)) < 200
         assert not asyncio.run(commands.run(place, "/usr/bin is a folder")) and place.done == []

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 
 from hermes_agent.approvals import looking, programs
@@ -121,6 +122,9 @@ def _command(call: Call, places: Places) -> str:
 
 
 def _find(call: Call, places: Places) -> str:
+    for test, word in pairwise(call.words):
+        if re.fullmatch(r"-i?(?:name|path|wholename)", test.text) and places.is_secret(word.text.lower()):
+            return f"find looks for {word.text}, which may hold secrets"
     for word in call.words[1:]:
         if re.match(r"-(?:delete|fprint|fls|ok)", word.text):
             return f"find is told to {word.text}"

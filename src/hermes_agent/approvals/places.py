@@ -39,6 +39,7 @@ _START_FILES = re.compile(
     r"\.(?:bash|zsh|k?sh|csh|tcsh|fish)(?:rc|_profile|_login|_logout|env|_aliases)?|\.profile|\.zprofile|\.zlogin|\.inputrc"
     r"|\.gitconfig|\.vimrc|\.tmux\.conf|\.envrc|\.pythonrc(?:\.py)?|authorized_keys|crontab"
 )
+_OPEN_IN_HOME = ("workspace", "skills", "logs")
 _STARS = re.compile(r"[*?.\[\]!^]+")
 
 
@@ -114,7 +115,10 @@ class Places:
 
     def reading(self, word: Word, folders: Iterable[str | None], *, deep: bool = False) -> Finding | None:
         """What is wrong with showing it to the model; None for anything but secrets. `deep`: all that lies below."""
-        paths = self.paths(word, folders)
+        places = list(folders)
+        paths = self.paths(word, places)
+        if paths is None and (secret := self._known_part(word, places)):
+            return Finding("ask", f"{secret} may hold secrets")
         for path in paths or ():
             if path.startswith(("/dev/tcp/", "/dev/udp/")):
                 return Finding("ask", "it reaches the network")
@@ -122,13 +126,28 @@ class Places:
                 return Finding("ask", f"{path} may hold secrets")
             if self.is_memory(path, glob=word.glob):
                 return Finding("ask", f"{path} holds everybody's conversations")
+            if (
+                _within(path, self.home)
+                and path != self.home
+                and not any(_within(path, posixpath.join(self.home, part)) for part in _OPEN_IN_HOME)
+            ):
+                return Finding("ask", f"{path} may hold another person's data")
             if deep and (_within(self.user_home, path) or path == self.home):
                 return Finding("ask", f"secrets lie below {path}")
         return None
 
+    def _known_part(self, word: Word, folders: Iterable[str | None]) -> str:
+        """The place of secrets that a word names whatever the shell makes of the rest: `/proc/$PPID/environ`."""
+        text = word.text.replace(UNKNOWN, "…")
+        for folder in folders:
+            path = posixpath.normpath(posixpath.join(folder or "/…", text))
+            if self.is_secret(path) or (folder is None and posixpath.basename(path) == "environ"):
+                return path
+        return ""
+
     def is_secret(self, path: str, *, glob: bool = False) -> bool:
         own = (f"{self.home}/.env", f"{self.home}/auth.json", f"{self.home}/config.yaml", *_SECRET_FILES)
-        if path in own or _SECRET_NAMES.fullmatch(posixpath.basename(path)) or re.match(r"/proc/[^/]+/environ$", path):
+        if path in own or _SECRET_NAMES.fullmatch(posixpath.basename(path)) or re.match(r"/proc/.+/environ$", path):
             return True
         if any(f"/{folder}/" in f"{path}/" for folder in _SECRET_FOLDERS):
             return True
