@@ -23,6 +23,8 @@ from hermes_config.home import ensure_folder, ensure_home, private_open
 
 _log = logging.getLogger("hermes.rpc")
 _GRACE_SECONDS = 1.0
+_ending = threading.Lock()
+"""Held for good by whoever ends the process: the reader and the writer may both notice that the client is gone."""
 
 
 def main() -> int:
@@ -122,8 +124,10 @@ def _leave(ended: threading.Event) -> None:
 
 
 def _end() -> None:
-    """Finalise what is live, and let the last frames out; a grace, then it is over whatever hangs."""
+    """Finalise what is live, and let the last frames out; a grace, then it is over whatever hangs. Once."""
     from tui_gateway import server
+
+    _ending.acquire()
 
     grace = os.environ.get("HERMES_TUI_GATEWAY_SHUTDOWN_GRACE_S", "")
     seconds = float(grace) if grace.replace(".", "", 1).isdecimal() else _GRACE_SECONDS

@@ -52,6 +52,11 @@ class Host:
             raise RpcError(frames.UNAVAILABLE, f"state.db unavailable: {self.db_trouble()}")
         return found
 
+    def rebind(self, session: Session) -> None:
+        """The session's frames go to whoever makes this request, from now on."""
+        with self.lock:
+            session["transport"] = self.transport()
+
     def session(self, params: Params) -> tuple[str, Session]:
         sid = str(params.get("session_id") or "")
         with self.lock:

@@ -53,8 +53,9 @@ def handlers(build: Callable[[str, Session], None], watch: Callable[[], None]) -
         if not wanted:
             raise RpcError(frames.NO_TARGET, "which conversation?")
         tip = _meant(db, wanted)
-        sid, session = _live_on(host, tip) or live.open_session(host, params, db, key=tip)
-        _rebind(host, session, params)
+        with host.lock:  # one that is about to be closed, because nobody came back, is either found or not
+            sid, session = _live_on(host, tip) or live.open_session(host, params, db, key=tip)
+            _rebind(host, session, params)
         db.ledger.reopen(tip)
         build(sid, session)
         watch()
@@ -99,7 +100,7 @@ def _live_on(host: Host, tip: str) -> tuple[str, Session] | None:
 
 
 def _rebind(host: Host, session: Session, params: Params) -> None:
-    session["transport"] = host.transport()
+    host.rebind(session)
     if params.get("cols") is not None:
         session["cols"] = live.cols_of(params)
 

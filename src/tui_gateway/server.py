@@ -240,8 +240,13 @@ def _teardown(sid: str, end_reason: str = "tui_close") -> bool:
     """Take the session out and finalise it; False when it was not there."""
     with _sessions_lock:
         session = _sessions.pop(sid, None)
-    if session is None:
-        return False
+    if session is not None:
+        _end_session(sid, session, end_reason)
+    return session is not None
+
+
+def _end_session(sid: str, session: Session, end_reason: str) -> None:
+    """Of a session that was taken out already."""
     agent, place = session.get("agent"), session.get("place")
     _release_pending(sid)
     if place is not None:
@@ -251,7 +256,6 @@ def _teardown(sid: str, end_reason: str = "tui_close") -> bool:
     _finalize_session(session, end_reason)
     if agent is not None and place is not None:
         agent.close()
-    return True
 
 
 def _close_all(end_reason: str) -> None:

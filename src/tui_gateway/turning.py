@@ -37,7 +37,7 @@ def submit(host: Host, params: Params, *, build: Callable[[str, Session], None])
     """`prompt.submit`. `build` starts the making of the agent."""
     sid, session = host.session(params)
     content = _content(params.get("text"))
-    session["transport"] = host.transport()
+    host.rebind(session)
     place: Place | None = session.get("place")
     if place is not None and place.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")

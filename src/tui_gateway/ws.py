@@ -129,12 +129,14 @@ async def _read(socket: WebSocket, transport: _WsTransport) -> None:
 def _left(transport: _WsTransport, loop: asyncio.AbstractEventLoop) -> None:
     """Close what was to be closed with it; park the rest."""
     with server._sessions_lock:
-        mine = [(sid, one) for sid, one in server._sessions.items() if one.get("transport") is transport]
-    for sid, session in mine:
-        if session.get("close_on_disconnect"):
+        mine = {sid: one for sid, one in server._sessions.items() if one.get("transport") is transport}
+        closing = {sid for sid, one in mine.items() if one.get("close_on_disconnect")}
+        for session in mine.values():
+            session["transport"] = server._nowhere
+    for sid in mine:
+        if sid in closing:
             server._teardown(sid, "ws_disconnect")
         else:
-            session["transport"] = server._nowhere
             _reap_later(sid, loop)
 
 
@@ -152,10 +154,12 @@ def _reap_beside(sid: str, loop: asyncio.AbstractEventLoop) -> None:
 def _reap(sid: str, loop: asyncio.AbstractEventLoop) -> None:
     with server._sessions_lock:
         session = server._sessions.get(sid)
-        if session is None or session.get("transport") is not server._nowhere:
+        if session is None or session["transport"] is not server._nowhere:
             return
-        working = session.get("running") or session["place"].questions.waiting
+        working = session["running"] or session["place"].questions.waiting
+        if not working:
+            del server._sessions[sid]  # with the look that found nobody: somebody may be coming back just now
     if working:
         _reap_later(sid, loop)
     else:
-        server._teardown(sid, "ws_orphan_reap")
+        server._end_session(sid, session, "ws_orphan_reap")

@@ -253,7 +253,7 @@ def test_a_client_that_does_not_read_stalls_nobody(demo_home: Path) -> None:
 
 @pytest.mark.parametrize("how", ["its input ends", "its reader is gone", "SIGTERM", "SIGHUP"])
 def test_it_ends_in_order(demo_home: Path, how: str) -> None:
-    with StdioClient(demo_home) as client:
+    with StdioClient(demo_home, HERMES_TUI_GATEWAY_SHUTDOWN_GRACE_S="8") as client:
         made = client.call("session.create")
         client.say(made["session_id"], "hello")
         if how == "its input ends":
