@@ -14,6 +14,7 @@ import argparse
 import os
 import random
 import re
+import socket
 import sys
 import tempfile
 import time
@@ -37,7 +38,6 @@ _KINDS = ("plain", "plain", "plain", "tool", "story")
 _NEW_EVERY = 30
 _KEY = "soak-key-that-is-long-enough-0123456789"
 _SAMPLES = 240
-_PORT = 18_642
 
 
 class Soak:
@@ -100,8 +100,10 @@ def main() -> int:
     parser.add_argument("--chats", type=int, default=50)
     parser.add_argument("--rate", type=float, default=15.0, help="messages a second")
     args = parser.parse_args()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
     config = {
-        "api_server": {"enabled": True, "host": "127.0.0.1", "port": _PORT}, "limits": {"writer_cache_kib": 1_024},
+        "api_server": {"enabled": True, "host": "127.0.0.1", "port": port}, "limits": {"writer_cache_kib": 1_024},
     }  # fmt: skip
     with (
         tempfile.TemporaryDirectory(dir=Path(), prefix=".bench-") as folder,
@@ -110,7 +112,7 @@ def main() -> int:
         storm.scene.environment["API_SERVER_KEY"] = _KEY
         storm.scene.config["display"] = {"busy_input_mode": "queue"}
         storm.scene.start()
-        soak = Soak(storm, _PORT, args.rate)
+        soak = Soak(storm, port, args.rate)
         soak.run(args.minutes * 60, args.chats)
         storm.settled(60.0)
         storm.scene.stop()
