@@ -23,6 +23,7 @@ from gateway.platforms.base import Attachment, CannotFetch, MessageType
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
+    from gateway.entries import SessionSource
     from gateway.platforms.base import BasePlatformAdapter
     from hermes_state.inbox import InboxRow
 
@@ -82,6 +83,18 @@ async def prepare(
     return Prepared(content=words, persist=persist)
 
 
+def again(content: str | list[Any], setting: Setting, *, source: SessionSource) -> Prepared:
+    """What was said before and is asked once more (`/retry`): in a room under the name of whoever asks now."""
+    if not setting.shared:
+        return Prepared(content=content, persist=None)
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    plain = "\n\n".join(str(part.get("text") or "") for part in parts if part.get("type") == "text")
+    others = [part for part in parts if part.get("type") != "text"]
+    who = _named(source.platform.value, source.user_name, source.user_id)
+    words = f"[{who}]\n[asks once more what was said before:]\n{_unframed(plain, setting)}"
+    return Prepared(content=[{"type": "text", "text": words}, *others] if others else words, persist=plain)
+
+
 def clean_name(name: str | None) -> str:
     """A name that strangers gave themselves, on one line, without what could change how a line is read."""
     kept = "".join(
@@ -93,7 +106,11 @@ def clean_name(name: str | None) -> str:
 def speaker(row: InboxRow) -> str:
     """`Ada (telegram:42)`: the name for people, the id for certainty."""
     source = (row.payload or {}).get("source") or {}
-    return f"{clean_name(source.get('user_name')) or 'somebody'} ({row.platform}:{source.get('user_id') or 'unknown'})"
+    return _named(row.platform, source.get("user_name"), source.get("user_id"))
+
+
+def _named(platform: str, name: str | None, user_id: str | None) -> str:
+    return f"{clean_name(name) or 'somebody'} ({platform}:{user_id or 'unknown'})"
 
 
 def _before(row: InboxRow, kept: Mapping[str, Any], setting: Setting) -> list[str]:

@@ -246,8 +246,6 @@ class TurnRunner:
         )  # fmt: skip
 
     async def _message(self, running: Running, agent: AIAgent, *, note: str) -> prepared.Prepared:
-        if not running.rows:
-            return prepared.Prepared(content=running.content, persist=None)
         board = self._board
         setting = prepared.Setting(
             shared=board.store.is_shared(running.source), sees=_sees(board.config.tree, agent.model),
@@ -256,6 +254,8 @@ class TurnRunner:
                 file_bytes=board.settings.media_bytes, folder_bytes=board.db.limits.media_folder_bytes
             ),
         )  # fmt: skip
+        if not running.rows:
+            return prepared.again(running.content, setting, source=running.source)
         adapter = self._adapters.get(running.source.platform)
         return await prepared.prepare(running.rows, setting, adapter=adapter, note=note)
 
