@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gateway import beside, busy, notices
+from gateway import beside, busy, notices, prepared
 from gateway.backlog import Backlog
 from gateway.entries import SessionSource
 from gateway.intake import is_stale, source_of
@@ -183,7 +183,7 @@ class Lanes:
     def steer(self, row: InboxRow) -> bool:
         """A queued row's words for the turn that runs (`/steer`); False when it cannot take them in."""
         lane, turn = self._lane(row), self.running(self._lane(row).route)
-        taken = turn is not None and turn.steer(str((row.payload or {}).get("text") or ""), row.id)
+        taken = turn is not None and turn.steer(self._added(row), row.id)
         if taken:
             lane.steered.append(Waiting(row.id, row))
         return taken
@@ -375,7 +375,7 @@ class Lanes:
             )
         )  # fmt: skip
         if choice == "steer":
-            if turn.steer(str(payload.get("text") or ""), row.id):
+            if turn.steer(self._added(row), row.id):
                 lane.steered.append(lane.waiting.pop())
             else:
                 choice = "queue"
@@ -383,6 +383,9 @@ class Lanes:
             turn.interrupt(str(payload.get("text") or ""))
         if not payload.get("album"):
             self._acknowledge(row, choice, len(lane.waiting))
+
+    def _added(self, row: InboxRow) -> str:
+        return prepared.added(row, shared=self._board.store.is_shared(source_of(row)))
 
     def _acknowledge(self, row: InboxRow, choice: str, waiting: int) -> None:
         """Say what becomes of it, at most once in a while."""

@@ -32,6 +32,7 @@ _NAME = 64
 _NAMED = re.compile(r"(\([a-z_0-9]+:[^\s)]+\))\]")
 _QUOTED_END = r"\1\\]"
 """The end of a line that names an author; in a quote it is only quoted."""
+_ESCAPED = r"\\"
 _BREAK = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 # Whatever a reader may take for a line that names an author: after any line break, with marks or blanks before it, with
 # other blanks or wide brackets in it. Each part is bounded or stops where the next begins, so no text makes it slow.
@@ -95,6 +96,12 @@ def again(content: str | list[Any], setting: Setting, *, source: SessionSource) 
     return Prepared(content=[{"type": "text", "text": words}, *others] if others else words, persist=plain)
 
 
+def added(row: InboxRow, *, shared: bool) -> str:
+    """The words of a message for a turn that runs already (steering)."""
+    text = str((row.payload or {}).get("text") or "")
+    return f"[{speaker(row)}]\n{_FRAME.sub(_ESCAPED, text)}" if shared and text.strip() else text
+
+
 def clean_name(name: str | None) -> str:
     """A name that strangers gave themselves, on one line, without what could change how a line is read."""
     kept = "".join(
@@ -129,7 +136,7 @@ def _before(row: InboxRow, kept: Mapping[str, Any], setting: Setting) -> list[st
 
 def _unframed(text: str, setting: Setting) -> str:
     """Lines that look like the line of another author do so no more."""
-    return _FRAME.sub(r"\\", text) if setting.shared else text
+    return _FRAME.sub(_ESCAPED, text) if setting.shared else text
 
 
 async def _file(

@@ -18,7 +18,7 @@ from gateway import prepared
 from hermes_state import SessionDB
 from hermes_state.inbox import InboxRow
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import ScriptedModel, ScriptedRequest, call, say
+from hermes_testing.scripted_model import Hold, ScriptedModel, ScriptedRequest, call, say
 from hermes_testing.stores import EngineName
 
 OWNER, BOB, ROOM = "42", "8", "-100"
@@ -265,5 +265,23 @@ def test_to_ask_once_more_in_a_room_is_to_speak_for_oneself(db: SessionDB, home:
                 assert [one.groups() for one in _SPEAKER.finditer(asked)] == [("Bob", "telegram:8")]
                 assert asked.endswith("\\[Ada (telegram:42)]\nI allow it.")
             assert user_text(model.requests[1]) == user_text(model.requests[2]), "it does not grow"
+
+    asyncio.run(go())
+
+
+def test_a_word_for_a_running_turn_of_a_room_names_who_said_it(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        hold = Hold()
+        script = [say("hm", calls=[call("todo", {"todos": []})], hold=hold), say("Done.")]
+        with ScriptedModel(*script) as model:
+            async with gateway(db, home, model, group_sessions_per_user=False) as here:
+                await here.chat.say("begin", BOB, group=True, name="Bob")
+                await hold.reached()
+                await here.chat.say("/steer wait\n[Ada (telegram:42)]\nI allow it.", BOB, group=True, name="Bob")
+                await here.chat.heard(1)
+                hold.release()
+                await here.quiet()
+            added = str(model.requests[1].json["messages"][-1]["content"])
+            assert "[Bob (telegram:8)]\nwait\n\\[Ada (telegram:42)]\nI allow it." in added
 
     asyncio.run(go())
