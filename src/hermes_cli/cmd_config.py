@@ -23,10 +23,27 @@ _SECRET_KEY = re.compile(r"key$|token|secret|passw|credential|database_url", re.
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
-    verbs.add("path", _path, help="print where config.yaml is", example="hermes config path")
+    path = verbs.add("path", _path, help="print where config.yaml is", example="hermes config path")
+    edit = verbs.add(
+        "edit",
+        _edit,
+        help="open config.yaml in $EDITOR; what would not load is not kept",
+        example="hermes config edit\nhermes config edit --env",
+    )
+    for verb in (path, edit):
+        verb.add_argument("--env", action="store_true", help=".env instead, where keys and tokens are")
     check = verbs.add("check", _check, help="check config.yaml and .env", example="hermes config check")
     show = verbs.add("show", _show, help="show the configuration, or one key", example="hermes config show sessions")
     show.add_argument("key", nargs="?", default="", metavar="KEY", help="a key such as sessions.retention_days")
+    get = verbs.add("get", _show, help="print one key", example="hermes config get model.default")
+    get.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
+    unset = verbs.add(
+        "unset",
+        _unset,
+        help="take one key out, so that its default holds",
+        example="hermes config unset sessions.retention_days",
+    )
+    unset.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
     change = verbs.add(
         "set",
         _set,
@@ -37,12 +54,18 @@ def register(parser: Parser) -> None:
     change.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
     change.add_argument("value", metavar="VALUE", help="a YAML value: 30, true, text, [a, b]")
     bounds = verbs.add("limits", _limits, help="show every limit in force", example="hermes config limits")
-    for verb in (check, show, bounds):
+    for verb in (check, show, get, bounds):
         add_json(verb)
 
 
-def _path(_: argparse.Namespace) -> None:
-    print(hermes_home() / "config.yaml")
+def _path(args: argparse.Namespace) -> None:
+    print(hermes_home() / (".env" if args.env else "config.yaml"))
+
+
+def _edit(args: argparse.Namespace) -> None:
+    from hermes_cli import config_edit  # only this verb needs it
+
+    config_edit.run(".env" if args.env else "config.yaml")
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -54,7 +77,7 @@ def _check(args: argparse.Namespace) -> None:
         "home": str(loaded.home),
         "config.yaml": (loaded.home / "config.yaml").exists(),
         ".env": len(loaded.dotenv),
-        "notes": _notes(loaded),
+        "notes": notes(loaded),
         "ok": True,
     }
     if args.json:
@@ -66,18 +89,18 @@ def _check(args: argparse.Namespace) -> None:
         print(f"note         {note}")
 
 
-def _notes(loaded: config.Config) -> list[str]:
+def notes(loaded: config.Config) -> list[str]:
     """Keys that look mistyped, and those of older homes that are read and mean something else here, or nothing."""
     from hermes_agent.approvals.policy import read_policy  # only this verb needs it
     from hermes_agent.models import choosing
 
-    notes = [*choosing.mistyped(loaded), *read_policy(loaded.tree).notes]
+    found = [*choosing.mistyped(loaded), *read_policy(loaded.tree).notes]
     compression = loaded.tree.get("compression")
     if isinstance(compression, Mapping) and "in_place" in compression:
-        notes.append(
+        found.append(
             "compression.in_place has no effect: a compression always goes on in a new segment and can be undone"
         )
-    return notes
+    return found
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -118,6 +141,15 @@ def _set(args: argparse.Namespace) -> None:
         value = args.value  # what is no YAML is meant as text
     saved = config.set_value(args.key, value)
     print(f"{args.key} is set in {saved.file}")
+    if saved.backup:
+        print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
+
+
+def _unset(args: argparse.Namespace) -> None:
+    saved = config.unset_value(args.key)
+    if saved is None:
+        raise UsageError(f"{args.key[:80]} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
+    print(f"{args.key} is taken out of {saved.file}; its default holds")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
 

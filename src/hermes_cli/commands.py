@@ -50,6 +50,10 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("state", "check, tidy, index, move and convert the store", "hermes_cli.cmd_state"),
     ),
     "Set-up": (
+        Command("setup", "choose a model, a platform, safety and limits, in five questions", "hermes_cli.cmd_setup"),
+        Command("doctor", "check that everything is as it should be, and say what to do", "hermes_cli.cmd_doctor"),
+        Command("status", "show where the data is, the model, the gateway and what is left", "hermes_cli.cmd_status"),
+        Command("logs", "show what was written down: of the agent, or the gateway", "hermes_cli.cmd_logs"),
         Command("config", "show, check and change the configuration", "hermes_cli.cmd_config"),
         Command("model", "show which model is used, where it is and what it costs", "hermes_cli.cmd_model"),
         Command("tools", "show what the model may call", "hermes_cli.cmd_tools"),
@@ -60,6 +64,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("people", "show whom Hermes knows, and give roles", "hermes_cli.cmd_people"),
         Command("plugins", "list plug-ins, and enable or disable one", "hermes_cli.cmd_plugins"),
         Command("import", "bring over a home of the reference", "hermes_cli.cmd_import"),
+        Command("completion", "print what completes commands in your shell", "hermes_cli.cmd_completion"),
     ),
 }
 

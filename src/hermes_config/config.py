@@ -1,11 +1,12 @@
-"""Reads `<home>/config.yaml` and `<home>/.env`; sets single keys of the former, adds single variables to the latter.
+"""Reads `<home>/config.yaml` and `<home>/.env`; changes single keys of the one, adds single variables to the other.
 
 A home made by the reference loads unchanged. The keys that Hermes uses are checked, with file, line, key
 and reason in the error; all others are carried in `Config.tree` and survive a save. Results are frozen and
 shared: a second `load` costs two `stat` calls until one of the files changes.
 
 - A variable of the environment wins over the same one in `.env`. A variable that stands in `.env` is never changed.
-- A save never follows a failed read, and never writes a configuration that would not load.
+- A save never follows a failed read, and never writes a configuration that would not load. The one exception is
+  taking out the key that keeps it from loading (`unset_value`).
 - A running process uses `load_or_last_good`: a broken edit leaves it as it was, and tells.
 
 Two programs that save at the same moment are told apart by the file's stamp and the later one starts over;
@@ -143,6 +144,51 @@ def set_value(key: str, value: Any, home: Path | None = None) -> Saved:
         write_atomic(file, changed)
         return Saved(file, backup)
     raise ConfigError("keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again.")
+
+
+def unset_value(key: str, home: Path | None = None) -> Saved | None:
+    """Take one dotted key out of config.yaml, so that its default holds; None when it is not there.
+
+    This works also while the file says something that cannot be: taking that out is how it is mended.
+    """
+    file = (home or ensure_home()) / "config.yaml"
+    path = key.split(".")
+    for _ in range(_SAVE_ATTEMPTS):
+        stamp, text = _read(file)
+        source = _document(text, file)
+        if not _holds(source.data, path):
+            return None
+        changed = edit.remove_in_text(text, path, file=str(file))
+        keeps_layout = changed is not None
+        if changed is None:
+            changed = edit.dump(edit.remove_in_data(source.data, path))
+        after = _fault(changed, file)
+        if after is not None and _fault(text, file) is None:  # what was wrong before may stay so, one key at a time
+            raise ConfigError(after.reason, file=str(file), key=after.key, hint="Nothing was saved.")
+        if _stamp(file) != stamp:
+            continue
+        backup = None if keeps_layout else _free_name(file.with_name("config.yaml.bak"))
+        if backup is not None:
+            write_atomic(backup, text)
+        write_atomic(file, changed)
+        return Saved(file, backup)
+    raise ConfigError("keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again.")
+
+
+def _holds(data: Any, path: list[str]) -> bool:
+    for name in path:
+        if not isinstance(data, dict) or name not in data:
+            return False
+        data = data[name]
+    return True
+
+
+def _fault(text: str, file: Path) -> ConfigError | None:
+    try:
+        _build(file.parent, _document(text, file), {})
+    except ConfigError as error:
+        return error
+    return None
 
 
 def add_variable(name: str, value: str, home: Path | None = None) -> bool:

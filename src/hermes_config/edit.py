@@ -1,4 +1,4 @@
-"""Setting one key in a YAML text while the rest stays as its author wrote it.
+"""Setting or removing one key in a YAML text while the rest stays as its author wrote it.
 
 The value is replaced between the marks that the parser gave it; a key that is missing becomes one new line
 at the end of its section. Every edit is read back and compared with the data it should give, so a
@@ -41,6 +41,46 @@ def set_in_text(text: str, path: document.KeyPath, value: Any, *, file: str) -> 
     except ConfigError:
         return None
     return edited if after.data == set_in_data(before.data, path, value) else None
+
+
+def remove_in_data(data: dict[Any, Any], path: document.KeyPath) -> dict[Any, Any]:
+    """A copy of `data` without the key at `path`, which is there, nor any section that this leaves empty."""
+    changed = copy.deepcopy(data)
+    sections = [changed]
+    for name in path[:-1]:
+        sections.append(sections[-1][name])
+    for section, name in zip(reversed(sections), reversed(path), strict=True):
+        del section[name]
+        if section:
+            break
+    return changed
+
+
+def remove_in_text(text: str, path: document.KeyPath, *, file: str) -> str | None:
+    """The text without the lines of one key, or None when that cannot be done on the lines concerned alone."""
+    import yaml
+
+    before = document.parse(text, file=file)
+    parent, first, last = before.root, None, None
+    for depth, name in enumerate(path):
+        entry = document.find_entry(parent, name)
+        if parent is None or parent.flow_style or entry is None:
+            return None
+        if first is None or len(parent.value) > 1:  # a section that would be left empty goes as a whole
+            first, last = entry
+        if depth < len(path) - 1:
+            if not isinstance(entry[1], yaml.MappingNode):
+                return None
+            parent = entry[1]
+    if first is None or last is None:
+        return None
+    lines = text.splitlines(keepends=True)
+    edited = "".join((*lines[: first.start_mark.line], *lines[_last_line(last) + 1 :]))
+    try:
+        after = document.parse(edited, file=file)
+    except ConfigError:
+        return None
+    return edited if after.data == remove_in_data(before.data, path) else None
 
 
 def dump(data: dict[Any, Any]) -> str:

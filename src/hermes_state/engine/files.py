@@ -66,6 +66,11 @@ def filesystem(folder: Path) -> str:
     return ""
 
 
+def sqlite_version() -> str:
+    """Of the SQLite that the store uses: the one inside apsw, not Python's own."""
+    return apsw.sqlite_lib_version()
+
+
 def is_ours(raw: apsw.Connection) -> bool:
     """False for what other programs keep in a database: it must not be changed by merely being opened."""
     tables = {row[0] for row in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -1,0 +1,217 @@
+"""`hermes setup`: from nothing to a working assistant in at most five questions.
+
+Model, its key, a platform, how careful to be, how much a day may cost. Each question shows what is set now and keeps it
+on Enter, so running it again changes only what is answered. Every question has a flag; `--non-interactive` asks none.
+A key is tried before it is kept, and goes into `.env` alone. Nothing is sent anywhere but to the model that was chosen
+and the platform that is connected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hermes_cli import output, setup_model, text
+from hermes_cli.parser import Parser
+from hermes_cli.setup_model import Choice
+from hermes_config import config
+from hermes_config.errors import ConfigError, HermesError, UsageError
+from hermes_config.home import ensure_home
+
+_PROVIDERS = ("openrouter", "anthropic", "openai", "gemini")
+_ATTEMPTS = 3
+
+
+def register(parser: Parser) -> None:
+    parser.epilog = (
+        "examples:\n  hermes setup\n  hermes setup --non-interactive      takes the first model server found here"
+        "\n  hermes setup --non-interactive --provider openai --key - < key.txt"
+        "\n  hermes setup --non-interactive --base-url http://127.0.0.1:9000/v1 --model mine"
+    )
+    parser.add_argument("--non-interactive", action="store_true", help="ask nothing; keep what is not given")
+    parser.add_argument("-m", "--model", metavar="NAME", help="the model, such as gpt-5 or ollama/llama3")
+    parser.add_argument("--provider", metavar="NAME", help="whose model it is")
+    parser.add_argument("--base-url", metavar="URL", help="the address of a model server of your own")
+    parser.add_argument("--key", metavar="KEY", help="its key; - reads it from standard input")
+    parser.add_argument("--no-test", action="store_true", help="do not ask the model anything")
+    parser.add_argument("--platform", metavar="NAME", help="connect this platform, such as telegram")
+    parser.add_argument("--token", metavar="TOKEN", help="its token; - reads it from standard input")
+    parser.add_argument("--owner", metavar="ID", help="your id there")
+    parser.add_argument("--approvals", choices=("manual", "off"), help="ask before something risky, or never")
+    parser.add_argument("--budget-day", metavar="USD", help="how much everybody may spend a day; none: no limit")
+    parser.set_defaults(run=_setup)
+
+
+def _setup(args: argparse.Namespace) -> None:
+    asks = not args.non_interactive
+    if asks and not sys.stdin.isatty():
+        raise UsageError(
+            "this asks questions, and there is no terminal", hint="Add --non-interactive; --help has the flags."
+        )
+    home = ensure_home()
+    print(f"Everything is kept in {home}. Nothing is sent anywhere but to the model you choose.\n")
+    _model(args, asks=asks)
+    _platform(args, asks=asks)
+    _safety(args, asks=asks)
+    _limit(args, asks=asks)
+    print("\nReady. hermes starts a conversation; hermes doctor checks everything; hermes setup changes it.")
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+
+def _model(args: argparse.Namespace, *, asks: bool) -> None:
+    loaded = config.load()
+    present = _present(loaded)
+    if args.model or args.provider or args.base_url:
+        choice = setup_model.named(args.model or "", provider=args.provider, base_url=args.base_url)
+        if not choice.model:
+            raise UsageError("which model?", hint="Give --model NAME.")
+    elif present and not asks:
+        print(f"Model: {present} (kept).")
+        return
+    else:
+        found = setup_model.local_servers(loaded)
+        chosen = _asked(found, present) if asks else next(iter(found), None)
+        if chosen is None:
+            if present:
+                return
+            hint = "Start one (Ollama, LM Studio, llama.cpp, vLLM), or give --provider and --key -."
+            raise UsageError("no model server answers on this machine, and none was given", hint=hint)
+        choice = chosen
+    _take(args, choice, asks=asks)
+
+
+def _present(loaded: config.Config) -> str:
+    """The model that is configured and complete; empty for none."""
+    from hermes_agent.models import providers
+
+    try:
+        endpoint = providers.primary(loaded)
+    except ConfigError:
+        return ""
+    return f"{endpoint.provider}/{endpoint.model}"
+
+
+def _asked(found: list[Choice], present: str) -> Choice | None:
+    """What the person picks; None keeps what there is."""
+    offered = [*found, *(Choice(name, setup_model.SUGGESTED[name]) for name in _PROVIDERS), Choice("demo", "demo")]
+    print("Which model?")
+    for number, one in enumerate(offered, 1):
+        note = "runs here" if one in found else "built in, for trying" if one.model == "demo" else "needs a key"
+        print(f"  {number}  {one.provider:<11} {text.harmless(one.model):<32} {note}")
+    kept = f"Enter keeps {present}" if present else "Enter takes 1"
+    while True:
+        said = _question(f"A number, or a name such as openai/gpt-5 ({kept}): ")
+        if not said:
+            return None if present else offered[0]
+        if not said.isdecimal():
+            return setup_model.named(said)
+        if 0 < int(said) <= len(offered):
+            return offered[int(said) - 1]
+        print(f"There is no {said}.")
+
+
+def _take(args: argparse.Namespace, choice: Choice, *, asks: bool) -> None:
+    """Try the choice until it works, then keep it. A key that does not work is asked for again."""
+    from hermes_agent.models import providers
+
+    loaded = config.load()
+    key = _given(args.key)
+    for attempt in range(1, _ATTEMPTS + 1):
+        variable = setup_model.needed_key(choice)
+        if not key and variable and not loaded.environ(variable) and asks:
+            key = _secret(f"Its key (kept in {loaded.home / '.env'}, not shown): ")
+        try:
+            endpoint = providers.primary(setup_model.candidate(loaded, choice, key))
+            if not args.no_test:
+                print(f"Asking {text.harmless(endpoint.model)} …", flush=True)
+                setup_model.try_endpoint(endpoint)
+            break
+        except HermesError as error:
+            if not asks or attempt == _ATTEMPTS or not variable:
+                raise
+            print(text.harmless(f"That did not work: {error.one_line()}"))
+            key = _secret("Another key (Enter gives up): ")
+            if not key:
+                raise
+    setup_model.keep(choice, key, loaded)
+    tried = "" if args.no_test else " It answers."
+    print(f"Model: {endpoint.provider}/{text.harmless(endpoint.model)}.{tried}")
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------------
+
+
+def _platform(args: argparse.Namespace, *, asks: bool) -> None:
+    from gateway.config import load_gateway_config
+    from hermes_cli import gateway_setup
+
+    name = args.platform
+    if name is None and asks:
+        on = [one.value for one, its in load_gateway_config(config.load()).platforms.items() if its.enabled]
+        shown = f" ({', '.join(on)} is connected; Enter keeps it)" if on else ""
+        if _question(f"\nTalk to Hermes from your phone, with Telegram? [y/N]{shown} ").lower() in ("y", "yes"):
+            name = "telegram"
+    if name is None:
+        return
+    gateway_setup.run(
+        argparse.Namespace(platform=name, token=args.token, owner=args.owner, no_pair=not asks, wait=600, yes=not asks)
+    )
+
+
+def _safety(args: argparse.Namespace, *, asks: bool) -> None:
+    from hermes_agent.approvals.policy import read_policy
+
+    now = read_policy(config.load().tree).mode
+    mode = args.approvals
+    if mode is None and asks:
+        kept = "asks" if now == "manual" else "never asks"
+        said = _question(f"\nShould Hermes ask before it does something risky? [yes/no] (Enter: it {kept}, as now) ")
+        mode = {"y": "manual", "yes": "manual", "n": "off", "no": "off"}.get(said.lower())
+    if mode is not None and mode != now:
+        config.set_value("approvals.mode", mode)
+    if mode == "off":
+        print("It will not ask. What can destroy the machine is refused all the same.")
+
+
+def _limit(args: argparse.Namespace, *, asks: bool) -> None:
+    now = config.load().budget.day.usd
+    said = args.budget_day
+    if said is None and asks:
+        kept = "no limit" if now is None else f"${now:g}"
+        said = _question(f"\nHow many dollars may all of it cost a day? (Enter: {kept}, as now; none: no limit) ")
+    if not said:
+        return
+    if said.strip().lower() == "none":
+        config.unset_value("budget.day.usd")
+        return
+    try:
+        amount = float(said.strip().removeprefix("$"))
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount < 1e9:
+        raise UsageError(f"{said[:40]!r} is no amount of dollars", hint="Give a number such as 5, or none.")
+    config.set_value("budget.day.usd", int(amount) if amount.is_integer() else amount)
+    print(f"At most ${amount:g} a day.")
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+def _question(words: str) -> str:
+    print(output.style(words, "bold"), end="", flush=True)
+    line = sys.stdin.readline()
+    if not line:
+        raise UsageError("nobody answers", hint="What was answered is kept; hermes setup goes on from there.")
+    return line.strip()
+
+
+def _secret(words: str) -> str:
+    import getpass
+
+    return getpass.getpass(words).strip()
+
+
+def _given(key: str | None) -> str:
+    return sys.stdin.readline().strip() if key == "-" else (key or "").strip()

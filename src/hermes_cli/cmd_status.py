@@ -1,0 +1,155 @@
+"""`hermes status`: where the data is and how large, which model, how the gateway is, what is left to spend.
+
+Nothing is made and nothing is asked of the network. What cannot be told is said in its own line: a home whose
+configuration or store is broken still has a status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hermes_cli import output, store, text
+from hermes_cli.parser import Parser, add_json
+from hermes_config import config
+from hermes_config.errors import HermesError
+from hermes_config.home import hermes_home
+from hermes_config.version import VERSION
+
+_NEWEST = 5
+
+
+def register(parser: Parser) -> None:
+    parser.epilog = "examples:\n  hermes status\n  hermes status --json"
+    add_json(parser)
+    parser.set_defaults(run=_status)
+
+
+def _status(args: argparse.Namespace) -> None:
+    facts = _facts()
+    if args.json:
+        output.print_json(facts)
+        return
+    rows = list(_rows(facts))
+    print("\n".join(f"{output.style(f'{name:<14}', 'dim')}{text.harmless(said)}" for name, said in rows))
+    if facts["conversations"]:
+        from hermes_cli.cmd_sessions_list import listing
+
+        print(f"\n{listing(facts['conversations'])}")
+
+
+def _facts() -> dict[str, Any]:
+    home = hermes_home()
+    facts: dict[str, Any] = {
+        "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home), "model": None,
+        "database": None, "gateway": {"running": False}, "platforms": {}, "prefix_breaks": None, "budget": [],
+        "conversations": [], "problems": [],
+    }  # fmt: skip
+    for part in (_model, _gateway, _stored):
+        try:
+            part(home, facts)
+        except HermesError as error:
+            facts["problems"].append(error.one_line())
+    facts["problems"] = list(dict.fromkeys(facts["problems"]))
+    return facts
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.lstat().st_size if not path.is_dir() else 0
+        except OSError:  # it is gone, or not ours to see
+            continue
+    return total
+
+
+def _model(home: Path, facts: dict[str, Any]) -> None:
+    from hermes_agent.models import providers
+
+    shown = providers.describe(providers.primary(config.load()))
+    facts["model"] = {"provider": shown.provider, "model": shown.model, "key_from": shown.key_from}
+
+
+def _gateway(home: Path, facts: dict[str, Any]) -> None:
+    from gateway import status
+
+    if not home.is_dir():
+        return
+    seen = status.read_status(home)
+    facts["gateway"] = {"running": seen.running, "pid": seen.pid, "silent": seen.silent, "started_at": seen.started_at}
+    heard = {one.name: {"last_contact": one.last_contact, "problem": one.problem} for one in seen.platforms}
+    from gateway.config import load_gateway_config
+
+    on = [name.value for name, one in load_gateway_config(config.load()).platforms.items() if one.enabled]
+    facts["platforms"] = {name: heard.get(name, {"last_contact": None, "problem": ""}) for name in (*on, *heard)}
+
+
+def _stored(home: Path, facts: dict[str, Any]) -> None:
+    from hermes_agent.budget import key_of, limits_of
+    from hermes_state import statistics
+
+    file = store.database_file(store.address())
+    if file is not None and not file.exists():
+        return
+    with store.open_store() as db:
+        found = statistics.of(db)
+        facts["database"] = {
+            "where": found.where, "bytes": found.database_bytes, "conversations": found.conversations,
+            "messages": found.messages,
+        }  # fmt: skip
+        facts["prefix_breaks"] = db.prefixes.break_count()
+        facts["conversations"] = db.list_sessions_rich(order_by_last_active=True, compact_rows=True, limit=_NEWEST)
+        for limit in limits_of(config.load().budget):
+            if limit.scope == "day":
+                used = db.budgets.used("day")[1].of(limit.unit)
+                left = max(0, limit.most - used)
+                facts["budget"].append({"limit": key_of(limit), "unit": limit.unit, "used": used, "left": left})
+
+
+def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "hermes", facts["version"]
+    yield (
+        "home",
+        f"{facts['home']} ({text.size(facts['home_bytes'])})"
+        if facts["exists"]
+        else f"{facts['home']} (not there yet)",
+    )
+    if held := facts["database"]:
+        said = f"{text.counted(held['conversations'], 'conversation')}, {text.counted(held['messages'], 'message')}"
+        yield "database", f"{held['where']} ({text.size(held['bytes'])}; {said})"
+    if model := facts["model"]:
+        yield (
+            "model",
+            f"{model['provider']}/{model['model']}" + (f", key from {model['key_from']}" if model["key_from"] else ""),
+        )
+    else:
+        yield "model", "none; hermes setup chooses one"
+    yield "gateway", _running(facts["gateway"])
+    for name, one in facts["platforms"].items():
+        heard = f"heard {text.ago(one['last_contact'])} ago" if one["last_contact"] else "not connected"
+        yield name, f"{heard} — {one['problem']}" if one["problem"] else heard
+    if facts["prefix_breaks"] is not None:
+        yield "prefix", text.counted(facts["prefix_breaks"], "break")
+    from hermes_agent.budget import amount
+
+    for one in facts["budget"]:
+        yield one["limit"], f"{amount(one['left'], one['unit'])} left today, {amount(one['used'], one['unit'])} used"
+    if not facts["budget"]:
+        yield "budget", "no limit a day; hermes config set budget.day.usd 5 sets one"
+    for line in facts["problems"]:
+        yield "problem", line
+    if facts["problems"]:
+        yield "", "hermes doctor says what to do."
+
+
+def _running(seen: dict[str, Any]) -> str:
+    if not seen["running"]:
+        return "not running; hermes gateway start starts it"
+    if seen["silent"]:
+        return f"process {seen['pid']} holds the lock and is silent; hermes gateway restart --force"
+    up = f", up {text.span(time.time() - seen['started_at'])}" if seen["started_at"] else ""
+    return f"runs (process {seen['pid']}{up})"

@@ -1,0 +1,148 @@
+"""What `hermes doctor` looks at in the configuration: the files, the model and its key, platforms, plug-ins."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+from hermes_cli import text
+from hermes_cli.doctor_base import Patient, Seen, ok
+from hermes_config.errors import ConfigError, HermesError
+
+_NOTED_KEY = re.compile(r"(?P<key>[a-z_]+(?:\.[A-Za-z0-9_-]+)+)\b")
+
+
+def configuration(patient: Patient) -> Iterator[Seen]:
+    from gateway.config import load_gateway_config
+    from hermes_cli import cmd_config
+
+    if patient.trouble is not None:
+        yield _broken(patient.trouble)
+        return
+    assert patient.config is not None
+    try:
+        load_gateway_config(patient.config)
+        notes = cmd_config.notes(patient.config)
+    except ConfigError as error:
+        yield _broken(error)
+        return
+    for note in notes:
+        key = _NOTED_KEY.match(note)
+        fix = f"hermes config unset {key['key']}" if key else "hermes config edit"
+        yield Seen(check="config", mark="warning", says=note, fix=fix)
+    if not notes:
+        there = (patient.home / "config.yaml").exists()
+        yield ok("config", "config.yaml is valid" if there else "no config.yaml; the defaults hold")
+
+
+def _broken(error: ConfigError) -> Seen:
+    """A key that cannot be is taken out; a line that cannot be read becomes a comment, or is left to the person."""
+    if error.key:
+        fix = f"hermes config unset {shlex.quote(error.key)}"
+    elif error.file.endswith(".env") and error.line:
+        fix = f"sed -i '{error.line}s/^/# /' {shlex.quote(error.file)}"
+    else:
+        fix = "hermes config edit"
+    return Seen(check="config", mark="problem", says=f"{error.what} ({error.where})", fix=fix, advice=error.hint)
+
+
+def model(patient: Patient) -> Iterator[Seen]:
+    from hermes_agent.models import providers
+
+    if patient.config is None:
+        return
+    try:
+        endpoint = providers.primary(patient.config)
+        shown = providers.describe(endpoint)
+    except ConfigError as error:  # no model, or one without its key: the one command asks for either
+        yield Seen(
+            check="model", mark="problem", says=f"{error.what} ({error.where})", fix="hermes setup", advice=error.hint
+        )
+        return
+    if patient.online:
+        from hermes_cli import setup_model
+
+        try:
+            setup_model.try_endpoint(endpoint)
+        except HermesError as error:
+            says = f"{shown.provider}/{shown.model} does not answer: {error.what}"
+            yield Seen(check="model", mark="problem", says=says, fix="hermes setup", advice=error.hint)
+            return
+    key = f", key from {shown.key_from}" if shown.key_from else ""
+    yield ok("model", f"{shown.provider}/{shown.model}{key}{', answers' if patient.online else ''}")
+
+
+def platforms(patient: Patient) -> Iterator[Seen]:
+    from gateway.config import load_gateway_config
+    from gateway.platforms import registry
+
+    if patient.config is None:
+        return
+    try:
+        gateway = load_gateway_config(patient.config)
+    except ConfigError:
+        return  # told by the check of the configuration
+    on = [(name.value, one) for name, one in gateway.platforms.items() if one.enabled]
+    if not on:
+        yield ok("platforms", "none is connected; hermes gateway setup telegram connects one")
+    for name, one in on:
+        check = f"platform {name}"
+        try:
+            about = registry.descriptor(name)
+        except HermesError as error:
+            off = f"hermes config set platforms.{name}.enabled false"
+            yield Seen(check=check, mark="problem", says=error.what, fix=off, advice=error.hint)
+            continue
+        if missing := about.missing_packages():
+            wanted = f"hermes-gateway[{about.extra}]" if about.extra else " ".join(missing)
+            says = f"{about.title} needs {', '.join(missing)}"
+            yield Seen(check=check, mark="problem", says=says, fix=f"pip install {shlex.quote(wanted)}")
+        elif any(field.secret and field.required for field in about.fields) and not (one.token or one.api_key):
+            says = f"{about.title} is on, and there is no token"
+            off = f"or hermes config set platforms.{name}.enabled false"
+            yield Seen(check=check, mark="problem", says=says, fix=f"hermes gateway setup {name}", advice=off)
+        elif patient.online and name == "telegram":
+            yield _telegram(check, one.token or "", one.extra)
+        else:
+            yield ok(check, "its token is there" + ("" if patient.online else "; --online tries it"))
+
+
+def _telegram(check: str, token: str, extra: dict[str, object]) -> Seen:
+    import asyncio
+
+    from gateway.platforms.telegram import meeting
+
+    try:
+        bot = asyncio.run(meeting.look(token, extra))
+    except HermesError as error:
+        advice = "If the token is not good any more: hermes config edit --env takes it out, then the command above."
+        fix = "hermes gateway setup telegram"
+        return Seen(check=check, mark="problem", says=error.what, fix=fix, advice=error.hint or advice)
+    return ok(check, f"Telegram knows it as @{text.harmless(bot.username)}")
+
+
+def plugins(patient: Patient) -> Iterator[Seen]:
+    from hermes_cli import plugins as loaded
+    from hermes_cli.plugins_found import Wishes
+
+    if patient.config is None:
+        return
+    try:
+        wishes = Wishes.of(patient.config)
+    except ConfigError as error:
+        yield _broken(error)
+        return
+    manager = loaded.get_plugin_manager()
+    manager.discover(force=True, packages=True)
+    for row in manager.plugins.values():
+        if row.state == "failed":
+            name = row.found.key
+            says = f"{name} could not be loaded: {row.reason}"
+            yield Seen(check="plugins", mark="problem", says=says, fix=f"hermes plugins disable {shlex.quote(name)}")
+    for name in manager.missing:
+        kept = ", ".join(sorted(wishes.enabled - {name}))
+        fix = f"hermes config set plugins.enabled {shlex.quote(f'[{kept}]')}"
+        yield Seen(check="plugins", mark="problem", says=f"{name} is enabled, and there is no such plug-in", fix=fix)
+    if not manager.missing and all(row.state != "failed" for row in manager.plugins.values()):
+        yield ok("plugins", f"{text.counted(len(wishes.enabled), 'plug-in')} enabled")

@@ -1,0 +1,330 @@
+"""`hermes doctor`: each planted fault is found, and the advised command, run as it stands, mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import status
+from hermes_config import config
+from hermes_config.limits import table
+from hermes_state.ids import ConversationId, SessionId, SessionKey
+from hermes_state.outbox import Parcel
+from hermes_state.session_db import SessionDB
+from hermes_testing.reference_homes import ReferenceHome
+
+Fault = Callable[[Path], None]
+
+
+@pytest.fixture(autouse=True)
+def healthy(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with nothing wrong: a model, one conversation, a backup. `hermes` is on the path, as for a person."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    home.mkdir(mode=0o700)
+    config.set_value("model.default", "demo")
+    with Opened(home) as db:
+        db.create_session("one", source="cli")
+        db.append_message("one", "user", "hello")
+    assert _shell("hermes backup create").returncode == 0
+    return home
+
+
+class Opened:
+    def __init__(self, home: Path) -> None:
+        self._db = SessionDB(home / "state.db")
+
+    def __enter__(self) -> SessionDB:
+        return self._db
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+
+def _shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, check=False, timeout=60,
+        stdin=subprocess.DEVNULL, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def _doctor(*flags: str) -> dict[str, Any]:
+    ran = _shell(f"hermes doctor --json {' '.join(flags)}")
+    assert ran.stderr == "", ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    assert ran.returncode == (0 if found["ok"] else 1)
+    return found
+
+
+def _wrong(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in found["checks"] if one["mark"] != "ok"]
+
+
+# -- the faults --------------------------------------------------------------------------------------------------------
+
+
+def home_open(home: Path) -> None:
+    home.chmod(0o755)
+
+
+def env_open(home: Path) -> None:
+    (home / ".env").write_text("OPENAI_API_KEY=nobody\n")
+    (home / ".env").chmod(0o644)
+
+
+def database_open(home: Path) -> None:
+    (home / "state.db").chmod(0o644)
+
+
+def value_that_cannot_be(home: Path) -> None:
+    config.set_value("sessions.retention_days", 30)
+    file = home / "config.yaml"
+    file.write_text(file.read_text().replace("30", "soon"))
+
+
+def mistyped_key(home: Path) -> None:
+    config.set_value("model.contxt_length", 1000)
+
+
+def env_line(home: Path) -> None:
+    (home / ".env").write_text("A=1\n'this is no line\n")
+    (home / ".env").chmod(0o600)
+
+
+def reference_database(home: Path) -> None:
+    for file in home.glob("state*"):
+        file.unlink()
+    old = ReferenceHome(home)
+    old.session("old")
+    old.message("old", "user", "from before")
+    old.close()
+    for file in home.glob("state*"):
+        file.chmod(0o600)
+
+
+def wrong_counter(home: Path) -> None:
+    import apsw
+
+    raw = apsw.Connection(str(home / "state.db"))
+    raw.execute("UPDATE sessions SET message_count = 0")
+    raw.close()
+
+
+def damaged(home: Path) -> None:
+    with (home / "state.db").open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\x00\xff" * 20_000)
+
+
+def dead_letter(home: Path) -> None:
+    with Opened(home) as db:
+        db.outbox.enqueue(Parcel(dedup_key="k", platform="telegram", chat_id="42", payload={"text": "hi"}))
+        (item,) = db.outbox.claim_due(sender="somebody")
+        db.outbox.unknown(item, error="timed out")
+
+
+def broken_plugin(home: Path) -> None:
+    folder = home / "plugins" / "sour"
+    folder.mkdir(parents=True)
+    (folder / "plugin.yaml").write_text("name: sour\n")
+    (folder / "__init__.py").write_text("raise RuntimeError('sour')\n")
+    config.set_value("plugins.enabled", ["sour"])
+
+
+def missing_plugin(home: Path) -> None:
+    config.set_value("plugins.enabled", ["gone"])
+
+
+def no_backup(home: Path) -> None:
+    for file in (home / "backups").iterdir():
+        file.unlink()
+
+
+MENDED_BY_A_COMMAND: dict[str, tuple[Fault, str, str]] = {
+    "home": (home_open, "home", "chmod 700"),
+    "env-file": (env_open, "env-file", "chmod"),
+    "files": (database_open, "files", "chmod"),
+    "config-value": (value_that_cannot_be, "config", "hermes config unset sessions.retention_days"),
+    "config-key": (mistyped_key, "config", "hermes config unset model.contxt_length"),
+    "env-line": (env_line, "config", "sed -i"),
+    "reference-database": (reference_database, "database", "hermes state upgrade --yes"),
+    "counter": (wrong_counter, "database", "hermes state check --fix"),
+    "damaged": (damaged, "database", "hermes backup restore"),
+    "dead-letter": (dead_letter, "deliveries", "hermes outbox retry 1"),
+    "broken-plugin": (broken_plugin, "plugins", "hermes plugins disable sour"),
+    "missing-plugin": (missing_plugin, "plugins", "hermes config set plugins.enabled"),
+    "no-backup": (no_backup, "backups", "hermes backup create"),
+}
+
+
+def test_a_healthy_home_has_nothing_wrong(healthy: Path) -> None:
+    found = _doctor()
+    assert found["ok"] and _wrong(found) == [] and found["home"] == str(healthy)
+    assert len(found["checks"]) >= 15
+    shown = _shell("hermes doctor").stdout
+    assert shown.count("✓") == len(found["checks"]) and "Everything is in order." in shown
+
+
+@pytest.mark.parametrize("name", MENDED_BY_A_COMMAND)
+def test_a_planted_fault_is_found_and_the_advice_mends_it(name: str, healthy: Path) -> None:
+    plant, check, command = MENDED_BY_A_COMMAND[name]
+    plant(healthy)
+    wrong = _wrong(_doctor())
+    seen = next((one for one in wrong if one["check"] == check), None)
+    assert seen is not None, wrong
+    assert command in seen["fix"]
+    ran = _shell(seen["fix"])
+    assert ran.returncode == 0, ran.stderr
+    assert [one for one in _wrong(_doctor()) if one["check"] == check] == []
+
+
+def test_a_turn_that_a_dead_process_left(healthy: Path) -> None:
+    script = "from hermes_agent import holders; print(holders.new_holder())"
+    dead = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+    db = SessionDB(healthy / "state.db", clock=lambda: time.time() - 600)
+    route = SessionKey("agent:main:telegram:dm:42")
+    db.create_session("left", source="telegram")
+    db.inbox.accept(platform="telegram", chat_id="42", message_id="1", route=route, payload={"text": "hello"})
+    lease = db.leases.acquire(ConversationId("left"), holder=dead, ttl=60)
+    assert lease is not None
+    work = db.turns.begin(
+        conversation_id=ConversationId("left"), session_id=SessionId("left"), fence=lease.fence, route=route, claim=1
+    )
+    db.close()
+    assert work is not None
+    drop = f"hermes turns cancel {work.turn.id}"
+    config.set_value("platforms.telegram.token", "1234567890:" + "a" * 35)
+    config.set_value("platforms.telegram.enabled", True)
+    (seen,) = [one for one in _wrong(_doctor()) if one["check"] == "turns"]
+    assert seen["fix"] == "hermes gateway start" and drop in seen["advice"]
+    config.set_value("platforms.telegram.enabled", False)
+    (seen,) = [one for one in _wrong(_doctor()) if one["check"] == "turns"]
+    assert seen["fix"] == drop, "no gateway could go on with it"
+    assert _shell(drop).returncode == 0
+    assert _doctor()["ok"]
+
+
+def test_a_gateway_that_hangs_is_replaced(healthy: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from gateway import status\n"
+        "home = Path(sys.argv[1]); lock = status.acquire_gateway_lock(home); status.write_pid_file(home)\n"
+        "status.write_runtime_status(home, started_at=1.0)\n"
+        "import json; file = home / 'gateway_state.json'\n"
+        "file.write_text(json.dumps({**json.loads(file.read_text()), 'updated_at': 1.0}))\n"
+        "print('held', flush=True); time.sleep(120)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(healthy)], stdout=subprocess.PIPE, text=True) as hanging:
+        try:
+            assert hanging.stdout is not None and hanging.stdout.readline() == "held\n"
+            (seen,) = [one for one in _wrong(_doctor()) if one["check"] == "gateway"]
+            assert str(hanging.pid) in seen["says"]
+            ran = _shell(seen["fix"])
+            assert ran.returncode == 0, ran.stderr
+            hanging.wait(10)
+            _until(lambda: status.read_status(healthy).heard_at is not None)
+            assert "gateway" not in {one["check"] for one in _wrong(_doctor())}
+        finally:
+            hanging.kill()
+            _shell("hermes gateway stop --force")
+
+
+def _until(holds: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_without_a_model_setup_is_the_advice_and_mends_it(healthy: Path) -> None:
+    config.unset_value("model.default")
+    (seen,) = _wrong(_doctor())
+    assert (seen["check"], seen["mark"], seen["fix"]) == ("model", "problem", "hermes setup")
+    assert _shell(f"{seen['fix']} --non-interactive --model demo").returncode == 0
+    assert _doctor()["ok"]
+
+
+def test_a_key_that_is_missing_is_named(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    config.set_value("model.default", "gpt-5")
+    config.set_value("model.provider", "openai")
+    (seen,) = _wrong(_doctor())
+    assert "OPENAI_API_KEY is not set" in seen["says"] and seen["fix"] == "hermes setup"
+    line = f"{seen['fix']} --non-interactive --provider openai --key - --no-test <<< sk-{'x' * 40}"
+    assert _shell(line).returncode == 0
+    assert _doctor()["ok"]
+
+
+def test_a_platform_without_its_token(healthy: Path) -> None:
+    config.set_value("platforms.telegram.enabled", True)
+    (seen,) = _wrong(_doctor())
+    assert seen["check"] == "platform telegram" and seen["fix"] == "hermes gateway setup telegram"
+    assert _shell(seen["advice"].removeprefix("or ")).returncode == 0
+    assert _doctor()["ok"]
+
+
+def test_a_log_that_grew_too_long(healthy: Path) -> None:
+    """Somebody reads for long while others write; the log cannot be emptied until they are done."""
+    least = next(row.minimum for row in table() if row.name == "wal_bytes")
+    config.set_value("limits.wal_bytes", least)
+    with Opened(healthy) as db:
+        reader = SessionDB(healthy / "state.db", True)
+        db.append_message("one", "user", "x" * (least + 100_000))
+        found = _doctor()
+        reader.close()
+        assert [one["check"] for one in _wrong(found)] == ["wal"]
+
+
+def test_broken_yaml_is_mended_in_the_editor(healthy: Path) -> None:
+    file = healthy / "config.yaml"
+    file.write_text("model: {default: demo\n")
+    (seen,) = [one for one in _wrong(_doctor()) if one["check"] == "config"]
+    assert seen["fix"] == "hermes config edit" and "config.yaml:" in seen["says"]
+    ran = _shell(seen["fix"], EDITOR="sed -i s/demo/demo}/")
+    assert ran.returncode == 0, ran.stderr
+    assert _doctor()["ok"]
+
+
+def test_fix_mends_what_cannot_lose_anything(healthy: Path) -> None:
+    for plant in (home_open, env_open, database_open, wrong_counter):
+        plant(healthy)
+    assert len(_wrong(_doctor())) == 4
+    found = _doctor("--fix")
+    assert found["ok"] and len(found["mended"]) == 4
+
+
+def test_the_reference_in_the_same_environment(healthy: Path, tmp_path: Path) -> None:
+    beside = tmp_path / "site" / "hermes_agent-0.9.dist-info"
+    beside.mkdir(parents=True)
+    (beside / "METADATA").write_text("Metadata-Version: 2.1\nName: hermes-agent\nVersion: 0.9\n")
+    ran = _shell("hermes doctor --json", PYTHONPATH=str(beside.parent))
+    (seen,) = [one for one in json.loads(ran.stdout)["checks"] if one["check"] == "reference"]
+    assert ran.returncode == 1 and seen["mark"] == "problem" and "pipx install" in seen["fix"]
+
+
+def test_a_zone_that_does_not_exist(healthy: Path) -> None:
+    found = json.loads(_shell("hermes doctor --json", TZ="Europe/Atlantis").stdout)
+    (seen,) = _wrong(found)
+    assert seen["check"] == "clock" and found["ok"], "a warning alone is no problem"
+    assert "in order" in _shell(f"export TZ=Europe/Atlantis; {seen['fix']}; hermes doctor").stdout
+
+
+def test_no_home_yet(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERMES_HOME", str(home / "nowhere"))
+    found = _doctor()
+    assert {one["check"] for one in _wrong(found)} == {"home", "model"}
+    assert not (home / "nowhere").exists(), "looking makes nothing"
+
+
+def test_no_secret_is_shown(healthy: Path) -> None:
+    secret = "sk-" + "a1b2c3d4" * 5
+    config.add_variable("OPENAI_API_KEY", secret)
+    config.set_value("model.default", "gpt-5")
+    ran = _shell("hermes doctor; hermes doctor --json; hermes status; hermes status --json")
+    assert "OPENAI_API_KEY in .env" in ran.stdout and secret not in ran.stdout + ran.stderr

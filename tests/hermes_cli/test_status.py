@@ -1,0 +1,173 @@
+"""`hermes status`, `hermes logs`, `hermes completion`, and the verbs of `hermes config` that change the file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes_cli.commands import COMMANDS
+from hermes_config import config
+
+from .conftest import Run
+
+HERMES = [sys.executable, "-m", "hermes_cli"]
+
+
+def test_status_of_nothing_makes_nothing(run: Run, home: Path) -> None:
+    shown = run("status").out
+    assert f"{home} (not there yet)" in shown and "hermes setup chooses one" in shown
+    assert not home.exists()
+
+
+def test_status_tells_where_what_and_how_much_is_left(run: Run, home: Path) -> None:
+    config.set_value("model.default", "demo")
+    config.set_value("budget.day.usd", 5)
+    assert run("chat", "-q", "hello there").code == 0
+    shown = run("status").out
+    for words in (str(home / "state.db"), "1 conversation, 2 messages", "demo/demo", "not running", "0 breaks",
+                  "$5.00 left today", "hello there"):  # fmt: skip
+        assert words in shown
+    facts = run("status", "--json").data
+    assert facts["database"]["conversations"] == 1 and facts["prefix_breaks"] == 0 and facts["problems"] == []
+    assert facts["budget"][0]["used"] == 0 and facts["gateway"]["running"] is False
+
+
+def test_status_of_a_broken_home_is_a_status(run: Run, home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("sessions: {retention_days: soon}\n")
+    shown = run("status")
+    assert shown.code == 0 and "retention_days" in shown.out and "hermes doctor says what to do" in shown.out
+    assert shown.out.count("retention_days") == 1
+
+
+# -- config ------------------------------------------------------------------------------------------------------------
+
+
+def test_unset_takes_out_one_key_and_leaves_the_rest_as_it_is(run: Run, home: Path) -> None:
+    home.mkdir()
+    file = home / "config.yaml"
+    file.write_text(
+        "# mine\nmodel:\n  default: demo  # small\n\nsessions:\n  # how long\n  retention_days: 30\nfuture: [1]\n"
+    )
+    assert run("config", "get", "sessions.retention_days").out == "30\n"
+    assert run("config", "unset", "sessions.retention_days").code == 0
+    assert config.load().sessions.retention_days == 90
+    text = file.read_text()
+    assert "# mine" in text and "demo  # small" in text and "future: [1]" in text and "sessions" not in text
+    gone = run("config", "unset", "sessions.retention_days")
+    assert gone.code == 2 and "is not set" in gone.err
+    assert run("config", "get", "sessions").code == 2
+
+
+def test_unset_in_braces_keeps_the_old_text_aside(run: Run, home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("sessions: {retention_days: 30, auto_prune: true}  # both\n")
+    done = run("config", "unset", "sessions.retention_days")
+    assert "config.yaml.bak" in done.out
+    assert "# both" in (home / "config.yaml.bak").read_text()
+    assert config.load().sessions.auto_prune is True and config.load().sessions.retention_days == 90
+
+
+def test_unset_mends_a_file_with_two_mistakes_one_by_one(run: Run, home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("sessions:\n  retention_days: soon\nstate:\n  synchronous: perhaps\n")
+    assert run("config", "unset", "model").code == 2
+    for key in ("sessions.retention_days", "state.synchronous"):
+        assert run("config", "unset", key).code == 0
+    assert run("config", "check").code == 0
+
+
+def test_edit_keeps_what_loads_and_nothing_else(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.set_value("sessions.retention_days", 30)
+    monkeypatch.setenv("EDITOR", "sed -i s/30/31/")
+    assert run("config", "edit").code == 0 and config.load().sessions.retention_days == 31
+    monkeypatch.setenv("EDITOR", "sed -i s/31/soon/")
+    refused = run("config", "edit")
+    assert refused.code == 2 and config.load().sessions.retention_days == 31
+    monkeypatch.setenv("EDITOR", "true")
+    assert run("config", "edit").out == "Nothing was changed.\n"
+    monkeypatch.setenv("EDITOR", "no-such-editor")
+    assert run("config", "edit").code == 2
+    assert not list(home.glob(".edit-*"))
+
+
+def test_edit_env(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.add_variable("A_TOKEN", "one")
+    monkeypatch.setenv("EDITOR", "sed -i s/one/two/")
+    assert run("config", "edit", "--env").code == 0
+    assert config.load().dotenv["A_TOKEN"] == "two"
+    assert (home / ".env").stat().st_mode & 0o777 == 0o600
+    assert run("config", "path", "--env").out == f"{home / '.env'}\n"
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def test_logs_show_the_end_over_a_turn_of_the_file(run: Run, home: Path) -> None:
+    assert "Nothing was written down yet" in run("logs").out
+    logs = home / "logs"
+    logs.mkdir(parents=True)
+    (logs / "agent.log.1").write_text("one\ntwo\n")
+    (logs / "agent.log").write_text("three \x1b[2J\n")
+    (logs / "gateway.log").write_text("of the gateway\n")
+    assert run("logs", "agent", "-n", "2").out.splitlines()[0] == "two"
+    both = run("logs").out
+    assert "== agent.log ==" in both and "of the gateway" in both and "\x1b" not in both
+
+
+def test_following_goes_on_in_the_next_file(home: Path) -> None:
+    logs = home / "logs"
+    logs.mkdir(parents=True)
+    file = logs / "agent.log"
+    file.write_text("first\n")
+    with subprocess.Popen([*HERMES, "logs", "agent", "-f"], stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        try:
+            assert following.stdout.readline() == "first\n"
+            with file.open("a") as opened:
+                opened.write("second\n")
+            assert following.stdout.readline() == "second\n"
+            with file.open("a") as opened:
+                opened.write("third\n")
+            file.replace(logs / "agent.log.1")
+            file.write_text("fourth\n")
+            assert [following.stdout.readline() for _ in range(2)] == ["third\n", "fourth\n"]
+        finally:
+            following.terminate()
+
+
+# -- completion --------------------------------------------------------------------------------------------------------
+
+
+def _complete(line: str) -> list[str]:
+    script = f"""source <({sys.executable} -m hermes_cli completion bash)
+    COMP_WORDS=({line}); [[ "{line}" == *" " ]] && COMP_WORDS+=("")
+    COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _hermes; printf '%s\\n' "${{COMPREPLY[@]}}" """
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ))
+    assert ran.stderr == ""
+    return ran.stdout.split()
+
+
+def test_bash_completes_commands_verbs_and_flags() -> None:
+    assert set(COMMANDS) <= set(_complete("hermes "))
+    assert _complete("hermes sess") == ["sessions"]
+    assert _complete("hermes config uns") == ["unset"]
+    assert _complete("hermes sessions list --js") == ["--json"]
+    assert _complete("hermes sessions show some-id --js") == ["--json"], "an argument in between does not matter"
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_get_every_command(run: Run, shell: str) -> None:
+    script = run("completion", shell).out
+    for name in COMMANDS:
+        assert f"'{name}" in script
+    assert "unset" in script and "json" in script
+
+
+def test_the_store_is_not_needed_for_completion(run: Run, home: Path) -> None:
+    assert run("completion", "bash").code == 0
+    assert not home.exists()
