@@ -225,6 +225,7 @@ def standing(folder: Path, quick: bool) -> list[Row]:
 
 # -- a crowd ----------------------------------------------------------------------------------------------------------
 
+_EVERY = 0.02
 _PROBE = """
 import socket, sys, time
 line = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60)
@@ -253,21 +254,28 @@ def crowd(folder: Path, quick: bool) -> list[Row]:
 
         await asyncio.gather(*(chat(number) for number in range(count)))
 
-    def lag(gateway: homes.Gateway, over: float, offset: int) -> float:
+    def lag(gateway: homes.Gateway, over: float, offset: int) -> tuple[float, float]:
         seconds = over + delay + 2.0
         probe = [sys.executable, "-c", _PROBE, str(gateway.port), str(seconds)]
         with subprocess.Popen(probe, stdout=subprocess.PIPE, text=True) as process:
             asyncio.run(measure(gateway, over, offset))
-            times = sorted(float(line) for line in process.communicate(timeout=seconds + 60)[0].split())
-        return times[len(times) * 99 // 100] * 1000
+            seen = [float(line) for line in process.communicate(timeout=seconds + 60)[0].split()]
+        # Whoever waits for one answer asks no other: a long wait stands for all that would have been asked meanwhile.
+        times = sorted(took - passed * _EVERY for took in seen for passed in range(max(1, round(took / _EVERY))))
+        return times[len(times) * 99 // 100] * 1000, times[-1] * 1000
 
     with homes.model_server(delay) as model, homes.running(folder / "home", model) as gateway:
         slowly = lag(gateway, spread, 0)
         at_once = lag(gateway, 0.0, count)
     what = f"{count:,} conversations, each waiting {delay:.0f} s"
     return [
-        (f"{what}, over {spread:.0f} s: lag (p99)", f"{slowly:.0f} ms", "< 50 ms", slowly < 50),
-        ("  at once: lag (p99)", f"{at_once:.0f} ms", "< 1,000 ms", at_once < 1_000),
+        (
+            f"{what}, over {spread:.0f} s: lag (p99, worst)",
+            f"{slowly[0]:.0f}, {slowly[1]:.0f} ms",
+            "< 50 ms",
+            slowly[0] < 50,
+        ),
+        ("  at once: lag (p99, worst)", f"{at_once[0]:.0f}, {at_once[1]:.0f} ms", "< 1,000 ms", at_once[0] < 1_000),
     ]
 
 
