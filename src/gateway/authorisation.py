@@ -102,7 +102,7 @@ def admit(principal: Principal, surface: Surface, policy: Policy) -> Decision:
         return _no("no stable id")
     known = policy.known(principal)
     if any(_is_revoked(principal._replace(native_id=name), policy) for name in _spellings(principal)):
-        return _stranger(principal, surface, policy, "shut out by hand")
+        return _no("shut out by hand")  # no code either: whoever shut them out knows how to let them in again
     if kind == "api_key":
         if surface.place != "api" or surface.platform != API:
             return _no("a key is good for the API only")

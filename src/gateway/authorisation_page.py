@@ -178,7 +178,7 @@ stored, fetched or answered; the tables below are its answers. It looks at the p
 - **Pair them.** A stranger who writes to Hermes in private is told a code and nothing else. On this machine, say
   `hermes pairing approve telegram CODE`. `--owner` says: that is me, the person at this machine; `--admin` and
   `--guest` give another role than member. `hermes pairing revoke telegram ID` shuts somebody out from their next
-  message on, whatever a list says.
+  message on, whatever a list says; they hear nothing more, a code neither. `hermes people link` lets them in again.
 - **List them**, by id: `TELEGRAM_ALLOWED_USERS=42,43` in `.env`, or `platforms.telegram.allowed_users` in config.yaml.
   `GATEWAY_ALLOWED_USERS` holds for all platforms. As soon as there is a list, strangers are not offered codes any more;
   `unauthorized_dm_behavior: pair` brings that back.

@@ -45,5 +45,5 @@ def _key(args: argparse.Namespace) -> None:
         return
     print(key)
     if known is None:
-        print(f"A new key, in {home / '.env'}. A running gateway takes it after hermes gateway restart.",
-              file=sys.stderr)  # fmt: skip
+        taken = "The old one is no good any more." if args.rotate else "hermes gateway restart opens the API with it."
+        print(f"A new key, in {home / '.env'}. {taken}", file=sys.stderr)

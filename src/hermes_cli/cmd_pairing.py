@@ -64,7 +64,8 @@ def register(parser: Parser) -> None:
         _revoke,
         help="shut somebody out from their next message on, whatever a list says",
         example="""hermes pairing revoke telegram 42
-                   hermes pairing revoke slack U123 --account T777""",
+                   hermes pairing revoke slack U123 --account T777
+                   hermes pairing revoke api_server 5d4c0b…   # a key of the API; hermes people list shows its id""",
     )
     revoke.add_argument("platform", metavar="PLATFORM")
     revoke.add_argument("user", metavar="ID", help="their id on the platform; hermes pairing list shows it")
@@ -140,14 +141,15 @@ def _approve(args: argparse.Namespace) -> None:
 def _revoke(args: argparse.Namespace) -> None:
     from gateway.pairing import Pairing
 
-    platform = _platform(args.platform)
+    platform = _platform(args.platform, keys=True)
     with store.open_store() as db:
         _somebody(db, platform, args.user)
         accounts = Pairing(db).revoke(platform, args.user, account=args.account)
     if args.json:
         output.print_json({"platform": platform, "id": args.user, "accounts": list(accounts)})
         return
-    print(f"{text.harmless(f'{platform} {args.user}')} is shut out from the next message on.")
+    who = text.harmless(f"{platform} {args.user}")
+    print(f"{who} is shut out from the next message on. hermes people link lets them in again.")
 
 
 def _somebody(db: SessionDB, platform: str, user: str) -> None:
@@ -174,9 +176,9 @@ def _clear(args: argparse.Namespace) -> None:
     print(f"{text.counted(cleared, 'code')} made worthless." if cleared or not count else "Nothing was changed.")
 
 
-def _platform(name: str) -> str:
-    """As stored: lower case. Any name will do, a plug-in may have brought the platform."""
+def _platform(name: str, *, keys: bool = False) -> str:
+    """As stored: lower case. Any name will do, a plug-in may have brought the platform. `keys`: the API's, too."""
     found = name.strip().lower()
-    if not found or found in ("local", "api_server"):
+    if not found or found == "local" or (found == "api_server" and not keys):
         raise UsageError(f"nobody is paired on {name!r:.40}", hint="Name a chat platform, such as telegram.")
     return found

@@ -124,7 +124,7 @@ def _accounts(row: dict[str, Any]) -> str:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from gateway.authorisation import Principal, Surface, decide
+    from gateway.authorisation import API, Principal, Surface, api_client, decide
     from gateway.policy import PolicyKeeper
 
     with store.open_store() as db:
@@ -132,8 +132,10 @@ def _show(args: argparse.Namespace) -> None:
         policy = PolicyKeeper(db).current()
     for one in row["accounts"]:
         platform, account = one["platform"], one["account"]
-        who = Principal("user", platform, one["native_id"], account)
-        answer = decide(who, Surface("dm", platform, one["native_id"], account), "speak", None, policy)
+        who, where = Principal("user", platform, one["native_id"], account), Surface("dm", platform, account=account)
+        if platform == API:
+            who, where = api_client(one["native_id"])
+        answer = decide(who, where, "speak", None, policy)
         at_home = platform == "local"
         one["allowed"], one["why"] = at_home or answer.allowed, "at this machine" if at_home else answer.reason
         one["role"] = "owner" if at_home else answer.role

@@ -95,9 +95,10 @@ def test_who_is_shut_out_is_out_at_the_next_message(play: Any, db: SessionDB) ->
         assert (await gateway.chat.say("two", "7")).state == "refused"
         assert (await gateway.chat.say("three", "8")).state == "accepted"
         await gateway.chat.heard(1, "8")
+        assert db.pairings.pending() == (), "no code for whoever was shut out"
 
     with ScriptedModel(say("1"), say("3")) as model:
-        play(model, scene)
+        play(model, scene, unauthorized_dm_behavior="pair")
 
 
 def test_roles_decide_the_tools_and_a_change_holds_at_the_next_turn(play: Any, db: SessionDB) -> None:

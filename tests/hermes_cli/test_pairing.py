@@ -83,6 +83,17 @@ def test_somebody_on_a_list_can_be_shut_out_too(run: Run, db: SessionDB, home: P
     assert db.pairings.standings()[1][0].state == "revoked"
 
 
+def test_a_key_of_the_api_is_shut_out_and_let_in_again(db: SessionDB, run: Run) -> None:
+    db.people.link(db.people.owner().id, platform="api_server", native_id="5d4c", display_name="API key")
+    assert "api_server:5d4c gets in as owner: holds a key" in run("people", "show", "owner").out
+    assert run("pairing", "revoke", "api_server", "5d4c").code == 0
+    assert "api_server:5d4c does not get in: shut out by hand" in run("people", "show", "owner").out
+    assert run("people", "link", "owner", "api_server", "5d4c").code == 0
+    assert "api_server:5d4c gets in as owner" in run("people", "show", "owner").out
+    assert run("pairing", "revoke", "api_server", "another").code == 2
+    assert run("pairing", "approve", "api_server", "K7QM2XPA").code == 2
+
+
 def test_clearing_asks_and_counts(db: SessionDB, run: Run) -> None:
     asked(db, "42")
     refused = run("pairing", "clear")

@@ -15,20 +15,20 @@ from gateway.api.chat import Chat
 from gateway.api.conversations import Conversations
 from gateway.api.guard import App, Guard
 from gateway.api.handling import Handle, Handler
-from gateway.api.health import Health
 from gateway.api.keys import key_id
 from gateway.api.sessions import Sessions
 from gateway.api.shapes import ApiError
 
 if TYPE_CHECKING:
     from gateway.api.adapter import ApiAdapter
+    from gateway.api.health import Health
     from gateway.run_parts import Parts
 
 DEFAULT_MODEL = "hermes-agent"
 
 
-def app(parts: Parts, adapter: ApiAdapter, key: str) -> App:
-    """The whole application, guarded."""
+def app(parts: Parts, adapter: ApiAdapter, key: str, health: Health) -> App:
+    """The whole application of one key, guarded."""
     board = parts.board
     settings, limits = board.settings.api_server, board.db.limits
     conversations = Conversations(board, key_id(key))
@@ -36,7 +36,7 @@ def app(parts: Parts, adapter: ApiAdapter, key: str) -> App:
     chat = Chat(
         asking, conversations, model=settings.model_name or DEFAULT_MODEL, keep_alive=limits.api_keep_alive_seconds
     )
-    sessions, health = Sessions(board, parts.agents, chat, key_id(key)), Health(parts)
+    sessions = Sessions(board, parts.agents, chat, key_id(key))
     paths: tuple[tuple[str, str, Handle], ...] = (
         ("GET", "/health", health.alive),
         ("GET", "/v1/health", health.alive),

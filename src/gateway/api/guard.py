@@ -73,11 +73,12 @@ class Guard:
         if scope["path"] in OPEN or (scope["method"] == "OPTIONS" and origin is not None):
             return None
         kind, _, shown = headers.get(b"authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not keys.matches(self._key, shown.strip()):
+        given = shown.strip() if kind.lower() == "bearer" else ""
+        if not keys.matches(self._key, given):
+            what = "this is not the key of this home" if given else "a bearer key is needed"
             return shapes.ApiError(
-                401, "a bearer key is needed; hermes api key prints it", code="invalid_api_key",
-                kind="authentication_error",
-            )  # fmt: skip
+                401, f"{what}; hermes api key prints it", code="invalid_api_key", kind="authentication_error"
+            )
         length = headers.get(b"content-length", "0")
         if not length.isdecimal() or int(length) > self._body_bytes:
             return _too_large(self._body_bytes)

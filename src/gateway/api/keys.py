@@ -33,6 +33,14 @@ def configured(config: Config) -> str | None:
     return key
 
 
+def in_force(home: Path, known: str) -> str:
+    """The key as the files say it now, for two looks at their stamps; `known`, as long as they hold none."""
+    try:
+        return configured(configuration.load_or_last_good(home)[0]) or known
+    except ConfigError:
+        return known
+
+
 def make(home: Path) -> str:
     """A new key, added to `.env`; the one that another process has put there meanwhile, if so."""
     key = f"hk-{secrets.token_urlsafe(32)}"

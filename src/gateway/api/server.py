@@ -2,7 +2,8 @@
 
 `make` gives a server with its adapter, which is a platform among the others; `over` puts the application over the parts
 of the gateway. The key is made when there is none, and is the owner's, because whoever reads `<home>/.env` is at this
-machine.
+machine. It is looked up for every request: when somebody has made another one, the old one is no good any more, and the
+application is put together anew, because a key has its own conversations.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from gateway.api import keys
@@ -24,7 +25,7 @@ from hermes_state.ids import LOCAL_OWNER
 if TYPE_CHECKING:
     import uvicorn
 
-    from gateway.api.guard import App
+    from gateway.api.guard import App, Receive, Scope, Send
     from gateway.config import ApiServerConfig, GatewayConfig
     from gateway.run_parts import Parts
     from hermes_config.config import Config
@@ -45,7 +46,9 @@ class ApiServer:
     def __init__(self, adapter: ApiAdapter, settings: ApiServerConfig, key: str) -> None:
         self.adapter, self._settings, self._key = adapter, settings, key
         self._app: App | None = None
-        self._db: SessionDB | None = None
+        self._make: Callable[[str], App] | None = None
+        self._parts: Parts | None = None
+        self._changing = asyncio.Lock()
         self._server: uvicorn.Server | None = None
         self._task: asyncio.Task[None] | None = None
         self.problem = ""
@@ -56,19 +59,40 @@ class ApiServer:
     def over(self, parts: Parts) -> None:
         """Told once, when the gateway is put together, what stands behind the door."""
         from gateway.api.app import app
+        from gateway.api.health import Health
 
-        self._app, self._db = app(parts, self.adapter, self._key), parts.board.db
+        health = Health(parts)
+        self._parts, self._make = parts, lambda key: app(parts, self.adapter, key, health)
+        self._app = self._make(self._key)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request, before the guard of the key that is in force now."""
+        assert self._app is not None and self._parts is not None, "the parts come first"
+        if keys.in_force(self._parts.board.home, self._key) != self._key:
+            await self._take_another_key(self._parts)
+        await self._app(scope, receive, send)
+
+    async def _take_another_key(self, parts: Parts) -> None:
+        async with self._changing:
+            key = keys.in_force(parts.board.home, self._key)
+            if key == self._key:
+                return
+            await asyncio.to_thread(_let_in, parts.board.db, keys.key_id(key))
+            assert self._make is not None
+            self._key, self._app = key, self._make(key)
+        _log.info("the API has another key", extra={"action": "api_key"})
 
     async def open(self) -> bool:
         """Listen; False, with `problem` set, when the port cannot be had."""
-        assert self._app is not None and self._db is not None, "the parts come first"
+        assert self._parts is not None, "the parts come first"
+        db = self._parts.board.db
         try:
             listening = _bound(self._settings.host, self._settings.port)
         except OSError as error:
             self.problem = _refused(self._settings, error)
             return False
-        await asyncio.to_thread(_let_in, self._db, keys.key_id(self._key))
-        self._server = _quiet_server(self._app, self._db.limits)
+        await asyncio.to_thread(_let_in, db, keys.key_id(self._key))
+        self._server = _quiet_server(self, db.limits)
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]), name="api server")
         self._task.add_done_callback(self._ended)
         async with asyncio.timeout(_START_SECONDS):

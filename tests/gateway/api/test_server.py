@@ -48,6 +48,22 @@ def test_it_is_off_until_somebody_wants_it(home: Path, db: SessionDB, monkeypatc
     assert _made(home, db) is not None, "a key is a switch, too"
 
 
+def test_another_key_counts_from_the_next_request_on_and_has_its_own_conversations(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("One."), say("Two."), say("Three.")) as model:
+            async with door(model) as here:
+                assert said(await here.ask("hello", name="mine")) == "One."
+                new = keys.replace(here.home)
+                assert (await here.ask("hello", name="mine")).status_code == 401
+                headers = {"authorization": f"Bearer {new}"}
+                assert said(await here.ask("again", name="mine", headers=headers)) == "Two."
+                assert "hello" not in str(model.requests[-1].messages)
+                (here.home / ".env").write_text("API_SERVER_KEY=short\n", encoding="utf-8")
+                assert said(await here.ask("more", name="mine", headers=headers)) == "Three.", "the last good one stays"
+
+    asyncio.run(go())
+
+
 def _made(home: Path, db: SessionDB) -> server.ApiServer | None:
     config = configuration.load(home)
     return server.make(config, load_gateway_config(config), db)
