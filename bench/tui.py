@@ -170,9 +170,7 @@ def main() -> int:
         ("5,000 messages, start to the last one painted, median", opening, _OPEN),
     ]
     for what, measured, most in rows:
-        print(
-            f"  {'✓' if measured <= most else '✗'} {what:<54} {measured * 1000:7.1f} ms  ≤ {most * 1000:.0f} ms"
-        )
+        print(f"  {'✓' if measured <= most else '✗'} {what:<54} {measured * 1000:7.1f} ms  ≤ {most * 1000:.0f} ms")
     print(f"    key to cell, median {p50 * 1000:.1f} ms, worst {pressed[-1] * 1000:.1f} ms of {len(pressed)}")
     return 0 if all(measured <= most for _, measured, most in rows) else 1
 

@@ -14,6 +14,7 @@ from textual.drivers.linux_driver import LinuxDriver
 
 _AT_A_TIME = 1 << 16
 _TICK = 0.1
+_HUNG_UP = 129
 
 
 class TolerantDriver(LinuxDriver):
@@ -25,8 +26,17 @@ class TolerantDriver(LinuxDriver):
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
                 if selector.select(_TICK):
-                    data = os.read(self.fileno, _AT_A_TIME)
-                    for event in parser.feed(decode(data)) if data else ():
+                    data = self._gulp()
+                    if not data:  # the terminal is gone
+                        self._app.call_later(self._app.exit, _HUNG_UP)
+                        return
+                    for event in parser.feed(decode(data)):
                         self.process_message(event)
                 for event in parser.tick():
                     self.process_message(event)
+
+    def _gulp(self) -> bytes:
+        try:
+            return os.read(self.fileno, _AT_A_TIME)
+        except OSError:
+            return b""

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import IO, Any
 
@@ -99,19 +100,21 @@ class Link:
     # -- on the reading threads ----------------------------------------------------------------------------
 
     def _read(self, stream: IO[bytes], generation: int) -> None:
-        for line in stream:
-            try:
-                frame = json.loads(line)
-            except ValueError:  # cut off in the middle: its end follows
-                continue
-            self._hand_over(generation, frame)
+        with stream:
+            for line in stream:
+                try:
+                    frame = json.loads(line)
+                except ValueError:  # cut off in the middle: its end follows
+                    continue
+                self._hand_over(generation, frame)
         self._hand_over(generation, None)
 
     def _overhear(self, stream: IO[bytes], generation: int) -> None:
         """What the server says to people; shown when it ends."""
-        for line in stream:
-            if generation == self._generation:
-                self._complaints = (self._complaints + line)[-_LAST_WORDS:]
+        with stream:
+            for line in stream:
+                if generation == self._generation:
+                    self._complaints = (self._complaints + line)[-_LAST_WORDS:]
 
     def _hand_over(self, generation: int, frame: dict[str, Any] | None) -> None:
         with self._lock:
@@ -149,6 +152,7 @@ class Link:
 
     def _ended(self) -> None:
         why = self._over = self._why()
+        self._unsent.put(None)
         waiting, self._waiting = list(self._waiting.values()), {}
         for one in waiting:
             if not one.done():
@@ -181,13 +185,10 @@ class Link:
 
 def _write_all(stream: IO[bytes], unsent: SimpleQueue[bytes | None]) -> None:
     """On a thread of its own: a pipe may be full, and the window must not wait for it."""
-    try:
+    with suppress(OSError), stream:  # nobody reads any more: the end of the server's output says so to everybody
         while (line := unsent.get()) is not None:
             stream.write(line)
             stream.flush()
-        stream.close()
-    except OSError:  # nobody reads any more; the end of the server's output says so to everybody
-        return
 
 
 def _thread(target: Callable[..., None], *args: object) -> None:

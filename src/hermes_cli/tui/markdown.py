@@ -52,21 +52,23 @@ def strips(text: str, width: int, inks: Inks) -> list[Strip]:
 
 
 def drawn(what: RenderableType, width: int, inks: Inks) -> list[Strip]:
-    """Anything that Rich can draw, without empty lines at its end."""
+    """Anything that Rich can draw, without empty lines around it."""
     options = inks.console.options.update(width=max(width, 1), height=None)
     found = [Strip(line) for line in inks.console.render_lines(what, options, pad=False)]
     while found and not found[-1].text.strip():
         found.pop()
-    return found
+    first = next((at for at, line in enumerate(found) if line.text.strip()), 0)
+    return found[first:]
 
 
-def last_cut(text: str, start: int) -> int:
-    """Where the newest block of `text` begins, looking from `start`, which is such a place itself.
+def cuts(text: str, start: int) -> list[int]:
+    """Where blocks of `text` begin behind `start`, which is such a place itself.
 
     A cut is after an empty line that is in no code fence and is followed by a line that cannot go on with a list or a
     quotation.
     """
-    cut, at, fence, blank = start, start, "", False
+    found: list[int] = []
+    at, fence, blank = start, "", False
     while (end := text.find("\n", at)) >= 0:
         line = text[at:end]
         mark = _FENCE.match(line)
@@ -75,12 +77,12 @@ def last_cut(text: str, start: int) -> int:
                 fence = ""
         else:
             if blank and line and not line[0].isspace() and not _goes_on(line):
-                cut = at
+                found.append(at)
             if mark:
                 fence = mark[1]
         blank = not fence and not line.strip()
         at = end + 1
-    return cut
+    return found
 
 
 def _goes_on(line: str) -> bool:
@@ -96,9 +98,8 @@ def parted(text: str) -> tuple[str, str, bool] | None:
     if len(text) <= _PART:
         return None
     head = text[:_PART]
-    cut = last_cut(head, 0)
-    if cut:
-        return text[:cut], text[cut:], True
+    if found := cuts(head, 0):
+        return text[: found[-1]], text[found[-1] :], True
     at = max(head.rfind("\n", _PART // 2), head.rfind(" ", _PART // 2) if "\n" not in head[_PART // 2 :] else -1)
     at = at if at >= 0 else _PART - 1
     fence = _open_fence(head[:at])
@@ -137,8 +138,7 @@ class Growing:
     def lines(self, width: int, inks: Inks) -> list[Strip]:
         if self._at != (width, inks):
             self._at, self._cut, self._done = (width, inks), 0, []
-        cut = last_cut(self.text, self._cut)
-        if cut > self._cut:
+        for cut in cuts(self.text, self._cut):
             self._done += [*strips(self.text[self._cut : cut], width, inks), _EMPTY]
             self._cut = cut
         return [*self._done, *strips(self.text[self._cut :], width, inks)]

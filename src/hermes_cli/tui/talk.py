@@ -6,6 +6,7 @@ up; a message is on the screen when it is sent, and in the store when the server
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -37,6 +38,7 @@ class Talk:
     ) -> None:
         self._link, self._window, self._start = link, window, start
         self._transcript, self._waiting, self._status = transcript, waiting, status
+        self._opening = asyncio.Lock()
         self.sid = ""
         self.stored_id = start.session_id or ""
         self.count = 0
@@ -52,27 +54,30 @@ class Talk:
     # -- beginning -----------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """A new conversation, or the one to go on with."""
-        start = self._start
-        more = {
-            name: value
-            for name, value in (("source", start.source), ("toolsets", start.toolsets), ("max_turns", start.max_turns))
-            if value is not None
-        }
-        if self.stored_id:
-            state = await self._link.ask("session.resume", session_id=self.stored_id, limit=PAGE, details=True, **more)
+        """A new conversation, or the one to go on with. What was typed before the server was there stays."""
+        async with self._opening:
+            if self.sid:
+                return
+            state = await self._open()
+            early = list(self._transcript.blocks)
             self._show(state)
-            if start.model:
-                await self._link.ask("config.set", key="model", value=start.model, session_id=self.sid)
+            for block in early if self.count else (Opening(self._status.info), *early):
+                self._transcript.add(block)
+            if self._start.model and self._start.session_id:
+                await self._link.ask("config.set", key="model", value=self._start.model, session_id=self.sid)
+            if self._start.yolo:
+                await self._link.ask("config.set", key="yolo", value=True, session_id=self.sid)
+                self._inform({**self._status.info, "yolo": True})
+
+    async def _open(self) -> dict[str, Any]:
+        start = self._start
+        wishes = {"source": start.source, "toolsets": start.toolsets, "max_turns": start.max_turns}
+        if self.stored_id:
+            wishes |= {"session_id": self.stored_id, "limit": PAGE, "details": True}
         else:
-            chosen = {"model": start.model, "provider": start.provider}
-            named = {name: value for name, value in chosen.items() if value}
-            self._show(await self._link.ask("session.create", **named, **more))
-            self._transcript.add(Opening(self._status.info))
-        if start.yolo:
-            await self._link.ask("config.set", key="yolo", value=True, session_id=self.sid)
-            self._status.info = {**self._status.info, "yolo": True}
-            self._status.show()
+            wishes |= {"model": start.model, "provider": start.provider}
+        given = {name: value for name, value in wishes.items() if value is not None}
+        return await self._link.ask("session.resume" if self.stored_id else "session.create", **given)
 
     async def resume(self, stored_id: str) -> None:
         before, self.stored_id = (self.sid, self.stored_id), stored_id
@@ -144,14 +149,15 @@ class Talk:
         at_once = not self.running
         if at_once:
             self._transcript.add(Said(text))
-            self.count += 1
             self.running = True
             self._state("working")
         else:
             self._wait_for(text)
         try:
-            if not self.sid:
-                await self.begin_quietly()
+            await self.begin()
+            if at_once:
+                self.running = True
+                self._state("working")
             answer = await self._link.ask("prompt.submit", session_id=self.sid, text=text)
         except (Refused, ServerLost) as error:
             self.running = self.running and not at_once
@@ -160,19 +166,12 @@ class Talk:
             self._window.prefill(text)
             self.trouble(error.one_line())
             return
+        self.count += 1
         if not at_once and answer.get("status") != "queued":
             self._drop(text)
             self._transcript.add(
                 Said(text, source="goes along with this turn" if answer["status"] == "steered" else "")
             )
-
-    async def begin_quietly(self) -> None:
-        """The first attempt failed: what is on the screen stays."""
-        kept = list(self._transcript.blocks)
-        await self.begin()
-        self._transcript.replace(kept, more=self._first > 0)
-        self.running = True
-        self._state("working")
 
     def _wait_for(self, text: str) -> None:
         self._queue.append(text)
@@ -382,8 +381,8 @@ class Talk:
         was_running, self.sid, self.running = self.running, "", False
         self._forget_turn()
         self._state("starting")
-        known = self.count or len(self._transcript.blocks)
-        if not known:
+        if not self.count:  # nothing was said, so nothing is stored
             self.stored_id = self._start.session_id or ""
+        self._transcript.replace([], more=False)
         await self.begin()
         self.note(f"{why}; a new one goes on here" + (", the last turn was cut off" if was_running else ""))

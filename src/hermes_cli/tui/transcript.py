@@ -265,7 +265,7 @@ class Transcript(ScrollView, can_focus=True):
         row = self.scroll_offset.y + event.y
         index = bisect_right(self._ends, row)
         block = self.blocks[index] if index < len(self.blocks) else None
-        if isinstance(block, ToolCall) and row == self._start(index):
+        if isinstance(block, ToolCall) and row == self._start(index) + block.margin:
             block.fold(not block.unfolded)
             self._keep_place(self._recount)
             self.refresh()

@@ -1,0 +1,230 @@
+"""A person at the window: talks, is asked, stops, goes back and forth between conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
+
+
+def play(scene: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scene)
+
+
+def test_a_tool_call_is_one_line_that_unfolds_and_the_answer_is_markdown(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("list the files here")
+            shown = await person.see("Say “delete the folder old”")
+            assert "❯ list the files here" in shown and "▸ ✓ terminal  ls -1p" in shown
+            assert " • Files: notes.md" in shown and "`" not in shown
+            await person.ready()
+            await person.press("ctrl+o")
+            assert "[exit code 0]" in await person.see("▾ ✓ terminal")
+            row = next(at for at, line in enumerate(person.lines) if "▾ ✓ terminal" in line)
+            await person.pilot.click("#transcript", offset=(6, row))
+            await person.see("▸ ✓ terminal")
+            assert "context" in person.lines[-1] and "demo" in person.lines[-1]
+
+    play(scene())
+
+
+def test_what_would_run_is_shown_and_keys_on_their_way_answer_nothing(sit: Sit, place: Path) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("delete the folder old")
+            shown = await person.see("Hermes wants to run a command")
+            assert "rm -r old" in shown and str(place)[:40] in shown and "lapses" in shown
+            await person.press("o")  # somebody was typing when it appeared
+            await asyncio.sleep(0.2)
+            assert "Hermes wants" in person.screen and (place / "old").is_dir()
+            await asyncio.sleep(0.7)
+            await person.press("o")
+            await person.see("It is gone")
+            assert not (place / "old").exists()
+
+    play(scene())
+
+
+def test_enter_denies(sit: Sit, place: Path) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("delete the folder old")
+            await person.see("Hermes wants to run a command")
+            await asyncio.sleep(0.7)
+            await person.press("enter")
+            await person.ready()
+            assert (place / "old").is_dir()
+
+    play(scene())
+
+
+def test_escape_stops_and_the_next_message_is_answered(sit: Sit, home: Path) -> None:
+    async def scene() -> None:
+        configure(home, pace=40)
+        async with sit() as person:
+            await person.say("tell me the long story")
+            await person.see("harbour town")
+            await person.press("escape")
+            await person.see("interrupted; what was done so far is kept")
+            await person.ready()
+            await person.say("what is 17 * 4?")
+            await person.see("17 * 4 = 68")
+
+    play(scene())
+
+
+def test_what_is_typed_meanwhile_waits_in_sight_and_is_answered_once(sit: Sit, home: Path) -> None:
+    async def scene() -> None:
+        configure(home, pace=40, more="display:\n  busy_input_mode: queue\n")
+        async with sit() as person:
+            await person.say("hello")
+            await person.see("built-in")
+            await person.say("what is 2 + 3?")
+            await person.see("next: what is 2 + 3?")
+            await person.see("2 + 3 = 5")
+            await person.ready()
+            assert "next:" not in person.screen
+
+    play(scene())
+    assert [words for role, words in stored(home) if role == "user"] == ["hello", "what is 2 + 3?"]
+
+
+def test_undo_gives_the_words_back_and_a_branch_goes_on_beside(sit: Sit, home: Path) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("what is 1 + 1?")
+            await person.see("1 + 1 = 2")
+            await person.ready()
+            await person.say("what is 2 + 2?")
+            await person.see("2 + 2 = 4")
+            await person.ready()
+            await person.say("/undo")
+            await person.until(lambda screen: "2 + 2 = 4" not in screen, "taken back")
+            assert "❯ what is 2 + 2?" in person.lines[-2]
+            await person.press("ctrl+u")
+            await person.say("/branch another way")
+            await person.until(lambda screen: "another way" in screen, "the branch")
+            await person.say("what is 3 + 3?")
+            await person.see("3 + 3 = 6")
+            await person.ready()
+            await person.press("ctrl+r")
+            assert "↳ branch of" in await person.see("another way")
+
+    play(scene())
+
+
+def test_a_conversation_is_found_by_what_was_said_in_it(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("remember the word marmalade for me")
+            await person.until(lambda screen: screen.count("marmalade") >= 1 and " ready" in screen, "answered")
+            await person.ready()
+            await person.say("/new")
+            await person.until(lambda screen: "❯ remember the word" not in screen, "a new one")
+            await person.say("what is 5 + 5?")
+            await person.see("5 + 5 = 10")
+            await person.ready()
+            await person.press("ctrl+r")
+            await person.see("Enter takes")
+            await person.write("marmalade")
+            await person.until(lambda screen: "5 + 5?" not in _box(screen) and "marmalade" in _box(screen), "found")
+            await asyncio.sleep(0.3)
+            await person.press("enter")
+            await person.see("❯ remember the word marmalade")
+
+    play(scene())
+
+
+def _box(screen: str) -> str:
+    return "\n".join(line for line in screen.splitlines() if "│" in line)
+
+
+def test_a_server_that_is_killed_is_followed_by_another(sit: Sit, home: Path) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("what is 4 + 4?")
+            await person.see("4 + 4 = 8")
+            await person.ready()
+            assert person.link.pid is not None
+            os.kill(person.link.pid, signal.SIGKILL)
+            await person.see("ended by signal 9; a new one goes on here")
+            assert "4 + 4 = 8" in person.screen
+            await person.say("what is 6 + 6?")
+            await person.see("6 + 6 = 12")
+
+    play(scene())
+    assert [words for role, words in stored(home) if role == "user"] == ["what is 4 + 4?", "what is 6 + 6?"]
+
+
+def test_commands_and_files_are_completed(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.ready()
+            await person.write("/sta")
+            await person.see("where this conversation stands")
+            await person.press("tab")
+            assert person.app._editor.text == "/status "
+            await person.press("enter")
+            await person.see("none running")
+            await person.write("read @no")
+            await person.see("notes.md")
+            await person.press("tab")
+            assert person.app._editor.text == "read @notes.md "
+
+    play(scene())
+
+
+def test_a_window_of_20_by_5_and_back(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("list the files here")
+            await person.see("Say “delete")
+            await person.ready()
+            await person.pilot.resize_terminal(20, 5)
+            await person.until(lambda screen: len(screen.splitlines()) == 5, "small")
+            assert all(len(line) <= 20 for line in person.lines)
+            await person.say("hi")
+            await person.ready()
+            await person.pilot.resize_terminal(80, 24)
+            await person.see("❯ list the files here")
+
+    play(scene())
+
+
+def test_no_store_is_said_and_the_window_stays(sit: Sit, home: Path) -> None:
+    async def scene() -> None:
+        (home / "config.yaml").write_text("model: [\n")
+        async with sit() as person:
+            await person.see("✗ ")
+            assert "config.yaml" in person.screen
+            configure(home)
+            await person.say("what is 7 + 7?")
+            await person.see("7 + 7 = 14")
+
+    play(scene())
+
+
+async def _answered(person: Person, question: str, answer: str) -> None:
+    await person.say(question)
+    await person.see(answer)
+    await person.ready()
+
+
+def test_light_and_dark_are_remembered(sit: Sit, home: Path) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await _answered(person, "what is 1 + 2?", "1 + 2 = 3")
+            dark = person.app.theme
+            await person.press("f4")
+            await person.until(lambda screen: person.app.theme != dark, "the other one")
+            assert "1 + 2 = 3" in person.screen
+            await asyncio.sleep(0.3)
+
+    play(scene())
+    assert "skin: light" in (home / "config.yaml").read_text()
