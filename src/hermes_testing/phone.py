@@ -6,13 +6,15 @@
 At a terminal it takes the whole window: messages appear and change where they stand, buttons have numbers. In a pipe
 it sends each line of its input, waits until the answer rests, and prints what was said.
 
-It finds the fake by the file that `telegram_server --announce` writes (`--at`, by default `.demo/phone.json`). It
-knows one chat: the private one with the bot, or a group by `--chat`.
+It finds the fake by the file that `telegram_server --announce` writes (`--at`, by default `.demo/phone.json`), and
+looks there again when the connection is lost: the next fake is elsewhere. It knows one chat: the private one with the
+bot, or a group by `--chat`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import sys
@@ -30,7 +32,9 @@ from hermes_testing.telegram_client import Person, RemoteTelegram
 DEFAULT_AT = Path(".demo/phone.json")
 _HELP = ":file PATH · :photo PATH · :voice PATH · :edit TEXT changes your last message · :press N · :quit"
 _HINT = "Enter sends · 1 2 3 press a button · PgUp scrolls · :help · Ctrl-C leaves"
+_NO_CONNECTION = "no connection to the pretend Telegram; trying again (make run starts one)"
 _FRAME_SECONDS = 0.05
+_AGAIN_SECONDS = 0.5
 _LOST = (httpx2.HTTPError, OSError)
 
 
@@ -50,10 +54,28 @@ def found(path: Path) -> RemoteTelegram:
 class Phone:
     """One person's hands: what a typed line does."""
 
-    def __init__(self, telegram: RemoteTelegram, person: Person, chat: int | None) -> None:
-        self.telegram = telegram
-        self.person = person
+    def __init__(self, at: Path, name: str, chat: int | None) -> None:
+        """Raises `CannotReach`, and what the connection raises."""
+        self._at, self._name = at, name
         self.chat = chat
+        self.telegram, self.person = self._found()
+
+    def _found(self) -> tuple[RemoteTelegram, Person]:
+        telegram = found(self._at)
+        try:
+            return telegram, telegram.person(self._name)
+        except BaseException:
+            telegram.close()
+            raise
+
+    def find_again(self) -> None:
+        """The fake as it announces itself now: whoever started it anew gave it another address. Raises as before."""
+        before = self.telegram
+        self.telegram, self.person = self._found()
+        before.close()
+
+    def close(self) -> None:
+        self.telegram.close()
 
     def look(self) -> Json:
         return self.person.look(chat=self.chat)
@@ -111,6 +133,8 @@ class _Window:
         self._chat = phone.look()
         self._line = phone_keys.Line()
         self._status = ""
+        self._lost = False
+        """There is no connection: what the bot was doing when it broke says nothing any more."""
         self._scrolled = 0
         self._left = threading.Event()
         self._drawn = ""
@@ -132,19 +156,25 @@ class _Window:
             write("\x1b[?1049l")
 
     def _watch(self) -> None:
-        telegram, person = self._phone.telegram, self._phone.person
         while not self._left.is_set():
             try:
-                chat = telegram.watch(person.name, version=self._chat["version"], chat=self._phone.chat, within=2.0)
-            except _LOST:
-                self._status = "no connection to the pretend Telegram; trying again"
-                self._left.wait(0.5)
+                chat = self._news()
+            except (*_LOST, CannotReach, RuntimeError):  # the last: another fake, which does not know us yet
+                self._lost = True
+                self._left.wait(_AGAIN_SECONDS)
                 continue
-            if self._status.startswith("no connection"):
-                self._status = ""
+            self._lost = False
             if chat["toasts"] != self._chat["toasts"] and chat["toasts"]:
                 self._status = harmless(chat["toasts"][-1]["text"])
             self._chat = chat
+
+    def _news(self) -> Json:
+        """The chat when it has changed, or after a while; after a lost connection at once."""
+        phone = self._phone
+        if not self._lost:
+            return phone.telegram.watch(phone.person.name, version=self._chat["version"], chat=phone.chat, within=2.0)
+        phone.find_again()
+        return phone.look() | {"version": -1}  # it counts on its own: what is seen next is laid out anew
 
     def _key(self, key: str) -> None:
         match key:
@@ -199,7 +229,8 @@ class _Window:
         title = f"  ● {harmless(chat['title'])}   @{chat['bot']} · pretend Telegram"
         owner = f"you are {harmless(self._phone.person.name)}  "
         head = phone_screen.clipped(title + " " * max(1, width - cells(title) - cells(owner)) + owner, width)
-        state = phone_screen.doing(chat) or self._status or ("↓ more below" if self._scrolled else "")
+        news = (self._status, _NO_CONNECTION if self._lost else phone_screen.doing(chat))
+        state = " · ".join(filter(None, news)) or ("↓ more below" if self._scrolled else "")
         typed, _cursor = phone_screen.window(harmless(self._line.text), self._line.at, width - 6)
         foot = [
             "  " + style.paint(phone_screen.clipped(state, width - 3), "2;3"),
@@ -266,8 +297,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--settle", type=float, default=1.0, help="in a pipe: seconds without a change (1)")
     options = parser.parse_args(arguments)
     try:
-        with found(options.at) as telegram:
-            phone = Phone(telegram, telegram.person(options.name), options.chat)
+        with contextlib.closing(Phone(options.at, options.name, options.chat)) as phone:
             if sys.stdin.isatty() and sys.stdout.isatty():
                 _Window(phone).run()
                 return 0

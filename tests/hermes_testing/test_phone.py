@@ -99,6 +99,30 @@ def test_a_chat_in_a_window(fake: FakeTelegram, tmp_path: Path) -> None:
         assert window.raw.endswith("\x1b[?1049l")
 
 
+def test_it_finds_the_next_pretend_telegram_by_itself(tmp_path: Path) -> None:
+    with FakeTelegram() as first:
+        ada = first.person("ada")
+        announce(tmp_path / "phone.json", first.address, first.token)
+        window = Window(tmp_path)
+        window.frame("Nothing yet")
+        ada.say("hello")
+        bot(first, "sendMessage", chat_id=ada.id, text="from the first")
+        bot(first, "sendChatAction", chat_id=ada.id, action="typing")
+        window.frame("Hermes is typing…")
+    with window:
+        shown = window.frame("no connection to the pretend Telegram")
+        assert "is typing" not in shown
+        with FakeTelegram() as second:
+            ada = second.person("ada")
+            announce(tmp_path / "phone.json", second.address, second.token)
+            assert "from the first" not in window.frame("Nothing yet")
+            ada.say("hello")
+            bot(second, "sendMessage", chat_id=ada.id, text="from the second")
+            assert "no connection" not in window.frame("from the second")
+            window.type("hello again")
+            second.wait(lambda: [seen.text for seen in ada.messages() if seen.mine][-1] == "hello again", "the message")
+
+
 def test_the_line_can_be_changed_before_it_is_sent(fake: FakeTelegram, tmp_path: Path) -> None:
     ada = fake.person("ada")
     with Window(tmp_path) as window:
