@@ -32,8 +32,13 @@ def _desk(ctx: CommandContext) -> ChatDesk:
 
 
 async def stop(ctx: CommandContext, args: str) -> str:
-    """In a room nobody stops what another asked for, but for those who run the place."""
-    return _ANOTHERS if _desk(ctx).is_anothers else await turns.stop(ctx, args)
+    """In a room nobody stops what another asked for, but for those who run the place. What waited is told of."""
+    desk = _desk(ctx)
+    if desk.is_anothers:
+        return _ANOTHERS
+    dropped = await desk.drop("stopped by the person")
+    said = await turns.stop(ctx, args)
+    return f"{said}\n{_not_answered(dropped)}" if dropped else said
 
 
 async def new(ctx: CommandContext, args: str) -> str:
@@ -43,7 +48,11 @@ async def new(ctx: CommandContext, args: str) -> str:
         return _ANOTHERS
     dropped = await desk.drop("/new: a new conversation was begun")
     said = await desk.begin_anew(args)
-    return f"{said}\n{counted(dropped, 'message')} that waited will not be answered." if dropped else said
+    return f"{said}\n{_not_answered(dropped)}" if dropped else said
+
+
+def _not_answered(dropped: int) -> str:
+    return f"{counted(dropped, 'message')} that waited will not be answered."
 
 
 async def status(ctx: CommandContext, args: str) -> str:

@@ -254,8 +254,10 @@ def test_stop_ends_the_turn_and_what_waited(db: SessionDB, home: Path) -> None:
                 await here.chat.say("first")
                 await hold.reached()
                 await here.chat.say("second")
-                assert "Stopped" in await told(here, "/stop")
-                await talked(here, "third")
+                await told(here, "/queue third")
+                said = await told(here, "/stop")
+                assert "Stopped" in said and "2 messages that waited will not be answered." in said
+                await talked(here, "fourth")
                 assert here.chat.chat()[-1] == "fresh"
                 assert "Nothing is running" in await told(here, "/stop")
 
