@@ -41,13 +41,13 @@ def owe(
     place: SessionSource,
     account: str = "",
     sender: str | None = None,
-    showing: bool = False,
+    shown: str = "",
 ) -> Parcel | None:
     """What is owed to the chat of the turn's messages, or to `place` for a turn that has none.
 
-    `showing`: something of the answer stands in the chat already, as the draft of this very parcel.
+    `shown`: what stands in the chat of the answer already, as the draft of this very parcel.
     """
-    text = _text(ending, shown=showing)
+    text = _text(ending, shown=shown)
     if not text:
         return None
     row = work.inbox[-1] if work.inbox else None
@@ -64,10 +64,10 @@ def owe(
     )  # fmt: skip
 
 
-def _text(ending: Ending, *, shown: bool) -> str:
+def _text(ending: Ending, *, shown: str) -> str:
     facts = ending.facts
     if ending.state == "cancelled":
-        return (ending.text or "…") if shown else ""
+        return (ending.text or shown) if shown else ""
     text = (ending.text or "").strip()
     if ending.state == "done" and is_silence(text):
         return ""

@@ -50,9 +50,10 @@ class Projection:
         self._story = _Story(self._display)
 
     @property
-    def showing(self) -> bool:
-        """Whether something of the answer is, or may be, in the chat."""
-        return self._draft is not None and self._draft.stands
+    def shown(self) -> str:
+        """What of the answer is, or may be, in the chat; empty when nothing is."""
+        stands = self._draft is not None and self._draft.stands
+        return (self._story.said() or "…") if stands else ""
 
     def asking(self, waits: bool) -> None:
         """The turn waits for a person (or no more): no sign of typing meanwhile."""

@@ -63,8 +63,8 @@ class Projection(Watcher, Protocol):
     """A watcher that shows the answer in its chat while it is made (`gateway.streaming`)."""
 
     @property
-    def showing(self) -> bool:
-        """Something of this turn's answer stands in the chat."""
+    def shown(self) -> str:
+        """What of this turn's answer stands in the chat; empty when nothing does."""
 
     def asking(self, waits: bool) -> None:
         """The turn waits for a person, or no more."""
@@ -271,8 +271,8 @@ class TurnRunner:
         account = running.rows[-1].account if running.rows else ""
 
         def owe(work: Work, ending: Ending) -> Parcel | None:
-            showing = shown is not None and shown.showing
-            return replies.owe(work, ending, place=source, account=account, sender=holder, showing=showing)
+            stands = "" if shown is None else shown.shown
+            return replies.owe(work, ending, place=source, account=account, sender=holder, shown=stands)
 
         def began(work: Work) -> None:
             running.begun(work)

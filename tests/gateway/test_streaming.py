@@ -127,7 +127,7 @@ def test_the_message_grows_and_ends_as_exactly_the_stored_text(quick: Board) -> 
             work, shown = chat.begin(), chat.projection()
             shown.began(work)
             await speak(shown, *STORY)
-            assert shown.showing
+            assert shown.shown
             item = await chat.end(work, shown, "".join(STORY).strip())
         (message,) = adapter.messages
         stored = [row["content"] for row in quick.db.get_messages("s") if row["role"] == "assistant"]
