@@ -224,7 +224,8 @@ def _wait_for_the_last(home: Path) -> None:
         if time.monotonic() > until:
             raise UsageError(
                 "a demo runs on this folder already", where=str(home),
-                hint="Talk there, or choose another folder with hermes demo --home FOLDER.",
+                hint=f"Talk there, or end it with HERMES_HOME={home} hermes gateway stop, "
+                     "or choose another folder with hermes demo --home FOLDER.",
             )  # fmt: skip
         time.sleep(0.1)
 

@@ -104,7 +104,7 @@ def _restart(args: argparse.Namespace) -> None:
         print("Restarted by systemd.")
         return
     gateway_process.stop(home, seconds=_drain() + _GRACE, force=args.force)
-    print(f"The gateway runs (process {gateway_process.start(home)}).")
+    print(f"The gateway runs (process {gateway_process.start_again(home)}).")
 
 
 def _drain() -> float:

@@ -16,7 +16,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from gateway import status
 from hermes_cli.demo_processes import MARKER, PHONE
@@ -32,6 +32,7 @@ T = TypeVar("T")
 _BACK_SECONDS = 15.0
 _DONE_SECONDS = 300.0
 _LOOK_SECONDS = 0.02
+_SHOWN_SECONDS = 0.5
 _RECOGNISED = 20
 """As many characters say that two messages have the same beginning."""
 
@@ -61,7 +62,8 @@ def crash(home: Path) -> int:
             print("  Ask for the long story, and do it again while it is being told.")
             return 0
         print("  … waiting for the end of what was cut off (Ctrl-C leaves it alone)")
-        done = _until(lambda: _ended(db, rows), seconds=_DONE_SECONDS)
+        with _Progress(home) as progress:
+            done = _until(lambda: _ended(db, rows), seconds=_DONE_SECONDS, meanwhile=progress.show)
         return _tell(db, home, done or [db.inbox.get(row.id) or row for row in rows])
 
 
@@ -105,7 +107,7 @@ def _tell(db: SessionDB, home: Path, rows: list[InboxRow]) -> int:
         print(f"  on the phone: {'message' if len(edited) == 1 else 'messages'} {', '.join(edited)}, edited to the end")
     print(f"  accepted {len(rows)}, answered {answered}, doubled {doubled}")
     called = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("hermes") else "hermes"
-    print(f"  its life: HERMES_HOME={home} {called} trace last")
+    print(f"  its life: HERMES_HOME={home} {called} trace {rows[-1].trace_id}")
     return 0 if answered == len(rows) and not doubled else 1
 
 
@@ -132,8 +134,33 @@ def _copies(db: SessionDB, item: OutboxItem, shown: dict[int, str]) -> int:
     return sum(len(text) >= _RECOGNISED and text[:_RECOGNISED] == whole[:_RECOGNISED] for text in others)
 
 
-def _until(look: Callable[[], T | None], *, seconds: float) -> T | None:
+class _Progress:
+    """At a terminal: a line that says how long it takes, and how long the newest message on the phone is by now."""
+
+    def __init__(self, home: Path) -> None:
+        self._home, self._began, self._last = home, time.monotonic(), 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._last:
+            print("\r\x1b[K", end="", flush=True)
+
+    def show(self) -> None:
+        now = time.monotonic()
+        if now - self._last < _SHOWN_SECONDS or not sys.stdout.isatty():
+            return
+        self._last = now
+        shown = _on_the_phone(self._home)
+        written = len(shown[max(shown)]) if shown else 0
+        told = f"{now - self._began:.0f} s · the newest message on the phone has {written:,} characters"
+        print(f"\r\x1b[K    {told}", end="", flush=True)
+
+
+def _until(look: Callable[[], T | None], *, seconds: float, meanwhile: Callable[[], object] = lambda: None) -> T | None:
     until = time.monotonic() + seconds
     while (found := look()) is None and time.monotonic() < until:
+        meanwhile()
         time.sleep(_LOOK_SECONDS)
     return found

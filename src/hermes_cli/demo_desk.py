@@ -200,6 +200,8 @@ class DeskChat:
             case Said(notice=True):
                 screen.note(news.text)
             case Said():
+                if news.reply:
+                    screen.end_answer()
                 screen.answer(news.text)
                 screen.end_answer()
             case Called():
@@ -236,9 +238,13 @@ class DeskChat:
             return f"{showing.SAID[_scope(found)]}, on the phone"
 
         whom = f"{self._owner.display_name or 'you'} ({self._owner.role}), who asked for it in this conversation"
-        choice = chat_approval.put(
-            question, screen=self._screen, keyboard=keyboard, whom=whom, over=over, unanswered=unanswered
-        )
+        try:
+            choice = chat_approval.put(
+                question, screen=self._screen, keyboard=keyboard, whom=whom, over=over, unanswered=unanswered
+            )
+        except KeyboardInterrupt:
+            self._screen.say("")  # the line with the prompt, where the terminal has put its ^C
+            raise
         self._db.approvals.decide(approval.id, choice, approver_id=self._owner.id)  # the first answer counts
 
 

@@ -44,6 +44,8 @@ class Said:
 
     text: str
     notice: bool = False
+    reply: bool = False
+    """To a command: it may come in the middle of what the model is saying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +158,10 @@ class Follower:
         new = [item for item in self._db.outbox.list(limit=_LISTED) if item.id > self._item]
         for item in reversed(new):
             self._item = item.id
-            told = item.payload.get("kind") in ("command", "notice") and not item.dedup_key.startswith("notice:beside:")
+            kind = item.payload.get("kind")
+            told = kind in ("command", "notice") and not item.dedup_key.startswith("notice:beside:")
             if item.chat_id == self._chat and told:
-                yield Said(str(item.payload.get("text") or ""), notice=item.payload.get("kind") == "notice")
+                yield Said(str(item.payload.get("text") or ""), notice=kind == "notice", reply=kind == "command")
 
     # -- a turn --------------------------------------------------------------------------------------------
 
@@ -176,7 +179,7 @@ class Follower:
                 )  # fmt: skip
         elif event.kind == "turn.resumed" and followed is not None:
             yield from self._rows(followed)
-            followed.steps, followed.shown = 0, ""
+            followed.steps = 0  # it is said anew, from the beginning; what was shown of it is not shown again
             yield TakenUp(int((event.detail or {}).get("attempt", 0)))
         elif event.kind in _ENDED and followed is not None:
             yield from self._rows(followed)
@@ -193,7 +196,7 @@ class Follower:
         number = (event.detail or {}).get("outbox")
         item = None if number is None else self._db.outbox.get(int(number))
         text = "" if item is None else str(item.payload.get("text") or "")
-        if text and text.strip() != followed.said.strip():
+        if text and not _is_known(text.strip(), followed.said.strip(), stopped=event.kind == "turn.cancelled"):
             yield Said(text)
         model = str((self._db.get_session(turn.session_id) or {}).get("model") or "")
         used = self._before[turn.session_id] = self._used(turn.session_id)
@@ -243,6 +246,11 @@ class Follower:
     def _used(self, session_id: str) -> int:
         row = self._db.get_session(session_id) or {}
         return int(row.get("input_tokens") or 0) + int(row.get("output_tokens") or 0)
+
+
+def _is_known(text: str, said: str, *, stopped: bool) -> bool:
+    """What stands in the chat at the end was shown here. Of a turn that was stopped its tool lines stand there too."""
+    return text == said or (stopped and bool(said) and text.startswith(said))
 
 
 def _pieces(followed: _Followed) -> Iterator[News]:

@@ -3,6 +3,9 @@
 Both are children with a session of their own, so that Ctrl-C is the chat's alone, and both hold our end of a pipe as
 their standard input: it closes when this process ends, however it ends, and then they end too. Of the environment they
 get what a program needs to run, and nothing that could lead to a real account.
+
+Somebody else may start a gateway on the demo's home (`hermes gateway restart`): then that one is the demo's for as
+long as it lives, and is ended with it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from gateway import status
+from hermes_agent import holders
+from hermes_cli import gateway_process
 from hermes_config.errors import HermesError
 from hermes_config.home import private_open
 
@@ -33,6 +39,7 @@ PHONE = "phone.json"
 _FIRST_PORT, _PORTS = 8642, 50
 _KEPT = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV", "SHELL"})
 _ENDING_SECONDS = 6.0
+_LOOK_SECONDS = 0.2
 _YOUNG_SECONDS = 5.0
 _MOST_EARLY_DEATHS = 5
 
@@ -92,10 +99,20 @@ class Backstage:
             began = time.monotonic()
             child.wait()
             early = early + 1 if time.monotonic() - began < _YOUNG_SECONDS else 0
+            if self._another_lived():
+                early = 0
             if early == _MOST_EARLY_DEATHS:
                 self.problem = f"the gateway does not start: {self._last_words()}"
                 return
             time.sleep(0.2 * max(0, early - 1))  # the first time at once
+
+    def _another_lived(self) -> bool:
+        """Whether somebody else's gateway had the home; then this returns when that one has ended."""
+        lived = False
+        while not self._over and status.is_running(self._home):
+            lived = True
+            time.sleep(_LOOK_SECONDS)
+        return lived
 
     def _next(self) -> subprocess.Popen[bytes] | None:
         with self._lock:
@@ -114,13 +131,24 @@ class Backstage:
         )  # fmt: skip
 
     def end(self) -> None:
-        """Both are gone when this returns."""
+        """Both are gone when this returns, and so is a gateway that somebody else has started here."""
         with self._lock:
             self._over = True
+        if self._gateway is not None and self._gateway.poll() is not None:
+            self._end_anothers()
         children = [one for one in (self._gateway, self._telegram) if one is not None]
         _end(children, signal.SIGTERM)
         _end(children, signal.SIGKILL)
         self._log.close()
+
+    def _end_anothers(self) -> None:
+        pid = status.read_pid(self._home)
+        if pid is None or not status.is_running(self._home):
+            return
+        gateway_process.stop(self._home, seconds=_ENDING_SECONDS, force=True)
+        until = time.monotonic() + _ENDING_SECONDS
+        while holders.started(pid) is not None and time.monotonic() < until:  # the lock is let go of before the end
+            time.sleep(_LOOK_SECONDS / 10)
 
     def _last_words(self) -> str:
         lines = (self._home / "gateway.out").read_text(encoding="utf-8", errors="replace").strip().splitlines()

@@ -81,6 +81,20 @@ def start(home: Path) -> int:
     raise GatewayFailed(f"the gateway is not ready after {_START_SECONDS:.0f} s (process {child.pid})", where=str(home))
 
 
+def start_again(home: Path) -> int:
+    """After a stop; its process. Whoever keeps it running (a demo, a supervisor) may be quicker, which is as good."""
+    try:
+        return start(home)
+    except (status.GatewayRunning, GatewayFailed):
+        until = time.monotonic() + _START_SECONDS
+        while status.is_running(home) and time.monotonic() < until:
+            seen = status.read_status(home)
+            if seen.started_at is not None and seen.pid is not None:
+                return seen.pid
+            time.sleep(_PAUSE)
+        raise
+
+
 def stop(home: Path, *, seconds: float, force: bool = False) -> bool:
     """Ask it to end, and see it end; False when none was running. With `force` it is killed when it does not."""
     if not status.is_running(home):

@@ -228,6 +228,44 @@ def test_ctrl_c_stops_what_runs_and_ctrl_d_leaves(folder: Path) -> None:
     assert processes(folder) == []
 
 
+def test_ctrl_c_at_a_question_leaves_what_was_said(desk: Terminal, telegram: RemoteTelegram) -> None:
+    desk.type("delete the folder old")
+    desk.see("(Enter) >")
+    ada = telegram.person("ada")
+    ada.expect("Hermes wants to run a command")
+    desk.press("ctrl-c")
+    desk.see("Stopped")
+    desk.ready()
+    assert "\n· stopping" in desk.shown and "\n…\n" not in desk.shown.partition("· stopping")[2]
+    assert all(message.text != "…" for message in ada.messages())
+
+
+def test_a_reply_to_a_command_has_its_own_line_in_the_middle_of_an_answer(desk: Terminal) -> None:
+    desk.type("tell me the long story")
+    desk.see("harbour town")
+    desk.type("/queue what is 2 + 3?")
+    desk.see("\nIt is next when I am done.\n")
+    desk.press("ctrl-c")
+    desk.see("1 message that waited will not be answered.")
+
+
+def test_a_gateway_that_was_restarted_by_hand_is_the_demos(folder: Path) -> None:
+    with Terminal(DEMO) as chat:
+        chat.ready()
+        until(lambda: status.read_status(folder / ".demo").started_at is not None, "the gateway")
+        before = status.read_pid(folder / ".demo")
+        told = hermes("gateway", "restart", HERMES_HOME=str(folder / ".demo"))
+        assert re.search(r"The gateway runs \(process \d+\)", told)
+        until(lambda: status.read_pid(folder / ".demo") not in (None, before), "another one")
+        chat.type("what is 2 + 3?")
+        chat.see("2 + 3 = 5")
+        chat.ready()
+        chat.press("ctrl-d")
+        assert chat.end() == 0
+    assert processes(folder) == []
+    assert "Hermes · demo home" in hermes("demo")
+
+
 def test_terminated_it_takes_its_processes_with_it(folder: Path) -> None:
     with Terminal(DEMO) as chat:
         chat.ready()
@@ -266,6 +304,20 @@ def test_a_gateway_killed_in_the_middle_of_an_answer_is_back_and_nothing_is_lost
     shown = desk.see("It is also written down.")
     assert "· the gateway was lost and is back" in shown
     assert shown.count("It is also written down.") == 1
+
+
+def test_what_was_shown_at_the_desk_before_the_crash_is_not_shown_again(folder: Path, desk: Terminal) -> None:
+    config = folder / ".demo" / "config.yaml"
+    desk.type("tell me the long story")
+    desk.see("harbour town")
+    config.write_text(config.read_text().replace("tokens_per_second: 60", "tokens_per_second: 0"))
+    told = hermes("demo", "crash")
+    (row,) = json.loads(hermes("inbox", "list", "--json", HERMES_HOME=str(folder / ".demo")))["messages"]
+    assert f"trace {row['trace_id']}\n" in told
+    shown = desk.see("It is also written down.")
+    assert "· the gateway was lost and is back" in shown
+    assert shown.count("The conversation that would not be lost") == 1
+    assert shown.count("harbour town") == 1
 
 
 def test_nothing_is_killed_where_no_demo_runs(folder: Path, run) -> None:
