@@ -71,7 +71,8 @@ async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, atta
         _say_started(runner)
         await asyncio.to_thread(warming.warm, config)
         await ended.wait()
-        _log.info("ending; running turns have %g s", settings.drain_seconds, extra={"action": "stop"})
+        told = "ending: running turns have up to %g s; Ctrl-C once more ends it now, and nothing is lost"
+        _log.info(told, settings.drain_seconds, extra={"action": "stop"})
     finally:
         await runner.stop()
         beating.cancel()

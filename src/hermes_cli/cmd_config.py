@@ -135,11 +135,13 @@ def _presentable(value: Any, key: str) -> Any:
 def _set(args: argparse.Namespace) -> None:
     import yaml
 
+    from gateway.config import load_gateway_config
+
     try:
         value = yaml.safe_load(args.value)
     except yaml.YAMLError:
         value = args.value  # what is no YAML is meant as text
-    saved = config.set_value(args.key, value)
+    saved = config.set_value(args.key, value, check=load_gateway_config)
     print(f"{args.key} is set in {saved.file}")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")

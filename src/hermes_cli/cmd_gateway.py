@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from hermes_cli import output, text
+from hermes_cli import text
 from hermes_cli.parser import Parser, Verbs, add_json, add_yes, positive
 from hermes_config import config
+from hermes_config.errors import ConfigError
 from hermes_config.home import ensure_home, hermes_home
 
-if TYPE_CHECKING:
-    from gateway.status import Status
-
 _GRACE = 15.0
+_FORCED_SECONDS = 3.0
 
 
 def register(parser: Parser) -> None:
@@ -30,7 +30,7 @@ def register(parser: Parser) -> None:
     )  # fmt: skip
     restart = verbs.add("restart", _restart, help="stop it and start it again", example="hermes gateway restart")
     for one in (stop, restart):
-        one.add_argument("--force", action="store_true", help="kill it when it does not end in time; nothing is lost")
+        one.add_argument("--force", action="store_true", help="do not wait for running turns; nothing is lost")
     add_json(
         verbs.add(
             "status",
@@ -89,7 +89,7 @@ def _stop(args: argparse.Namespace) -> None:
     if gateway_process.manages(home):
         gateway_process.systemd("stop", gateway_process.UNIT)
         print("Stopped by systemd.")
-    elif gateway_process.stop(home, seconds=_drain() + _GRACE, force=args.force):
+    elif _end(home, _drain_or_default(), args.force):
         print("The gateway has ended. What was not finished is taken up at the next start.")
     else:
         print("No gateway is running on this home.")
@@ -103,8 +103,32 @@ def _restart(args: argparse.Namespace) -> None:
         gateway_process.systemd("restart", gateway_process.UNIT)
         print("Restarted by systemd.")
         return
-    gateway_process.stop(home, seconds=_drain() + _GRACE, force=args.force)
+    _end(home, _drain(), args.force)
     print(f"The gateway runs (process {gateway_process.start_again(home)}).")
+
+
+def _end(home: Path, drain: float, force: bool) -> bool:
+    """Whether one was running. Whoever waits is told for how long, and how not to."""
+    from hermes_cli import gateway_process
+
+    def waits() -> None:
+        print(f"Ending: running turns have up to {drain:g} s; --force ends it now, and nothing is lost.",
+              file=sys.stderr, flush=True)  # fmt: skip
+
+    if force:
+        return gateway_process.stop(home, seconds=_FORCED_SECONDS, force=True)
+    return gateway_process.stop(home, seconds=drain + _GRACE, waits=waits)
+
+
+def _drain_or_default() -> float:
+    """A gateway can be ended whatever somebody wrote into its configuration meanwhile."""
+    from gateway.config import GatewayConfig
+
+    try:
+        return _drain()
+    except ConfigError as error:
+        print(f"hermes: {text.harmless(error.one_line())}", file=sys.stderr)
+        return GatewayConfig().drain_seconds
 
 
 def _drain() -> float:
@@ -131,6 +155,12 @@ def _uninstall(args: argparse.Namespace) -> None:
     from hermes_cli import gateway_process
 
     print("Taken out." if gateway_process.uninstall() else "It was not installed.")
+
+
+def _status(args: argparse.Namespace) -> int:
+    from hermes_cli import gateway_status
+
+    return gateway_status.show(args)
 
 
 def _setup(args: argparse.Namespace) -> None:
@@ -173,91 +203,3 @@ def _follow(file: Any) -> None:
                 print(text.harmless(line))
     except (KeyboardInterrupt, FileNotFoundError):
         return
-
-
-# -- status --------------------------------------------------------------------------------------------------
-
-
-def _status(args: argparse.Namespace) -> int:
-    from gateway import status
-
-    home = hermes_home()
-    seen = status.read_status(home)
-    work = _work() if (home / "state.db").exists() or config.load().database_url() else {}
-    if args.json:
-        output.print_json({"home": str(home), **_as_json(seen), **work})
-        return 0 if seen.running else 1
-    lines = [("home", str(home)), ("gateway", _gateway(seen))]
-    lines += [(one.name, _platform(one, seen.at)) for one in seen.platforms]
-    if seen.api:
-        lines.append(("api", seen.api))
-    lines += _work_lines(work, seen.at)
-    wide = max(len(name) for name, _ in lines) + 2
-    print("\n".join(f"{name:<{wide}}{text.harmless(value)}" for name, value in lines))
-    return 0 if seen.running else 1
-
-
-def _gateway(seen: Status) -> str:
-    if not seen.running:
-        return "not running; hermes gateway start starts it"
-    process = f"process {seen.pid}" if seen.pid else "a process that left no number"
-    if seen.silent:
-        since = f"for {_span(seen.at - seen.heard_at)}" if seen.heard_at else "since its start"
-        return f"{process} holds the lock but was not heard of {since}; hermes gateway restart --force"
-    up = f", up {_span(seen.at - seen.started_at)}" if seen.started_at else ", starting"
-    drains = ", ending its turns" if seen.facts.get("draining") else ""
-    return f"runs ({process}{up}{drains})"
-
-
-def _platform(one: Any, now: float) -> str:
-    heard = f"heard {_span(now - one.last_contact)} ago" if one.last_contact else "not connected yet"
-    return f"{heard} — {one.problem}" if one.problem else heard
-
-
-def _work() -> dict[str, Any]:
-    """What the store says, whether a gateway runs or not."""
-    from hermes_cli import store
-
-    with store.open_store() as db:
-        inbox, outbox, turns = db.inbox.counts(), db.outbox.counts(), db.turns.counts()
-        last_in, last_out = db.inbox.list(limit=1), db.outbox.list(state="sent", limit=1)
-        return {
-            "queued": inbox.get("queued", 0), "turns_running": turns.get("running", 0),
-            "deliveries_waiting": outbox.get("pending", 0) + outbox.get("sending", 0),
-            "dead_letters": outbox.get("failed", 0) + outbox.get("unknown", 0),
-            "last_message_at": last_in[0].received_at if last_in else None,
-            "last_delivery_at": last_out[0].ended_at if last_out else None,
-            "prefix_breaks": db.prefixes.break_count(),
-        }  # fmt: skip
-
-
-def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:
-    if not work:
-        return []
-    came, went = work["last_message_at"], work["last_delivery_at"]
-    lines = [
-        ("messages", f"{work['queued']} waiting, {work['turns_running']} being answered; "
-                     + (f"the last came {_span(now - came)} ago" if came else "none yet")),
-        ("deliveries", f"{work['deliveries_waiting']} waiting; "
-                       + (f"the last went out {_span(now - went)} ago" if went else "none yet")),
-        ("prefix", f"{work['prefix_breaks']} breaks"),
-    ]  # fmt: skip
-    if work["dead_letters"]:
-        lines.append(("dead letters", f"{work['dead_letters']}; hermes outbox list --dead shows them"))
-    return lines
-
-
-def _as_json(seen: Status) -> dict[str, Any]:
-    return {
-        "running": seen.running, "pid": seen.pid, "silent": seen.silent, "started_at": seen.started_at,
-        "heard_at": seen.heard_at, "api": seen.api,
-        "platforms": {one.name: {"last_contact": one.last_contact, "problem": one.problem} for one in seen.platforms},
-    }  # fmt: skip
-
-
-def _span(seconds: float) -> str:
-    seconds = max(0.0, seconds)
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds)} s"

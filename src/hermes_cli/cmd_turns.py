@@ -66,7 +66,7 @@ def register(parser: Parser) -> None:
 def _list(args: argparse.Namespace) -> None:
     with store.open_store() as db:
         turns = db.turns.list(state=args.state, offset=args.offset, limit=args.limit)
-        holders = {turn.id: _holder(db, turn) for turn in turns if turn.state == "running"}
+        holders = {turn.id: holder_of(db, turn) for turn in turns if turn.state == "running"}
         counts = db.turns.counts()
     if args.json:
         rows = [{**asdict(turn), "holder": holders.get(turn.id)} for turn in turns]
@@ -88,7 +88,7 @@ def _list(args: argparse.Namespace) -> None:
         print(f"--offset {args.offset + args.limit} shows older ones.", file=sys.stderr)
 
 
-def _holder(db: SessionDB, turn: Turn) -> str | None:
+def holder_of(db: SessionDB, turn: Turn) -> str | None:
     """Who works on a running turn; None when nobody does."""
     from hermes_agent import holders
 
@@ -108,7 +108,7 @@ def _by(holder: str | None) -> str:
 def _cancel(args: argparse.Namespace) -> None:
     with store.open_store() as db:
         turn = _find(db, args.id)
-        holder = _holder(db, turn)
+        holder = holder_of(db, turn)
         done = _ask(db, turn) if holder is not None else _close(db, turn)
     if args.json:
         output.print_json({"turn": turn.id, "holder": holder, "outcome": done})

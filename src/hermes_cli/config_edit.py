@@ -66,11 +66,13 @@ def _open_editor(draft: Path) -> None:
 
 def _fault(home: Path, folder: Path, name: str) -> ConfigError | None:
     """What is wrong with the new text, beside the other file as it is."""
+    from gateway.config import load_gateway_config
+
     other = "config.yaml" if name == ".env" else ".env"
     if (home / other).exists():
         shutil.copyfile(home / other, folder / other)
     try:
-        config.load(folder)
+        load_gateway_config(config.load(folder))
     except ConfigError as error:
         return error if error.file.endswith(name) else None
     return None

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from gateway import status
@@ -23,6 +24,7 @@ from hermes_config.home import ensure_folder, private_open
 UNIT = "hermes-gateway.service"
 _START_SECONDS = 30.0
 _PAUSE = 0.05
+_SOON = 1.0
 _PLAIN_WORD = re.compile(r"[\w@+=:,./$%-]+")
 
 _UNIT_TEXT = """\
@@ -95,8 +97,11 @@ def start_again(home: Path) -> int:
         raise
 
 
-def stop(home: Path, *, seconds: float, force: bool = False) -> bool:
-    """Ask it to end, and see it end; False when none was running. With `force` it is killed when it does not."""
+def stop(home: Path, *, seconds: float, force: bool = False, waits: Callable[[], None] | None = None) -> bool:
+    """Ask it to end, and see it end; False when none was running. With `force` it is killed when it does not.
+
+    `waits` is told when it does not end at once.
+    """
     if not status.is_running(home):
         return False
     pid = status.read_pid(home)
@@ -104,7 +109,12 @@ def stop(home: Path, *, seconds: float, force: bool = False) -> bool:
         raise UsageError("a gateway runs, but gateway.pid does not say which process", where=str(home),
                          hint="End it in the terminal it was started in.")  # fmt: skip
     os.kill(pid, signal.SIGTERM)
-    if _gone(home, seconds):
+    soon = min(_SOON, seconds)
+    if _gone(home, soon):
+        return True
+    if waits is not None:
+        waits()
+    if _gone(home, seconds - soon):
         return True
     if not force:
         raise UsageError(

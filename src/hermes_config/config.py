@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -117,8 +117,12 @@ def load_or_last_good(home: Path | None = None) -> tuple[Config, ConfigError | N
     return found.last_good, found.outcome
 
 
-def set_value(key: str, value: Any, home: Path | None = None) -> Saved:
+def set_value(
+    key: str, value: Any, home: Path | None = None, *, check: Callable[[Config], object] | None = None
+) -> Saved:
     """Set one dotted key of config.yaml. Comments and order of the rest are kept.
+
+    `check` is how another room reads its settings from the configuration; what it refuses is not saved, either.
 
     Where only a rewrite of the whole file can express the change (the key is an alias, or stands in braces or
     in a block of text), comments are lost and the old text is kept in `config.yaml.bak`.
@@ -128,13 +132,15 @@ def set_value(key: str, value: Any, home: Path | None = None) -> Saved:
     if not all(path):
         raise ConfigError("is not a key: write section.name", file=str(file), key=key)
     for _ in range(_SAVE_ATTEMPTS):
-        load(file.parent)  # a save never follows a failed read
+        before = load(file.parent)  # a save never follows a failed read
         stamp, text = _read(file)
         changed = edit.set_in_text(text, path, value, file=str(file))
         keeps_layout = changed is not None
         if changed is None:
             changed = edit.dump(edit.set_in_data(document.parse(text, file=str(file)).data, path, value))
-        _check_before_saving(changed, file)
+        after = _check_before_saving(changed, file, before.dotenv)
+        if check is not None:
+            _check_for_another_room(check, before, after, key)
         if _stamp(file) != stamp:
             continue
         backup = None
@@ -232,12 +238,29 @@ def _free_name(file: Path) -> Path:
     return name
 
 
-def _check_before_saving(text: str, file: Path) -> None:
+def _check_before_saving(text: str, file: Path, entries: Mapping[str, str]) -> Config:
     try:
-        _build(file.parent, document.parse(text, file=str(file)), {})
+        return _build(file.parent, document.parse(text, file=str(file)), dict(entries))
     except ConfigError as error:
-        hint = f"Nothing was saved. {error.hint}".rstrip()
-        raise ConfigError(error.reason, file=str(file), key=error.key, hint=hint) from error
+        raise _not_saved(error) from error
+
+
+def _check_for_another_room(check: Callable[[Config], object], before: Config, after: Config, key: str) -> None:
+    """What was wrong before may stay so, one key at a time; the key that is set must be right."""
+    try:
+        check(after)
+    except ConfigError as error:
+        if not error.key.startswith(key):
+            try:
+                check(before)
+            except ConfigError:
+                return
+        raise _not_saved(error) from error
+
+
+def _not_saved(error: ConfigError) -> ConfigError:
+    hint = f"Nothing was saved. {error.hint}".rstrip()
+    return ConfigError(error.reason, file=error.file, key=error.key, hint=hint)
 
 
 def _look(home: Path) -> _Remembered:

@@ -18,6 +18,10 @@ _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
 
+_FEW = 12
+"""As many names fit into an error that is read."""
+
+
 class Section:
     """One section of a document, `name` being its dotted path. `closed` sections are ours alone: there, every
     unknown key is a mistake."""
@@ -39,11 +43,14 @@ class Section:
     def _judge_unknown(self, key: str, known: Collection[str], closed: bool) -> None:
         from difflib import get_close_matches  # only ever needed for a mistake
 
-        near = get_close_matches(key, known, n=1, cutoff=0.6 if closed else 0.85)
+        near = get_close_matches(key, known, n=1, cutoff=0.5 if closed else 0.85)
         if near:
             raise self._error(key, "is not a known key", hint=f"Did you mean {self._name}.{near[0]}?")
         if closed:
-            raise self._error(key, "is not a known key", hint=f"Known: {', '.join(sorted(known))}.")
+            few = len(known) <= _FEW
+            shown = sorted(known) if few else get_close_matches(key, known, n=3, cutoff=0.0)
+            hint = f"{'Known' if few else 'The nearest'}: {', '.join(shown)}."
+            raise self._error(key, "is not a known key", hint=hint)
 
     def _error(self, key: str, reason: str, *, hint: str = "") -> ConfigError:
         path = [*self._name.split("."), key] if key else self._name.split(".")

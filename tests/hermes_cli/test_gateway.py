@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ import pytest
 from gateway import status
 from hermes_cli import gateway_process
 from hermes_config.errors import UsageError
+from hermes_state import SessionDB
+from hermes_state.ids import ConversationId
 
 
 def hermes(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -60,6 +63,49 @@ def test_a_broken_configuration_is_said_and_nothing_runs(demo: Path) -> None:
     assert failed.returncode == 1
     assert "drain_seconds" in failed.stderr and "Traceback" not in failed.stderr
     assert not status.is_running(demo)
+
+
+@pytest.mark.parametrize("broken", ["model: [", "model: demo\ngateway:\n  drain_seconds: soon\n"])
+def test_status_and_stop_work_whatever_was_written_into_the_configuration(demo: Path, broken: str) -> None:
+    hermes("gateway", "start")
+    (demo / "config.yaml").write_text(broken)
+    seen = hermes("gateway", "status")
+    assert f"process {status.read_pid(demo)}" in seen.stdout and "config.yaml:" in seen.stdout
+    assert json.loads(hermes("gateway", "status", "--json").stdout)["config_problem"]
+    refused = hermes("gateway", "restart", check=False)
+    assert refused.returncode == 1 and status.is_running(demo), "what could not start again is not ended"
+    ended = hermes("gateway", "stop")
+    assert "has ended" in ended.stdout and "config.yaml" in ended.stderr and not status.is_running(demo)
+
+
+def test_status_says_what_is_missing_and_what_a_lost_process_left(demo: Path) -> None:
+    (demo / "config.yaml").write_text("")
+    lines = hermes("gateway", "status", check=False).stdout
+    assert "no model is chosen" in lines and "hermes gateway setup telegram" in lines
+    with contextlib.closing(SessionDB(demo / "state.db")) as db:
+        session = db.ledger.open(source="cli").session_id
+        conversation = ConversationId(db.get_conversation_root(session))
+        lease = db.leases.acquire(conversation, holder="elsewhere/1/0/x", ttl=60)
+        assert lease is not None
+        db.turns.begin(conversation_id=conversation, session_id=session, fence=lease.fence)
+        db.leases.release(lease)
+    said = hermes("gateway", "status", check=False).stdout
+    assert "0 being answered, 1 left by a lost process" in said
+
+
+def test_who_waits_for_the_end_is_told_for_how_long_and_force_does_not_wait(demo: Path) -> None:
+    hermes("gateway", "start")
+    pid = status.read_pid(demo)
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)  # as one that is busy
+    command = [sys.executable, "-m", "hermes_cli", "gateway", "stop"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        assert "up to 30 s; --force ends it now" in waiting.stderr.readline()
+        began = time.monotonic()
+        assert "has ended" in hermes("gateway", "stop", "--force").stdout
+        assert time.monotonic() - began < 10
+        assert waiting.wait(10) == 0
 
 
 def test_one_that_was_killed_leaves_nothing_in_the_way(demo: Path) -> None:

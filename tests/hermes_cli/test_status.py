@@ -47,6 +47,19 @@ def test_status_of_a_broken_home_is_a_status(run: Run, home: Path) -> None:
 # -- config ------------------------------------------------------------------------------------------------------------
 
 
+def test_what_the_gateway_would_refuse_is_not_saved(run: Run, home: Path) -> None:
+    for key, value in (("session_reset.mode", "weekly"), ("gateway.busy_input_mode", "banana")):
+        refused = run("config", "set", key, value)
+        assert refused.code == 1 and "Nothing was saved" in refused.err and key in refused.err
+    assert not (home / "config.yaml").exists()
+    assert run("config", "set", "session_reset.mode", "daily").code == 0
+    (home / "config.yaml").write_text("session_reset:\n  mode: weekly\ngateway:\n  busy_input_mode: banana\n")
+    assert run("config", "set", "session_reset.mode", "monthly").code == 1
+    for key, value in (("session_reset.mode", "daily"), ("gateway.busy_input_mode", "queue")):
+        assert run("config", "set", key, value).code == 0, "two mistakes are mended one by one"
+    assert run("config", "check").code == 0
+
+
 def test_unset_takes_out_one_key_and_leaves_the_rest_as_it_is(run: Run, home: Path) -> None:
     home.mkdir()
     file = home / "config.yaml"

@@ -36,7 +36,7 @@ def test_a_home_may_change_a_limit_and_keeps_the_others(tmp_path: Path) -> None:
         ("title_chars: -1", "at least 1"),
         ("title_chars: many", "whole number"),
         ("title_char: 80", "Did you mean limits.title_chars"),
-        ("zzz: 80", "Known: "),
+        ("zzz: 80", "The nearest: "),
         ("config_bytes: 10", "not a known key"),
     ],
 )

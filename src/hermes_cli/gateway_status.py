@@ -1,0 +1,136 @@
+"""`hermes gateway status`: what the gateway is doing, from evidence.
+
+The lock says whether one runs; what it wrote last, and the rows of the store, say the rest. It works with a
+configuration that cannot be read, too: that is when it is needed most, and the mistake is one of its lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from hermes_cli import cmd_turns, output, store, text
+from hermes_config import config
+from hermes_config.errors import ConfigError, HermesError
+from hermes_config.home import hermes_home
+
+if TYPE_CHECKING:
+    from gateway.status import PlatformStatus, Status
+
+_MOST = 1_000
+
+
+def show(args: argparse.Namespace) -> int:
+    """0 when a gateway runs, else 1."""
+    from gateway import status
+
+    home = hermes_home()
+    seen = status.read_status(home)
+    problem, missing = _configured()
+    known = not problem and ((home / "state.db").exists() or config.load().database_url())
+    work = _work() if known else {}
+    if args.json:
+        facts = {"config_problem": problem or None, "missing": [name for name, _ in missing]}
+        output.print_json({"home": str(home), **_as_json(seen), **facts, **work})
+        return 0 if seen.running else 1
+    lines = [("home", str(home)), ("gateway", _gateway(seen))]
+    lines += [(one.name, _platform(one, seen.at)) for one in seen.platforms]
+    if seen.api:
+        lines.append(("api", seen.api))
+    lines += _work_lines(work, seen.at)
+    lines += missing
+    if problem:
+        running = "a running gateway goes on with the last good one: " if seen.running else ""
+        lines.append(("config", running + problem))
+    wide = max(len(name) for name, _ in lines) + 2
+    print("\n".join(f"{name:<{wide}}{text.harmless(value)}" for name, value in lines))
+    return 0 if seen.running else 1
+
+
+def _configured() -> tuple[str, list[tuple[str, str]]]:
+    """What is wrong with the configuration, and what a gateway needs and has not got."""
+    from gateway.config import load_gateway_config
+    from hermes_agent.models import providers
+
+    try:
+        loaded = config.load()
+        settings = load_gateway_config(loaded)
+    except ConfigError as error:
+        return error.one_line(), []
+    missing = []
+    try:
+        providers.primary(loaded)
+    except HermesError as error:
+        missing.append(("model", error.one_line()))
+    if not settings.get_connected_platforms() and not settings.api_server.enabled:
+        missing.append(("platforms", "none is configured; hermes gateway setup telegram connects one"))
+    return "", missing
+
+
+def _gateway(seen: Status) -> str:
+    if not seen.running:
+        return "not running; hermes gateway start starts it"
+    process = f"process {seen.pid}" if seen.pid else "a process that left no number"
+    if seen.silent:
+        since = f"for {_span(seen.at - seen.heard_at)}" if seen.heard_at else "since its start"
+        return f"{process} holds the lock but was not heard of {since}; hermes gateway restart --force"
+    up = f", up {_span(seen.at - seen.started_at)}" if seen.started_at else ", starting"
+    drains = ", ending its turns" if seen.facts.get("draining") else ""
+    return f"runs ({process}{up}{drains})"
+
+
+def _platform(one: PlatformStatus, now: float) -> str:
+    if not one.last_contact:
+        return one.problem or "not connected yet"
+    heard = f"heard {_span(now - one.last_contact)} ago"
+    return f"{heard} — {one.problem}" if one.problem else heard
+
+
+def _work() -> dict[str, Any]:
+    """What the store says, whether a gateway runs or not."""
+    with store.open_store() as db:
+        inbox, outbox = db.inbox.counts(), db.outbox.counts()
+        open_turns = db.turns.list(state="running", limit=_MOST)
+        lost = sum(cmd_turns.holder_of(db, turn) is None for turn in open_turns)
+        last_in, last_out = db.inbox.list(limit=1), db.outbox.list(state="sent", limit=1)
+        return {
+            "queued": inbox.get("queued", 0), "turns_running": len(open_turns) - lost, "turns_lost": lost,
+            "deliveries_waiting": outbox.get("pending", 0) + outbox.get("sending", 0),
+            "dead_letters": outbox.get("failed", 0) + outbox.get("unknown", 0),
+            "last_message_at": last_in[0].received_at if last_in else None,
+            "last_delivery_at": last_out[0].ended_at if last_out else None,
+            "prefix_breaks": db.prefixes.break_count(),
+        }  # fmt: skip
+
+
+def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:
+    if not work:
+        return []
+    came, went, lost = work["last_message_at"], work["last_delivery_at"], work["turns_lost"]
+    left = f", {lost} left by a lost process and taken up by the next start" if lost else ""
+    lines = [
+        ("messages", f"{work['queued']} waiting, {work['turns_running']} being answered{left}; "
+                     + (f"the last came {_span(now - came)} ago" if came else "none yet")),
+        ("deliveries", f"{work['deliveries_waiting']} waiting; "
+                       + (f"the last went out {_span(now - went)} ago" if went else "none yet")),
+        ("prefix", text.counted(work["prefix_breaks"], "break")),
+    ]  # fmt: skip
+    if work["dead_letters"]:
+        lines.append(("dead letters", f"{work['dead_letters']}; hermes outbox list --stuck shows them"))
+    return lines
+
+
+def _as_json(seen: Status) -> dict[str, Any]:
+    return {
+        "running": seen.running, "pid": seen.pid, "silent": seen.silent, "started_at": seen.started_at,
+        "heard_at": seen.heard_at, "api": seen.api,
+        "platforms": {one.name: {"last_contact": one.last_contact, "problem": one.problem} for one in seen.platforms},
+    }  # fmt: skip
+
+
+def _span(seconds: float) -> str:
+    seconds = max(0.0, seconds)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
