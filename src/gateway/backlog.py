@@ -8,15 +8,18 @@ long ago is dropped. Nothing of this is kept in memory: age and state are in the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway import notices
+from gateway.config import Platform
 from gateway.entries import SessionSource
 from gateway.intake import event_of, is_stale, source_of
 from hermes_agent import holders
 from hermes_state.aio import queued
+from hermes_state.errors import TurnOver
 
 if TYPE_CHECKING:
     from gateway.board import Board
@@ -26,8 +29,17 @@ if TYPE_CHECKING:
     from hermes_state.turns import Turn
 
 _PAGE = 500
+_LEASE_SECONDS = 30.0
 _FORGOTTEN_SECONDS = 60.0
 """A row that waits longer and is in no lane was stored by somebody whom its lane did not hear of."""
+
+
+GONE = "the client had gone"
+
+
+def nobody_waits(row: InboxRow) -> bool:
+    """A request over HTTP from before this process; without an Idempotency-Key its client cannot come back for it."""
+    return row.platform == Platform.API_SERVER.value and "digest" not in (row.payload or {})
 
 
 class Found(NamedTuple):
@@ -67,6 +79,23 @@ class Backlog:
             entry = await asyncio.to_thread(store._entries.get, turn.route)
         return None if entry is None else entry.origin, ()
 
+    async def forgo(self, turn: Turn) -> bool:
+        """End a turn that was left behind and whose answer nobody can get; False when somebody has taken it up."""
+        return await asyncio.to_thread(self._forgo, turn)
+
+    def _forgo(self, turn: Turn) -> bool:
+        db = self._board.db
+        holders.release_gone(db, turn.conversation_id)
+        lease = db.leases.acquire(turn.conversation_id, holder=holders.new_holder(), ttl=_LEASE_SECONDS)
+        if lease is None:
+            return False
+        try:
+            with contextlib.suppress(TurnOver):  # somebody was quicker, which is as good
+                db.turns.cancel(turn.id, fence=lease.fence, reason=GONE)
+        finally:
+            db.leases.release(lease)
+        return True
+
     async def routes(self) -> list[SessionKey]:
         return list(await asyncio.to_thread(self._board.db.inbox.waiting, limit=100_000))
 
@@ -76,7 +105,9 @@ class Backlog:
         now, most = self._board.db.clock(), self._board.settings.max_message_age
         fresh, held = [], False
         for row in rows:
-            if not is_stale(row, now=now, most=most):
+            if nobody_waits(row):
+                await self.finish([row.id], "dropped", GONE)
+            elif not is_stale(row, now=now, most=most):
                 fresh.append(row)
             elif self._commands.kind(row) == "turn":
                 held = True

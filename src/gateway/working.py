@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from gateway import beside, tracing
+from gateway.backlog import Backlog, nobody_waits
 from gateway.intake import source_of
 from gateway.lane import Commands, Lane, Waiting
 from gateway.looking import look
@@ -18,7 +19,6 @@ from gateway.troubles import Patience, Troubles
 from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
-    from gateway.backlog import Backlog
     from gateway.board import Board
     from gateway.turns import TurnRunner
     from gateway.watching import Watcher
@@ -151,6 +151,8 @@ class Worker:
         source, rows = await self._backlog.place(turn)
         if source is None:
             _log.warning("a turn that was left behind has no place", extra={"action": "left_behind", "turn": turn.id})
+            return
+        if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
         running = Running(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
         with lane.occupied(running):

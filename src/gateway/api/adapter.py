@@ -74,12 +74,12 @@ class ApiAdapter(BasePlatformAdapter):
         return True
 
     async def disconnect(self) -> None:
-        """Whoever still waits is told to come back; what they asked is stored."""
+        """Whoever still waits is told to come back."""
         self.closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
         for exchange in self.waiting():
-            exchange.refuse(outcomes.ending())
+            exchange.refuse(outcomes.ending(keeps=exchange.keeps))
         if self._door is not None:
             await self._door.close()
 

@@ -37,8 +37,10 @@ def stored_answer(db: SessionDB, row: InboxRow) -> str | None:
     return None
 
 
-def ending() -> ApiError:
-    return ApiError(503, "the gateway is ending; what was asked is kept. Ask again in a moment", code="ending")
+def ending(*, keeps: bool = False) -> ApiError:
+    """`keeps`: the request was taken with an Idempotency-Key, and goes on after the start."""
+    again = "it goes on at the next start: ask again with the same Idempotency-Key" if keeps else "ask again"
+    return ApiError(503, f"the gateway is ending, so there is no answer now; {again} in a moment", code="ending")
 
 
 def unanswered(row: InboxRow | None) -> ApiError:

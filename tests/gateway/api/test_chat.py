@@ -8,7 +8,11 @@ import base64
 import httpx2
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import Door, events, said, until
+from tests.hermes_agent.test_cut_off_turns import GONE
 
+from hermes_state import SessionDB
+from hermes_state.inbox import InboxRow
+from hermes_state.journal import Journal
 from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
 
 PNG = base64.b64decode(
@@ -288,6 +292,54 @@ def test_a_client_that_leaves_while_it_waits_is_not_answered(door: Open) -> None
                 hold.release()
                 assert said(await one) == "first"
                 assert here.db.inbox.list()[0].reason == "the client had gone"
+
+    asyncio.run(go())
+
+
+def test_after_a_crash_what_nobody_can_fetch_is_dropped_and_does_not_hold_up_the_next(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Hi."), say("With a key."), say("Next.")) as model:
+            async with door(model) as here:
+                await here.ask("hello", name="x")
+                first = here.db.inbox.list()[0]
+            begun, waiting, kept = (again(here.db, first, number) for number in ("req-1", "req-2", "order-17"))
+            session = str(here.runner.parts.board.store.peek_session_id(first.route))
+            lost = await Journal.open(
+                here.db, session, holder=GONE, ttl=600, user={"role": "user", "content": "lost"}, route=first.route,
+                claim=(begun.id,),
+            )  # fmt: skip
+            assert lost is not None
+            async with door(model) as here:
+                assert said(await here.ask("and now?", name="x")) == "Next."
+                ended = {row.id: (row.state, row.reason) for row in here.db.inbox.list()}
+                assert ended[begun.id] == ended[waiting.id] == ("dropped", "the client had gone")
+                assert ended[kept.id][0] == "answered", "its client can come back for it"
+                assert here.db.turns.counts().get("running", 0) == 0
+
+    asyncio.run(go())
+
+
+def again(db: SessionDB, row: InboxRow, number: str) -> InboxRow:
+    """A request like that one, as a process that was lost a moment later had stored it."""
+    payload = {**(row.payload or {}), **({} if number.startswith("req-") else {"digest": "d"})}
+    return db.inbox.accept(
+        platform=row.platform, account=row.account, chat_id=row.chat_id, message_id=number, route=row.route,
+        payload=payload, person_id=row.person_id,
+    ).row  # fmt: skip
+
+
+def test_a_client_that_waits_when_the_gateway_ends_is_told_what_becomes_of_its_request(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(always(say("slow", hold=Hold()))) as model:
+            async with door(model, gateway={"drain_seconds": 0.1}) as here:
+                plain = asyncio.create_task(here.ask("one"))
+                keyed = asyncio.create_task(here.ask("two", headers=ONCE))
+                await until(lambda: len(model.requests) == 2)
+                await here.runner.stop()
+                errors = [(await one).json()["error"] for one in (plain, keyed)]
+                assert [error["code"] for error in errors] == ["ending", "ending"]
+                assert errors[0]["message"].endswith("ask again in a moment")
+                assert "with the same Idempotency-Key" in errors[1]["message"]
 
     asyncio.run(go())
 
