@@ -36,6 +36,7 @@ _DIFFERS = (
     (r"kill -9 \d+", "kill -9 PID"),
     (r"process \d+", "process PID"),
     (r"\btrace [0-9a-f]{16} · \S+", "trace ID · DATE"),
+    (r"\btrace [0-9a-f]{16}$", "trace ID"),
     (r"prefix [0-9a-f]{4}…", "prefix HASH…"),
     (r"fence \d+", "fence N"),  # how many turns this home had before
     (r"\b[A-Z0-9]{8}\b", "CODE"),
