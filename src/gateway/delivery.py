@@ -38,6 +38,8 @@ log = logging.getLogger("hermes.gateway")
 
 _LOSE_SECONDS = 30.0
 _REMEMBERED = 4_096
+_PATIENCE = 0.002
+"""How long what became of a delivery may wait for a commit of somebody else's to go with."""
 
 
 class Live(Protocol):
@@ -306,7 +308,9 @@ class Deliverer:
         """Write it down. The store may be busy or full for a while; the platform's answer must not be lost by that:
         it is tried until the process ends. Few wait like this, since nothing new is claimed from such a store."""
         what = f"delivery {item.id} ({verdict.state})"
-        closed = await written(self._db, verdicts.record(self._db, item, verdict), what=what, trace_id=item.trace_id)
+        closed = await written(
+            self._db, verdicts.record(self._db, item, verdict), what=what, trace_id=item.trace_id, patience=_PATIENCE
+        )
         self._let_go(item)
         self._reported(item, verdict, closed)
 

@@ -25,12 +25,22 @@ _log = logging.getLogger("hermes.gateway")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 
-async def written(db: SessionDB, write: Callable[[Connection], T], *, what: str, trace_id: str | None = None) -> T:
-    """`write(conn)` in a transaction, which may run again after one whose outcome is not known."""
+async def written(
+    db: SessionDB,
+    write: Callable[[Connection], T],
+    *,
+    what: str,
+    trace_id: str | None = None,
+    patience: float = 0.0,
+) -> T:
+    """`write(conn)` in a transaction, which may run again after one whose outcome is not known.
+
+    `patience`: as in `queued`.
+    """
     pause = _FIRST_PAUSE
     while True:
         try:
-            return await queued(db.engine, write)
+            return await queued(db.engine, write, patience=patience)
         except (StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable, WriteLost, OutcomeUnknown) as error:
             extra = {"action": "store_trouble", "trace_id": trace_id}
             _log.warning("%s is not written down yet: %s", what, error.one_line(), extra=extra)

@@ -133,6 +133,7 @@ class TurnRunner:
             self._agents.running.pop(running.route, None)
         running.done()
         self._ended(result, watchers)
+        await asyncio.sleep(0)  # those who wait for the answer are first
         await self._settle(running, handle.conversation_id, handle.session_id, result)
         return result
 

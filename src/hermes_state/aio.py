@@ -59,8 +59,13 @@ class AsyncSessionDB:
         return forwarded
 
 
-def queued(engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, whole: bool = False) -> asyncio.Future[T]:
-    """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it."""
+def queued(
+    engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, whole: bool = False, patience: float = 0.0
+) -> asyncio.Future[T]:
+    """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it.
+
+    `patience`: seconds it may wait for another job of this loop to share a commit with, where nobody waits for it.
+    """
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -68,7 +73,11 @@ def queued(engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, whole
     if mailbox is None:
         mailbox = _mailboxes[loop] = _Mailbox(loop)
     future = loop.create_future()
-    mailbox.post(engine, Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future))
+    job = Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future)
+    if patience:
+        mailbox.post_later(engine, job, patience)
+    else:
+        mailbox.post(engine, job)
     return future
 
 
@@ -82,16 +91,31 @@ class _Mailbox:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self._waiting: dict[Engine, list[Job]] = {}
+        self._patient: dict[Engine, list[Job]] = {}
 
-    def post(self, engine: Engine, job: Job) -> None:
+    def post(self, engine: Engine, *jobs: Job) -> None:
         waiting = self._waiting.get(engine)
         if waiting is not None:
-            waiting.append(job)
+            waiting.extend(jobs)
             return
-        self._waiting[engine] = [job]
+        self._waiting[engine] = [*self._patient.pop(engine, ()), *jobs]
         loop = self._loop()
         assert loop is not None  # it is the running one
         loop.call_soon(self._hand_over, engine)
+
+    def post_later(self, engine: Engine, job: Job, seconds: float) -> None:
+        """With whatever comes next, and in any case then."""
+        if engine in self._waiting or engine in self._patient:
+            (self._waiting.get(engine) or self._patient[engine]).append(job)
+            return
+        self._patient[engine] = [job]
+        loop = self._loop()
+        assert loop is not None  # it is the running one
+        loop.call_later(seconds, self._no_more_patience, engine)
+
+    def _no_more_patience(self, engine: Engine) -> None:
+        if engine in self._patient:
+            self.post(engine)
 
     def _hand_over(self, engine: Engine) -> None:
         jobs = self._waiting.pop(engine)

@@ -1,7 +1,8 @@
-"""What a response writes in one round of the event loop leaves in one piece.
+"""The head of a response leaves together with the beginning of its body.
 
-uvicorn writes the head of a response and its body one after the other, which is two calls of the kernel and, for the
-client, two wake-ups. `JoinedHttp` stands uvicorn's protocol on a transport that holds writes back until the round ends.
+uvicorn writes them one after the other, which is two calls of the kernel and, for the client, two wake-ups.
+`JoinedHttp` stands uvicorn's protocol on a transport that holds a write back for the next one, until the round of the
+event loop ends.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class JoinedHttp(H11Protocol):
 
 
 class JoinedTransport(asyncio.Transport):
-    """Another transport, written to once a round."""
+    """Another transport; two writes in one round are one."""
 
     def __init__(self, inner: asyncio.Transport) -> None:
         super().__init__()
@@ -28,10 +29,13 @@ class JoinedTransport(asyncio.Transport):
         self._loop = asyncio.get_running_loop()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if data:
-            if not self._held:
-                self._loop.call_soon(self._send)
-            self._held.append(data)
+        if not data:
+            return
+        self._held.append(data)
+        if len(self._held) > 1:
+            self._send()  # a body behind its head
+        else:
+            self._loop.call_soon(self._send)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         for data in list_of_data:
