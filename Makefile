@@ -1,7 +1,7 @@
 # The developer's verbs. Each builds .venv from the pins first when it has to, so a fresh clone needs only
 # Python 3.11 or newer, pip, git and make.
 .DEFAULT_GOAL := help
-.PHONY: help venv run phone crash test chaos soak check lint imports format types bench docs clean
+.PHONY: help venv run phone crash test chaos soak check lint imports format types bench docs pictures clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -66,6 +66,9 @@ docs: $(READY) ## Regenerate the pages that are made from code
 	@$(BIN)/python -m hermes_agent.tools.page > docs/users/tools.md
 	@$(BIN)/python -m gateway.authorisation_page > docs/operators/authorisation.md
 	@$(BIN)/python -m tui_gateway.page > docs/contributors/rpc.md
+
+pictures: $(READY) ## Take the docs' pictures of the terminal window anew
+	@$(BIN)/python -m hermes_testing.pictures docs/users/images
 
 clean: ## Remove everything that make built
 	@rm -rf $(VENV) .demo .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

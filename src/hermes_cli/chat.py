@@ -1,7 +1,8 @@
 """`hermes`, `hermes --plain`, `hermes -q TEXT`, `hermes -z TEXT`: talking to Hermes from a shell.
 
-With a terminal and no text it is the line chat (`chat_line`); with a text, or with text in a pipe, it is one turn
-(`chat_once`). This module reads the command line, finds the conversation that is meant, and opens the store.
+With a terminal and no text it is the window (`tui`), or the line chat (`chat_line`) where no window can open or none is
+wanted; with a text, or with text in a pipe, it is one turn (`chat_once`). This module reads the command line, finds
+the conversation that is meant, and opens the store.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def register(parser: Parser) -> None:
     asking = parser.add_mutually_exclusive_group()
     asking.add_argument("-q", "--query", metavar="TEXT", help="one turn: the answer on stdout, the rest on stderr")
     asking.add_argument("-z", "--oneshot", metavar="TEXT", help="one turn: the bare answer on stdout, nothing else")
-    asking.add_argument("--plain", action="store_true", help="talk line by line (what a terminal gets today)")
+    asking.add_argument("--plain", action="store_true", help="talk line by line, without the window")
     parser.add_argument("-m", "--model", metavar="NAME", help="another model, for example anthropic/claude-sonnet-4.6")
     parser.add_argument("--provider", metavar="NAME", help="whose model it is")
     which = parser.add_mutually_exclusive_group()
@@ -63,6 +64,8 @@ def _chat(args: argparse.Namespace) -> int:
     if talks and args.json:
         raise UsageError("--json answers one question", hint='Add the question: hermes -q "…" --json.')
     text = "" if talks else chat_once.whole_question(asked)
+    if talks and not args.plain and _has_window():
+        return _open_window(args)
     wishes = _wishes(args)
     loaded = config.load()
     with store.open_store(create=True) as db:
@@ -75,12 +78,38 @@ def _chat(args: argparse.Namespace) -> int:
         return chat_once.answer(db, loaded, wishes, text, form=form, session_id=session_id)
 
 
+def _has_window() -> bool:
+    from hermes_cli.tui import launch
+
+    return launch.can_open()
+
+
+def _open_window(args: argparse.Namespace) -> int:
+    """The terminal UI. Which conversation is meant is looked up here, so that a wrong name ends in a line."""
+    from hermes_cli.tui import launch
+
+    def wanted() -> launch.Start:
+        session_id = None
+        if args.resume is not None or args.go_on is not None:
+            with store.open_store(create=True) as db:
+                session_id = _meant(db, args)
+        return launch.Start(
+            session_id=session_id, model=args.model, provider=args.provider, yolo=args.yolo, source=args.source,
+            toolsets=_toolsets(args), max_turns=args.max_turns,
+        )  # fmt: skip
+
+    return launch.open_window(wanted)
+
+
+def _toolsets(args: argparse.Namespace) -> tuple[str, ...] | None:
+    return tuple(name.strip() for name in args.toolsets.split(",") if name.strip()) if args.toolsets else None
+
+
 def _wishes(args: argparse.Namespace) -> Wishes:
     from hermes_cli.chat_desk import Wishes  # brings the agent
 
-    toolsets = tuple(name.strip() for name in args.toolsets.split(",") if name.strip()) if args.toolsets else None
     return Wishes(
-        model=args.model, provider=args.provider, yolo=args.yolo, source=args.source, toolsets=toolsets,
+        model=args.model, provider=args.provider, yolo=args.yolo, source=args.source, toolsets=_toolsets(args),
         max_turns=args.max_turns,
     )  # fmt: skip
 

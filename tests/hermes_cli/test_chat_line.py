@@ -37,7 +37,7 @@ def sit(home: Path, folder: Path) -> Iterator[Sit]:
     def down(*arguments: str, config: str = "", **options: object) -> Terminal:
         if config:
             (home / "config.yaml").write_text(config)
-        terminal = Terminal([sys.executable, "-m", "hermes_cli", *arguments], cwd=folder, **options)  # type: ignore[arg-type]
+        terminal = Terminal([sys.executable, "-m", "hermes_cli", "--plain", *arguments], cwd=folder, **options)  # type: ignore[arg-type]
         opened.append(terminal)
         return terminal
 

@@ -20,6 +20,7 @@ from textual.widgets import Button, Input, Label, Static
 
 from hermes_agent.approvals import showing
 from hermes_cli import text as words
+from hermes_cli.tui.bars import folder
 
 _QUIET_SECONDS = 0.6
 """No key may have been pressed for so long before one counts as an answer."""
@@ -81,7 +82,8 @@ class Approval(ModalScreen[str]):
         left = max(0.0, self._lapses - time.monotonic())
         why = str(self._question.get("description") or "").partition(": ")[2]
         facts = [
-            ("what", str(self._question.get("detail") or "")), ("where", str(self._question.get("workdir") or "")),
+            ("what", str(self._question.get("detail") or "")),
+            ("where", folder(str(self._question.get("workdir") or ""))),
             ("runs", self._runs), ("why", why), ("lapses", f"in {showing.wait(left)}; then it is denied"),
         ]  # fmt: skip
         lines = [f"{name:<7} {words.harmless(value)}" for name, value in facts if value]

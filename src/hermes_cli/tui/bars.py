@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path, PurePath
 from typing import Any
 
 from rich.text import Text
@@ -12,6 +13,13 @@ from hermes_cli import text as words
 
 _METER = 8
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def folder(path: str) -> str:
+    """A place, as people write it: `~/trip`."""
+    place = PurePath(path)
+    inside = path and place.is_relative_to(Path.home())
+    return words.harmless(f"~/{place.relative_to(Path.home())}" if inside else path)
 
 
 class Waiting(Static):

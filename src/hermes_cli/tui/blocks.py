@@ -17,6 +17,7 @@ from textual.strip import Strip
 from hermes_cli import text as words
 from hermes_cli.chat_screen import duration
 from hermes_cli.tui import markdown
+from hermes_cli.tui.bars import folder
 from hermes_cli.tui.palette import Inks
 
 _OUTPUT_CHARACTERS = 60_000
@@ -207,7 +208,7 @@ class Opening(Block):
         provider = str(self._info.get("provider") or "")
         made = Text.assemble(
             ("Hermes", "bold"), f" · {words.harmless(model)}{f' ({words.harmless(provider)})' if provider else ''}\n",
-            (f"{words.harmless(where)}\n\n", inks.dim),
+            (f"{folder(where)}\n\n", inks.dim),
             ("Enter sends · Ctrl+J new line · / commands · @ files · Ctrl+R conversations · F1 all keys", inks.dim),
         )  # fmt: skip
         return markdown.drawn(made, width, inks)

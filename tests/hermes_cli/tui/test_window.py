@@ -39,7 +39,7 @@ def test_what_would_run_is_shown_and_keys_on_their_way_answer_nothing(sit: Sit, 
         async with sit() as person:
             await person.say("delete the folder old")
             shown = await person.see("Hermes wants to run a command")
-            assert "rm -r old" in shown and str(place)[:40] in shown and "lapses" in shown
+            assert "rm -r old" in shown and place.name in shown and "lapses" in shown
             await person.press("o")  # somebody was typing when it appeared
             await asyncio.sleep(0.2)
             assert "Hermes wants" in person.screen and (place / "old").is_dir()

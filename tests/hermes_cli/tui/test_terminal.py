@@ -1,0 +1,137 @@
+"""At a real terminal: whatever ends the window, the terminal is as it was."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_testing.terminal import Terminal
+
+_OPENED, _CLOSED = "\x1b[?1049h", "\x1b[?1049l"
+Open = Callable[..., Terminal]
+
+
+@pytest.fixture
+def window(place: Path) -> Open:
+    """`hermes` at a terminal of 80 × 24."""
+
+    def opened(**env: str) -> Terminal:
+        terminal = Terminal(
+            [sys.executable, "-m", "hermes_cli"], env={"TERM": "xterm-256color", **env}, lines=24, cwd=place
+        )
+        terminal.see("ready")
+        return terminal
+
+    return opened
+
+
+def _ended(terminal: Terminal) -> int:
+    code = terminal.end()
+    raw = terminal.raw
+    assert raw.rfind(_CLOSED) > raw.rfind(_OPENED) and raw.rfind("\x1b[?25h") > raw.rfind("\x1b[?25l")
+    assert raw.rfind("\x1b[?1000l") > raw.rfind("\x1b[?1000h") and "Traceback" not in raw
+    modes = termios.tcgetattr(terminal._window)[3]
+    assert modes & termios.ICANON and modes & termios.ECHO
+    return code
+
+
+def test_leaving_says_how_to_go_on(window: Open) -> None:
+    with window() as terminal:
+        terminal.type("what is 3 * 3?")
+        terminal.see("3 * 3 = 9")
+        terminal.see("context")
+        terminal.press("ctrl-d")
+        assert _ended(terminal) == 0
+        assert re.search(r"Go on with it: hermes --resume \d{8}_\d{6}_[0-9a-f]{8}", terminal.shown)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_in_order(window: Open, number: signal.Signals) -> None:
+    with window() as terminal:
+        os.kill(terminal.pid, number)
+        assert _ended(terminal) == 128 + number
+
+
+def test_ctrl_c_twice_leaves(window: Open) -> None:
+    with window() as terminal:
+        terminal.press("ctrl-c")
+        terminal.see("again leaves")
+        terminal.press("ctrl-c")
+        assert _ended(terminal) == 0
+
+
+def test_ctrl_z_gives_the_terminal_back_and_comes_back(window: Open) -> None:
+    with window() as terminal:
+        terminal.keys("\x1a")
+        deadline = time.monotonic() + 10
+        while not os.waitpid(terminal.pid, os.WUNTRACED | os.WNOHANG)[0]:
+            assert time.monotonic() < deadline
+            terminal._read(time.monotonic() + 0.05)
+        assert termios.tcgetattr(terminal._window)[3] & termios.ICANON
+        os.kill(terminal.pid, signal.SIGCONT)
+        while terminal.raw.count(_OPENED) < 2:
+            assert terminal._read(deadline)
+        terminal.type("what is 2 * 4?")
+        terminal.see("2 * 4 = 8")
+        terminal.press("ctrl-d")
+        assert _ended(terminal) == 0
+
+
+def test_bytes_that_are_no_text_and_a_megabyte_are_taken(window: Open) -> None:
+    with window() as terminal:
+        os.write(terminal._window, b"caf\xe9 \xff\xfe ")
+        terminal.see("caf\ufffd")
+        body = "\x1b[200~" + ("x" * 79 + "\r") * 12_500 + "\x1b[201~"
+        rest = body.encode()
+        os.set_blocking(terminal._window, False)
+        while rest:
+            try:
+                rest = rest[os.write(terminal._window, rest[:4_096]) :]
+            except BlockingIOError:
+                terminal._read(time.monotonic() + 0.02)
+        os.set_blocking(terminal._window, True)
+        terminal.see("[paste 1: 12,501 lines]")
+        terminal.press("ctrl-c")
+        terminal.press("ctrl-d")
+        assert _ended(terminal) == 0
+
+
+def test_no_colour_means_none(window: Open) -> None:
+    with window(NO_COLOR="1") as terminal:
+        terminal.type("hello")
+        terminal.see("scripted")
+        terminal.press("ctrl-d")
+        assert _ended(terminal) == 0
+        styles = {code for found in re.findall(r"\x1b\[([0-9;]*)m", terminal.raw) for code in found.split(";")}
+        assert not styles & {"38", "48", *map(str, range(30, 38)), *map(str, range(40, 48))}
+
+
+def test_a_terminal_that_is_gone_ends_window_and_server(window: Open) -> None:
+    terminal = window()
+    os.close(terminal._window)
+    deadline = time.monotonic() + 10
+    while True:
+        pid, status = os.waitpid(terminal.pid, os.WNOHANG)
+        if pid:
+            break
+        assert time.monotonic() < deadline, "it lives on without a terminal"
+        time.sleep(0.05)
+    assert os.waitstatus_to_exitcode(status) in (129, -signal.SIGHUP, 70)
+
+
+def test_plain_and_a_dumb_terminal_get_lines(place: Path) -> None:
+    for arguments, kind in ((("--plain",), "xterm"), ((), "dumb")):
+        command = [sys.executable, "-m", "hermes_cli", *arguments]
+        with Terminal(command, env={"TERM": kind}, cwd=place) as terminal:
+            terminal.ready()
+            terminal.press("ctrl-d")
+            assert terminal.end() == 0
+            assert _OPENED not in terminal.raw
