@@ -99,7 +99,7 @@ class Lanes:
             lane.waiting.appendleft(new)  # its turn was about to open, and will not, without the old version
         elif turn is not None and turn.rows and turn.rows[-1].id == before.id and not lane.waiting:
             lane.waiting.append(new)
-            turn.interrupt("the message was edited")
+            turn.interrupt("the message was edited", reason="the message was edited")
         elif before.state == "queued" and is_stale(
             before, now=self._board.db.clock(), most=self._board.settings.max_message_age
         ):
@@ -150,12 +150,12 @@ class Lanes:
 
     # -- what commands ask -------------------------------------------------------------------------------
 
-    async def stop(self, route: SessionKey) -> bool:
-        """Interrupt the turn that runs and see it end; False when there is none."""
+    async def stop(self, route: SessionKey, *, reason: str | None = None) -> bool:
+        """Interrupt the turn that runs and see it end; False when there is none. `reason`: for its row."""
         turn = self.running(route)
         if turn is None:
             return False
-        turn.interrupt()
+        turn.interrupt(reason=reason)
         try:
             async with asyncio.timeout(_STOP_SECONDS):
                 await turn.ended.wait()

@@ -80,10 +80,12 @@ class Running:
         finally:
             self.on_asking(False)
 
-    def interrupt(self, message: str | None = None) -> None:
-        """Ask it to stop; what was done is kept."""
+    def interrupt(self, message: str | None = None, *, reason: str | None = None) -> None:
+        """Ask it to stop; what was done is kept. `reason`: when it is not the person's wish."""
         self.stopped = True
-        if self.agent is not None:
+        if self.agent is not None and reason is not None:
+            self.agent.interrupt(message, reason=reason)
+        elif self.agent is not None:
             self.agent.interrupt(message)
 
     def steer(self, text: str, inbox_id: int) -> bool:

@@ -25,7 +25,7 @@ class Stoppable(Protocol):
 
     def running(self, route: SessionKey) -> Running | None: ...
 
-    async def stop(self, route: SessionKey) -> bool: ...
+    async def stop(self, route: SessionKey, *, reason: str | None = None) -> bool: ...
 
 
 async def watch(db: SessionDB, lanes: Stoppable, *, seconds: float = 1.0) -> None:
@@ -47,4 +47,4 @@ async def watch(db: SessionDB, lanes: Stoppable, *, seconds: float = 1.0) -> Non
                 _log.info(
                     "a turn is stopped from outside", extra={"action": "turn.stop_wish", "trace_id": turn.trace_id}
                 )
-                await lanes.stop(turn.route)
+                await lanes.stop(turn.route, reason=turn.reason)

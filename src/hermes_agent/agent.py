@@ -147,8 +147,9 @@ class AIAgent(Listeners):
 
     # -- what a person can do to a running turn ------------------------------------------------------------
 
-    def interrupt(self, message: str | None = None) -> None:
-        self._signals.stop(message)
+    def interrupt(self, message: str | None = None, *, reason: str | None = None) -> None:
+        """Stop the running turn. `message` is what the person said meanwhile, `reason` what its row tells later."""
+        self._signals.stop(message, reason)
 
     @property
     def in_turn(self) -> bool:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
+BY_PERSON = "interrupted by the person"
+
 
 class Added(NamedTuple):
     """A word in the middle of a turn, and the stored message it came with, if there is one."""
@@ -36,6 +38,8 @@ class Signals:
         """Whoever cancels the turn wants it left as it is, for another process to take up."""
         self.message: str | None = None
         """What the person said while interrupting."""
+        self.reason = BY_PERSON
+        """Who or what stopped the turn, for its row."""
 
     @property
     def stopped(self) -> bool:
@@ -51,12 +55,13 @@ class Signals:
             self._loop, self._event = asyncio.get_running_loop(), asyncio.Event()
             return self._event
 
-    def stop(self, message: str | None = None) -> None:
+    def stop(self, message: str | None = None, reason: str | None = None) -> None:
         """Thread-safe; a second call changes nothing but the message. Between turns there is nothing to stop."""
         with self._lock:
             if self._loop is None or self._event is None or self._loop.is_closed():
                 return
-            self._stopped = True
+            if not self._stopped:
+                self._stopped, self.reason = True, reason or BY_PERSON
             self.message = message if message is not None else self.message
             self._loop.call_soon_threadsafe(self._event.set)
 
@@ -84,5 +89,5 @@ class Signals:
     def clear(self) -> None:
         with self._lock:
             self._stopped, self._steer, self.message = False, [], None
-            self.abandoned = False
+            self.abandoned, self.reason = False, BY_PERSON
             self._loop = self._event = None

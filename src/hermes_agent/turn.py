@@ -203,7 +203,7 @@ async def _interrupted(turn: Running, shown: str) -> Outcome:
         text=shown or None, exit_reason="interrupted_during_api_call" if shown else "interrupted_by_user",
         spent=turn.asker.spent, endpoint=turn.asker.endpoint, interrupted=True,
     )  # fmt: skip
-    return await _gave_up(turn, "cancelled", last, outcome, reason="interrupted by the person")
+    return await _gave_up(turn, "cancelled", last, outcome, reason=turn.signals.reason)
 
 
 async def _gave_up(

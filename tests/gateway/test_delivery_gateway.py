@@ -58,5 +58,7 @@ def test_hermes_turns_cancel_ends_a_turn_of_a_running_gateway(
         (message,) = gateway.chat.messages
         assert "▉" not in message.text, "what was shown stays, and does not look unfinished"
         assert all(row.state != "queued" for row in db.inbox.list())
+        (ended,) = db.turns.list()
+        assert (ended.state, ended.reason) == ("cancelled", "cancelled with hermes turns cancel")
 
     asyncio.run(story())

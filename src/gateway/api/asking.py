@@ -135,7 +135,7 @@ class Asking:
     async def _withdraw(self, exchange: Exchange) -> None:
         turn = None if exchange.route is None else self._lanes.running(exchange.route)
         if turn is not None and any(row.id == exchange.inbox_id for row in turn.rows):
-            turn.interrupt()
+            turn.interrupt(reason=_GONE)
         else:  # it waits, and is not begun when its time comes
             await asyncio.to_thread(self._board.db.inbox.finish, [exchange.inbox_id], "dropped", reason=_GONE)
 

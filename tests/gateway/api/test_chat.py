@@ -274,6 +274,7 @@ def test_a_client_that_leaves_interrupts_its_turn(door: Open) -> None:
                 task.cancel()
                 await until(lambda: here.db.inbox.list()[0].state not in ("queued", "claimed"))
                 assert here.db.outbox.counts() == {}, "nothing is owed to nobody"
+                assert here.db.turns.list()[0].reason == "the client had gone"
 
     asyncio.run(go())
 
