@@ -169,7 +169,10 @@ def test_the_network_goes_and_comes_back(telegram: FakeTelegram, connected: Conn
         async with connected() as (adapter, inbox):
             port = int(telegram.address.rpartition(":")[2])
             telegram.stop()
-            await telegram.wait_async(lambda: "cannot be reached" in adapter.health().problem, "the trouble")
+            told = (
+                f"Telegram cannot be reached: no connection to 127.0.0.1:{port}; see platforms.telegram.extra.base_url"
+            )
+            await telegram.wait_async(lambda: adapter.health().problem == told, "the trouble, in words")
             result = await adapter.send("1", "hello")
             assert not result.success
             assert (result.not_sent, result.retryable, result.error_kind) == (True, True, "transient")

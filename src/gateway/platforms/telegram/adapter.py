@@ -73,8 +73,7 @@ class TelegramAdapter(BasePlatformAdapter):
         except TelegramError as error:
             await line.close()
             refused = isinstance(error, InvalidToken)
-            self._trouble = polling.REFUSED if refused else f"Telegram cannot be reached: {errors.said(error, token)}"
-            log.warning("%s", self._trouble, extra={"action": "telegram.not_connected"})
+            self._trouble = polling.REFUSED if refused else errors.unreachable(error, line)
             return False
         self._trouble = ""
         self._line, self._seal = line, sealed.Seal(token)

@@ -17,6 +17,10 @@ from gateway.platforms.base import ErrorKind, SendResult
 if TYPE_CHECKING:
     from telegram.error import TelegramError
 
+    from gateway.platforms.telegram.line import Line
+
+HOST = "api.telegram.org"
+
 _NOT_MODIFIED = "message is not modified"
 _BAD_HTML = "can't parse entities"
 # Beginnings of Telegram's descriptions, in lower case as its library may have changed their first letter.
@@ -45,6 +49,17 @@ def said(error: BaseException, token: str) -> str:
     """An error in one line, without the token."""
     text = " ".join((str(error) or type(error).__name__).split())
     return (text.replace(token, "[token]") if token else text)[:300]
+
+
+def unreachable(error: BaseException, line: Line) -> str:
+    """For the operator: what cannot be reached, in words, and what to look at."""
+    where = line.host
+    if not was_written(error):
+        own = "platforms.telegram.extra.base_url" if where != HOST else "the network of this machine, or its proxy"
+        return f"Telegram cannot be reached: no connection to {where}; see {own}"
+    if isinstance(error.__cause__, TimeoutError) or "Timed out" in str(error):
+        return f"Telegram cannot be reached: {where} did not answer in time"
+    return f"Telegram cannot be reached: {where} said: {said(error, line.token)}"
 
 
 def is_not_modified(error: BaseException) -> bool:
@@ -86,7 +101,7 @@ def as_result(error: TelegramError, token: str) -> SendResult:
             # The operator can mend it (a new token), and then the message can still go out.
             return _no("transient", text, retryable=True)
         case kinds.NetworkError() if not was_written(error):
-            return _no("transient", text, retryable=True)
+            return _no("transient", "no connection to Telegram could be made", retryable=True)
     return SendResult(success=False, error=text, error_kind="transient")
 
 

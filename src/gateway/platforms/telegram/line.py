@@ -13,7 +13,7 @@ import logging
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 if TYPE_CHECKING:
     from telegram import Bot
@@ -44,6 +44,11 @@ class Line:
         line = await asyncio.to_thread(_make, token, extra)
         await line._request.initialize()
         return line
+
+    @property
+    def host(self) -> str:
+        """What it leads to, for people: without the token, which is a part of the address."""
+        return urlsplit(self.bot.base_url).netloc.rpartition("@")[2]
 
     async def close(self) -> None:
         await self._request.shutdown()

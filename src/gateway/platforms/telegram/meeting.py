@@ -136,6 +136,6 @@ async def _line(token: str, extra: Mapping[str, Any]) -> AsyncIterator[Line]:
             "another program asks for this bot's messages", hint="Stop it (hermes gateway stop), then set up again."
         ) from None
     except TelegramError as error:
-        raise MeetingFailed(f"Telegram cannot be reached: {errors.said(error, token)}") from None
+        raise MeetingFailed(errors.unreachable(error, line)) from None
     finally:
         await line.close()

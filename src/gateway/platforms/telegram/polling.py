@@ -126,7 +126,7 @@ class Poller:
         elif isinstance(error, RetryAfter):
             problem, pause = "Telegram asks for a pause", errors.retry_after(error)
         else:
-            problem, pause = f"Telegram cannot be reached: {said}", self._pause()
+            problem, pause = errors.unreachable(error, self._line), self._pause()
         self.health = Health(last_contact=self.health.last_contact, problem=problem, retry_at=time.time() + pause)
         log.warning("%s; again in %.0f s", problem, pause, extra={"action": "telegram.poll_failed"})
         await asyncio.sleep(pause)
