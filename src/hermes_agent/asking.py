@@ -183,10 +183,11 @@ class Asker:
             self._listeners.tell_tool_named(delta.text)
 
     def _say_retry(self, retry: calling.Retry) -> None:
+        when = f"in {retry.wait:.0f} s" if retry.wait >= 1 else "now"
+        what = retry.error.what.rstrip(".")
         self._listeners.tell_status(
-            "lifecycle",
-            f"{retry.error.what}; trying again in {retry.wait:.0f} s ({retry.attempt} of {retry.max_retries})",
-        )  # fmt: skip
+            "lifecycle", f"{what}; trying again {when} ({retry.attempt} of {retry.max_retries})"
+        )
 
     def _facts(self) -> dict[str, Any]:
         endpoint = self.endpoint

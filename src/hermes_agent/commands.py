@@ -95,7 +95,8 @@ def help_text(surface: Surface, *, role: str = "owner") -> str:
     grouped: dict[str, list[tuple[str, str]]] = {}
     for command in table(surface).values():
         if role in command.roles:
-            grouped.setdefault(command.category, []).append((_usage(command), command.description))
+            also = f" (also {', '.join(f'/{alias}' for alias in command.aliases)})" if command.aliases else ""
+            grouped.setdefault(command.category, []).append((_usage(command), f"{command.description}{also}"))
     wide = max(len(usage) for lines in grouped.values() for usage, _ in lines)
     parts = []
     for category, lines in grouped.items():

@@ -48,7 +48,7 @@ def found(path: Path) -> RemoteTelegram:
         raw = json.loads(path.read_text(encoding="utf-8"))
         return RemoteTelegram(raw["address"], raw["token"])
     except (OSError, ValueError, KeyError) as error:
-        raise CannotReach(f"there is no pretend Telegram at {path}; start one with: make run") from error
+        raise CannotReach(f"no demo is running here ({path} names none); make run starts one") from error
 
 
 class Phone:

@@ -135,6 +135,7 @@ class TestTheTable:
         assert "/undo [N]" in shown
 
     def test_help_of_one(self, place: Place) -> None:
+        assert "start a new conversation (also /reset)" in place.type("/help")
         assert place.type("/help /reset") == "/new [title] — start a new conversation\nAlso: /reset"
         assert "no command /nope" in place.type("/help nope")
 

@@ -185,9 +185,8 @@ def test_in_a_pipe_silence_is_told(fake: FakeTelegram, tmp_path: Path) -> None:
 def test_without_a_telegram_it_says_what_to_do(tmp_path: Path) -> None:
     result = _piped(tmp_path, "")
     assert (result.returncode, result.stdout) == (1, "")
-    assert (
-        result.stderr == f"phone: there is no pretend Telegram at {tmp_path / 'phone.json'}; start one with: make run\n"
-    )
+    names = f"({tmp_path / 'phone.json'} names none)"
+    assert result.stderr == f"phone: no demo is running here {names}; make run starts one\n"
     announce(tmp_path / "phone.json", "http://127.0.0.1:9", "1:x")
     assert _piped(tmp_path, "").stderr.endswith("does not answer\n")
 

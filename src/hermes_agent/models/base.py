@@ -49,6 +49,11 @@ class Endpoint:
     key_from: str = ""
     """Where the key was found, for people: "OPENAI_API_KEY in .env"; empty when the place needs none."""
 
+    @property
+    def where(self) -> str:
+        """For errors."""
+        return self.model if self.model == self.provider else f"{self.provider}, {self.model}"
+
 
 @record
 class ToolCall:

@@ -240,7 +240,7 @@ def _check_headers(endpoint: Endpoint, headers: dict[str, str]) -> None:
             raise ModelError(
                 "auth",
                 f"the header {name} has characters that no header may have",
-                where=f"{endpoint.provider}, {endpoint.model}",
+                where=endpoint.where,
                 hint=f"Check {key} for stray spaces, quotes or line breaks.",
             )
 

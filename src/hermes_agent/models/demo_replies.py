@@ -189,7 +189,8 @@ def _fail(found: re.Match[str], request: DemoRequest) -> DemoReply:
         times = min(int(word.split()[0]), 100)
     how = found["what"].lower()
     how = "disconnect" if how.startswith(("disconn", "hang")) else how
-    said = f"It failed {word or 'never'} with {how}, as you asked, and this attempt went through."
+    often = f"It failed {word} with {how}" if word else f"It was to fail with {how}"
+    said = f"{often}, as you asked, and this attempt went through."
     return DemoReply(said, fault=Fault(how, times))
 
 

@@ -86,7 +86,7 @@ def title(request: DemoRequest) -> str:
     source = (spoken[0] if spoken else request.last.strip().split("\n\n")[-1]).strip()
     line = source.splitlines()[0] if source else ""
     line = _POLITE.sub("", line.strip(" \t\"'“”«»`")).strip()
-    words = re.sub(r"[\"“”`*_#]", "", line).split()
+    words = re.sub(r"[\"“”`#]|\*\*|(?<!\w)_|_(?!\w)", "", line).split()  # marks of emphasis; 6*7 and a_name stay
     short = " ".join(words[:6])[:48].rstrip(" ,;:.!?-–—。！？、")
     return short[:1].upper() + short[1:] if short else "A conversation with the demo model"
 

@@ -121,7 +121,7 @@ def _with_quote(error: ModelError, said: error_kinds.Said, endpoint: Endpoint | 
 
 
 def _placed(error: ModelError, endpoint: Endpoint) -> ModelError:
-    error.where = f"{endpoint.provider}, {endpoint.model}"
+    error.where = endpoint.where
     error.hint = error.hint or _hint(error, endpoint)
     error.args = (error.what,)
     return error

@@ -288,6 +288,7 @@ def test_writes_a_title() -> None:
     system = "You write a short title for a conversation. You answer with the title alone."
     title = ask(asked, system=system, tools=False).content
     assert title == "Help me plan a trip to"
+    assert ask("PERSON: what is **6*7** in my_file?", system=system, tools=False).content == "What is 6*7 in my_file"
     assert ask("tell me a story", system="You love titles.").content == demo_words.STORY, "an ordinary chat"
 
 
