@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual import events, on
@@ -29,6 +29,7 @@ from hermes_cli.tui.launch import Start
 from hermes_cli.tui.link import Link, Refused, ServerLost
 from hermes_cli.tui.offers import Offers
 from hermes_cli.tui.palette import THEMES
+from hermes_cli.tui.questions import Questions
 from hermes_cli.tui.talk import Talk
 from hermes_cli.tui.transcript import Transcript
 
@@ -87,8 +88,7 @@ class HermesApp(App[int]):
         self._waiting, self._status, self._editor = Waiting(), Status(), Editor()
         self.talk = Talk(link, self, self._transcript, self._waiting, self._status, start)
         self._offers = Offers(self._editor, link.ask)
-        self._questions: list[Callable[[], tuple[ModalScreen[str], Callable[[str | None], None]]]] = []
-        self._asking: ModalScreen[str] | None = None
+        self._questions = Questions(self, self._answer)
         self._pressed_at = 0.0
         self._restarts: list[float] = []
         self.failure: Exception | None = None
@@ -142,7 +142,7 @@ class HermesApp(App[int]):
         now = time.monotonic()
         self._restarts = [one for one in self._restarts if now - one < _RESTART_SECONDS]
         for screen in [one for one in self.screen_stack if isinstance(one, ModalScreen)]:
-            screen.dismiss("")
+            screen.dismiss(None)
         self._questions.clear()
         if len(self._restarts) >= _RESTARTS:
             self.talk.running, self.talk.sid = False, ""
@@ -236,65 +236,21 @@ class HermesApp(App[int]):
         self._editor.remember(said)
 
     def ask_leave(self, question: Mapping[str, Any]) -> None:
-        number = str(question.get("approval_id"))
-
-        def made() -> tuple[ModalScreen[str], Callable[[str | None], None]]:
-            from hermes_cli.tui.asking import Approval
-
-            gateway = self._status.info.get("driver") == "gateway"
-            return Approval(question, "in the gateway" if gateway else "on this machine, as you"), answered
-
-        def answered(choice: str | None) -> None:
-            if choice:
-                self._do(self._respond("approval.respond", approval_id=number, choice=choice))
-
-        self._put(made)
+        self._questions.leave(question, by_gateway=self._status.info.get("driver") == "gateway")
 
     def ask_person(self, question: str, choices: Sequence[str], *, secret: bool, method: str, number: str) -> None:
-        name, _, field = method.partition(" ")
-
-        def made() -> tuple[ModalScreen[str], Callable[[str | None], None]]:
-            from hermes_cli.tui.asking import Question
-
-            return Question(question, choices, secret=secret, number=number), answered
-
-        def answered(said: str | None) -> None:
-            if said is not None:
-                self._do(self._respond(name, request_id=number, **{field: said}))
-
-        self._put(made)
-
-    async def _respond(self, method: str, **params: Any) -> None:
-        if method == "approval.respond":
-            params["session_id"] = self.talk.sid
-        await self._link.ask(method, **params)
-
-    def _put(self, made: Callable[[], tuple[ModalScreen[str], Callable[[str | None], None]]]) -> None:
-        self._questions.append(made)
-        if self._asking is None:
-            self._next_question()
-
-    def _next_question(self) -> None:
-        if not self._questions:
-            self._asking = None
-            return
-        screen, answered = self._questions.pop(0)()
-        self._asking = screen
-
-        def done(said: str | None) -> None:
-            self._asking = None
-            answered(said)
-            self._next_question()
-
-        self.push_screen(screen, done)
+        self._questions.person(question, choices, secret=secret, method=method, number=number)
 
     def withdraw(self, number: str) -> None:
-        """Answered elsewhere, or nobody waits any more."""
-        from hermes_cli.tui.asking import Approval, Question
+        self._questions.withdraw(number)
 
-        asking = self._asking
-        if isinstance(asking, Approval | Question) and asking.number == number and asking.is_current:
-            asking.dismiss(None)
+    def _answer(self, method: str, params: dict[str, Any]) -> None:
+        if method == "approval.respond":
+            params = {**params, "session_id": self.talk.sid}
+        self._do(self._respond(method, params))
+
+    async def _respond(self, method: str, params: dict[str, Any]) -> None:
+        await self._link.ask(method, **params)
 
     # -- lists and looks -----------------------------------------------------------------------------------
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from hermes_cli.tui.bars import Status, Waiting
-from hermes_cli.tui.blocks import Answer, Block, Opening, Remark, Said, ToolCall, of_history
+from hermes_cli.tui.blocks import Block, Opening, Remark, Said, of_history
 from hermes_cli.tui.launch import Start
 from hermes_cli.tui.link import Event, Link, Refused, ServerLost
 from hermes_cli.tui.transcript import Transcript
+from hermes_cli.tui.turn import Turn
 
 PAGE = 60
 """Messages that are asked for at a time."""
@@ -46,9 +47,7 @@ class Talk:
         self.running = False
         self._first = 0
         self._fetching = False
-        self._answer: Answer | None = None
-        self._streamed = ""
-        self._calls: dict[str, ToolCall] = {}
+        self._turn = Turn(transcript)
         self._queue: list[str] = []
 
     # -- beginning -----------------------------------------------------------------------------------------
@@ -94,7 +93,7 @@ class Talk:
         self.sid = str(state["session_id"])
         info = state.get("info") or {}
         self.stored_id = str(state.get("session_key") or state.get("stored_session_id") or "")
-        self._forget_turn()
+        self._turn.forget()
         self._queue = []
         self._status.usage = {}
         self._page(state, fresh=True)
@@ -102,7 +101,7 @@ class Talk:
         inflight = state.get("inflight") or {}
         if self.running and inflight.get("user"):
             self._transcript.add(Said(str(inflight["user"])))
-            self._more(str(inflight.get("assistant") or ""))
+            self._turn.more(str(inflight.get("assistant") or ""))
         self._inform(info)
 
     def _page(self, state: Mapping[str, Any], *, fresh: bool) -> None:
@@ -215,8 +214,8 @@ class Talk:
             return
         handler = {
             "message.start": self._began, "message.user": self._said_elsewhere, "message.delta": self._delta,
-            "message.interim": self._interim, "message.complete": self._completed, "tool.start": self._tool_began,
-            "tool.output": self._tool_output, "tool.complete": self._tool_ended, "session.info": self._informed,
+            "message.interim": self._turn.interim, "message.complete": self._completed, "tool.start": self._tool_began,
+            "tool.output": self._turn.call_said, "tool.complete": self._tool_ended, "session.info": self._informed,
             "session.title": self._titled, "status.update": self._updated, "error": self._failed,
             "approval.request": self._window.ask_leave, "approval.closed": self._closed,
             "clarify.request": self._clarify, "secret.request": self._secret, "sudo.request": self._sudo,
@@ -226,11 +225,8 @@ class Talk:
         if handler is not None:
             handler(payload)
 
-    def _forget_turn(self) -> None:
-        self._answer, self._streamed, self._calls = None, "", {}
-
     def _began(self, payload: Mapping[str, Any]) -> None:
-        self._forget_turn()
+        self._turn.forget()
         self.running = True
         for text in self._queue:
             self._transcript.add(Said(text))
@@ -243,73 +239,29 @@ class Talk:
         self._transcript.add(Said(str(payload.get("text") or ""), {"tui": "another window"}.get(source, source)))
 
     def _delta(self, payload: Mapping[str, Any]) -> None:
-        self._more(str(payload.get("text") or ""))
+        self._turn.more(str(payload.get("text") or ""))
         if self._status.state != "writing":
             self._state("writing")
 
-    def _more(self, piece: str) -> None:
-        if not piece:
-            return
-        if self._answer is None:
-            if not piece.strip():
-                return
-            self._answer = Answer()
-            self._transcript.blocks.append(self._answer)
-            piece = piece.lstrip("\n")
-        self._streamed += piece
-        self._answer.add(piece)
-        while (more := self._answer.rest()) is not None:
-            self._answer = more
-            self._transcript.blocks.append(more)
-        self._transcript.grew()
-
-    def _interim(self, payload: Mapping[str, Any]) -> None:
-        if not payload.get("already_streamed") and self._answer is None:
-            self._more(str(payload.get("text") or ""))
-        self._answer, self._streamed = None, ""
-
     def _completed(self, payload: Mapping[str, Any]) -> None:
-        text, status = str(payload.get("text") or ""), payload.get("status")
-        for call in self._calls.values():
-            call.stopped()
-        if text.strip() and text.strip() != self._streamed.strip():
-            if status == "error":
-                self.trouble(text.removeprefix("Error: "))
-            elif not self._streamed or status == "complete":
-                self._answer = None
-                self._more(text)
+        text, status = str(payload.get("text") or ""), str(payload.get("status") or "")
+        if status == "error" and not self._turn.has_said(text):
+            self.trouble(text.removeprefix("Error: "))
+        self._turn.end(text, status)
         if status == "interrupted":
             self.note("interrupted; what was done so far is kept")
         if warning := payload.get("warning"):
             self.trouble(str(warning))
-        self._forget_turn()
         self.running = False
         self._status.usage = {**self._status.usage, **(payload.get("usage") or {})}
         self._state("ready")
-        self._transcript.show_change()
 
     def _tool_began(self, payload: Mapping[str, Any]) -> None:
-        self._answer, self._streamed = None, ""
-        call = ToolCall(str(payload.get("name")), str(payload.get("context") or ""), tool_id=str(payload["tool_id"]))
-        last = self._transcript.blocks[-1] if self._transcript.blocks else None
-        call.margin = not isinstance(last, ToolCall)
-        self._calls[call.tool_id] = call
-        self._transcript.add(call)
+        self._turn.call(payload)
         self._state(f"running {payload.get('name')}")
 
-    def _tool_output(self, payload: Mapping[str, Any]) -> None:
-        running = [call for call in self._calls.values() if call.running]
-        if running:
-            running[-1].heard(str(payload.get("text") or ""))
-            self._transcript.grew()
-
     def _tool_ended(self, payload: Mapping[str, Any]) -> None:
-        call = self._calls.pop(str(payload.get("tool_id")), None)
-        if call is None:
-            return
-        seconds = float(payload.get("duration_s") or 0.0)
-        call.ended(str(payload.get("result") or ""), seconds=seconds, failed=bool(payload.get("is_error")))
-        self._transcript.show_change()
+        self._turn.call_ended(payload)
         self._state("working")
 
     def _informed(self, payload: Mapping[str, Any]) -> None:
@@ -329,7 +281,7 @@ class Talk:
             self.note(text)
 
     def _failed(self, payload: Mapping[str, Any]) -> None:
-        self._forget_turn()
+        self._turn.forget()
         self.trouble(str(payload.get("message") or "something went wrong"))
 
     def _closed(self, payload: Mapping[str, Any]) -> None:
@@ -379,7 +331,7 @@ class Talk:
     async def restarted(self, why: str) -> None:
         """The server is another one: what was stored is there, what it was doing is told."""
         was_running, self.sid, self.running = self.running, "", False
-        self._forget_turn()
+        self._turn.forget()
         self._state("starting")
         if not self.count:  # nothing was said, so nothing is stored
             self.stored_id = self._start.session_id or ""
