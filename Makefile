@@ -66,6 +66,7 @@ docs: $(READY) ## Regenerate the pages that are made from code
 	@$(BIN)/python -m hermes_agent.tools.page > docs/users/tools.md
 	@$(BIN)/python -m gateway.authorisation_page > docs/operators/authorisation.md
 	@$(BIN)/python -m tui_gateway.page > docs/contributors/rpc.md
+	@$(BIN)/python -m hermes_cli.reference_page > docs/users/commands.md
 
 pictures: $(READY) ## Take the docs' pictures of the terminal window anew
 	@$(BIN)/python -m hermes_testing.pictures docs/users/images
