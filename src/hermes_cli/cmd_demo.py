@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -129,6 +130,10 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _leave(number: int, frame: object) -> None:
+    # What reads the line at the prompt may swallow the exit; the children end with our pipes.
+    last = threading.Timer(5, os._exit, (128 + number,))
+    last.daemon = True
+    last.start()
     raise SystemExit(128 + number)
 
 
