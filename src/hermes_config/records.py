@@ -109,8 +109,16 @@ def _hash(self: Any) -> int:
     return hash(_key(self))
 
 
+def _values(self: Any, names: list[str]) -> tuple[Any, ...]:
+    if len(names) < 2:  # for a single name `attrgetter` gives the bare value
+        return tuple(attrgetter(name)(self) for name in names)
+    found: tuple[Any, ...] = attrgetter(*names)(self)
+    return found
+
+
 def _shown(self: Any) -> str:
-    inside = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
+    names = [one.name for one in fields(self) if one.repr]
+    inside = ", ".join(f"{name}={value!r}" for name, value in zip(names, _values(self, names), strict=True))
     return f"{type(self).__qualname__}({inside})"
 
 
@@ -122,12 +130,12 @@ def _refuse_delete(_self: Any, name: str) -> None:
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _state(self: Any) -> list[Any]:
+def _state(self: Any) -> tuple[Any, ...]:
     """For `copy` and `pickle`, whose own way would be to assign."""
-    return [getattr(self, one.name) for one in fields(self)]
+    return _values(self, [one.name for one in fields(self)])
 
 
-def _restore(self: Any, state: list[Any]) -> None:
+def _restore(self: Any, state: tuple[Any, ...]) -> None:
     for one, value in zip(fields(self), state, strict=True):
         object.__setattr__(self, one.name, value)
 

@@ -25,7 +25,9 @@ from hermes_config.limits import Limits
 from hermes_state import archive_store, opening, tables
 from hermes_state.archive_file import ArchiveFile
 from hermes_state.engine.base import scalar
-from hermes_state.engine.sqlite import SqliteConnection, SqliteEngine, translated
+from hermes_state.engine.sqlite import SqliteEngine
+from hermes_state.engine.sqlite_connection import SqliteConnection
+from hermes_state.engine.sqlite_errors import translated
 from hermes_state.errors import BackupRefused, StateError, StoreDamaged
 from hermes_state.statements import Queries
 from hermes_state.store import Store

@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes_state import chain, transcript, values
 from hermes_state.engine.base import Connection, Row, first, scalar
-from hermes_state.engine.sqlite import SqliteConnection
+from hermes_state.engine.sqlite_connection import SqliteConnection
 from hermes_state.errors import IntegrityError, InvalidValue, SessionEnded
 from hermes_state.ids import SessionId, checked_id, is_possible_id
 from hermes_state.statements import Queries

@@ -102,9 +102,9 @@ def _copy_first(engine: Engine, found: int, target: int) -> Path | None:
 def _copy(source: Connection, path: Path) -> None:
     import apsw
 
-    from hermes_state.engine import sqlite
+    from hermes_state.engine.sqlite_connection import SqliteConnection
 
-    assert isinstance(source, sqlite.SqliteConnection)
+    assert isinstance(source, SqliteConnection)
     partial = path.with_name(f"{path.name}.partial")
     for leftover in (partial, partial.with_name(f"{partial.name}-journal")):
         leftover.unlink(missing_ok=True)
@@ -114,7 +114,7 @@ def _copy(source: Connection, path: Path) -> None:
         with target.backup("main", source.raw, "main") as backup:
             backup.step(-1)
         target.pragma("journal_mode", "delete")  # one file, readable anywhere
-        _verify(source, sqlite.SqliteConnection(target), path)
+        _verify(source, SqliteConnection(target), path)
     finally:
         target.close()
     partial.replace(path)

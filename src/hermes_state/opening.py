@@ -46,10 +46,10 @@ def open_engine(
 
 def close_engine(engine: Engine) -> None:
     if engine.dialect == "sqlite":
-        from hermes_state.engine import sqlite
+        from hermes_state.engine import sqlite, sqlite_shared
 
         if isinstance(engine, sqlite.SqliteEngine):
-            sqlite.release(engine)
+            sqlite_shared.release(engine)
             return
     engine.close()
 
@@ -78,14 +78,14 @@ def _open_postgres(url: str, read_only: bool, limits: Limits | None) -> Engine:
 
 
 def _open_sqlite(path: Path, read_only: bool, synchronous: str, limits: Limits | None) -> Engine:
-    from hermes_state.engine import files, sqlite
+    from hermes_state.engine import files, sqlite, sqlite_shared
 
     if read_only:
         if not path.exists():
             raise StoreUnavailable("there is no database here", where=str(path))
         return sqlite.SqliteEngine(path, read_only=True, limits=limits)
     files.prepare(path)
-    return sqlite.open_shared(path, synchronous=synchronous, limits=limits)
+    return sqlite_shared.open_shared(path, synchronous=synchronous, limits=limits)
 
 
 def _bring_up(engine: Engine, *, read_only: bool) -> None:

@@ -22,7 +22,8 @@ from hermes_config.home import sync_folder
 from hermes_config.limits import Limits
 from hermes_state import backup, opening
 from hermes_state.engine import files
-from hermes_state.engine.sqlite import SqliteConnection, translated
+from hermes_state.engine.sqlite_connection import SqliteConnection
+from hermes_state.engine.sqlite_errors import translated
 from hermes_state.errors import StateError, StoreUnavailable
 
 _DAMAGED = (apsw.NotADBError, apsw.CorruptError)

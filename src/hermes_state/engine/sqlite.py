@@ -6,70 +6,30 @@ Rules this module holds (DESIGN §5 says why each of them exists):
 - After each commit, before it is acknowledged, the log must still be the file we wrote to (`walguard`).
 - The file is opened by this one copy of SQLite only; no plain `open()`, copy or hash of it while we have it open,
   because closing any descriptor of the file drops the locks of all of them.
-- Engines are shared: two stores on one file in one process have one writer. A forked child starts afresh.
+- Engines are shared (`sqlite_shared`): two stores on one file in one process have one writer.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import get_ident
-from typing import Any, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 import apsw
 
 from hermes_config.limits import Limits
-from hermes_state.engine import files, walguard
-from hermes_state.engine.base import Connection, Params, Result, Row
+from hermes_state.engine import sqlite_connection, walguard
+from hermes_state.engine.base import Connection
+from hermes_state.engine.sqlite_connection import SqliteConnection, jitter
+from hermes_state.engine.sqlite_errors import our_error, translated
 from hermes_state.engine.writer import Job, NotWhole, Writer
-from hermes_state.errors import (
-    IntegrityError,
-    NotADatabase,
-    StateError,
-    StoreBusy,
-    StoreDamaged,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
-    WriteLost,
-)
-from hermes_state.statements import Statement
+from hermes_state.errors import StoreBusy, StoreReadOnly, StoreUnavailable, WriteLost
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-
-class SqliteConnection:
-    """A connection in our terms; `raw` is apsw's, for the statements where every microsecond counts."""
-
-    dialect = "sqlite"
-    __slots__ = ("raw",)
-
-    def __init__(self, raw: apsw.Connection) -> None:
-        self.raw = raw
-
-    def execute(self, sql: str | Statement, params: Params = ()) -> Result:
-        text = sql if isinstance(sql, str) else sql.sqlite
-        before = self.raw.total_changes()
-        cursor = self.raw.execute(text, params)
-        try:
-            columns = [column[0] for column in cursor.get_description()]
-        except apsw.ExecutionCompleteError:  # no rows: apsw no longer knows the columns
-            columns = []
-        return Result(cursor.fetchall(), columns, self.raw.total_changes() - before)
-
-    def rows(self, sql: str | Statement, params: Params = ()) -> list[Row]:
-        return self.raw.execute(sql if isinstance(sql, str) else sql.sqlite, params).fetchall()
-
-    def run(self, sql: str | Statement, params: Params = ()) -> int:
-        self.raw.execute(sql if isinstance(sql, str) else sql.sqlite, params).fetchall()
-        return self.raw.changes()
-
-    def many(self, sql: str | Statement, rows: Sequence[Params]) -> None:
-        self.raw.executemany(sql if isinstance(sql, str) else sql.sqlite, rows).fetchall()
 
 
 class SqliteEngine:
@@ -87,7 +47,6 @@ class SqliteEngine:
         self._synchronous = synchronous
         self._readers: list[SqliteConnection] = []
         self._readers_lock = threading.Lock()
-        self._pid = os.getpid()
         self._closed = False
         self._conn: SqliteConnection | None = None
         self._guard = walguard.WalGuard(f"{path}-wal")
@@ -97,56 +56,13 @@ class SqliteEngine:
         with translated(self.where):
             self._conn = self._connect_reader() if read_only else self._connect_writer()
 
-    # -- connections -------------------------------------------------------------------------------------
-
     def _connect_writer(self) -> SqliteConnection:
-        raw = apsw.Connection(str(self.path), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-        try:
-            self._prepare_writer(raw)
-        except BaseException:
-            raw.close()
-            raise
-        return SqliteConnection(raw)
-
-    def _prepare_writer(self, raw: apsw.Connection) -> None:
-        # Until we write, SQLite may wait for us: somebody who opens or closes the file may hold it for a moment.
-        raw.set_busy_timeout(self._limits.write_wait_ms)
-        # The header knows whether the file is in WAL mode; setting it again would cost a lock.
-        if raw.pragma("journal_mode") != "wal" and files.is_ours(raw):
-            self._enter_wal(raw)
-        raw.pragma("synchronous", self._synchronous)
-        raw.pragma("foreign_keys", True)
-        raw.pragma("secure_delete", True)  # erased words leave the file too; an append costs the same (measured)
-        raw.pragma("journal_size_limit", self._wal_bound)
-        raw.pragma("cache_size", -self._limits.writer_cache_kib)
-        raw.wal_autocheckpoint(self._limits.checkpoint_pages)  # right after a commit, blocking nobody
-        raw.set_busy_timeout(0)  # from here on the waiting is ours: see _begin_again
-
-    def _enter_wal(self, raw: apsw.Connection) -> None:
-        """Two processes may meet at a fresh file; the loser of that race waits its turn."""
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                if raw.pragma("journal_mode", "wal") == "wal":
-                    return
-            except apsw.BusyError:
-                pass
-            if time.monotonic() > deadline:
-                raise StoreUnavailable(
-                    "the file system refuses SQLite's write-ahead log",
-                    where=self.where,
-                    hint="Put the Hermes home on a local disk, or use PostgreSQL.",
-                )
-            time.sleep(_jitter(0.02))
+        return sqlite_connection.writing(
+            self.path, synchronous=self._synchronous, wal_bound=self._wal_bound, limits=self._limits
+        )
 
     def _connect_reader(self) -> SqliteConnection:
-        if self.read_only:
-            raw = apsw.Connection(str(self.path), apsw.SQLITE_OPEN_READONLY)
-        else:
-            raw = apsw.Connection(str(self.path), apsw.SQLITE_OPEN_READWRITE)
-            raw.pragma("query_only", True)
-        raw.set_busy_timeout(self._limits.write_wait_ms)
-        return SqliteConnection(raw)
+        return sqlite_connection.reading(self.path, read_only=self.read_only, limits=self._limits)
 
     # -- reading -----------------------------------------------------------------------------------------
 
@@ -272,7 +188,7 @@ class SqliteEngine:
         """Another process writes. Random pauses of a few commits' length; shorter ones only take its time away."""
         deadline = time.monotonic() + self._limits.write_wait_ms / 1000
         while isinstance(error, apsw.BusyError) and time.monotonic() < deadline:
-            time.sleep(_jitter(0.001))
+            time.sleep(jitter(0.001))
             try:
                 raw.execute("BEGIN IMMEDIATE")
                 return
@@ -368,7 +284,6 @@ class SqliteEngine:
         self._readers_lock = threading.Lock()
         self._guard = walguard.WalGuard(f"{self.path}-wal")
         self.writer = Writer(self, max_group=self._limits.group_commit)
-        self._pid = os.getpid()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -378,94 +293,3 @@ class SqliteEngine:
         self._check_open()
         if self.read_only:
             raise StoreReadOnly("the store was opened for reading only", where=self.where)
-
-
-class translated:  # noqa: N801 - reads as a verb at its call sites
-    """`with translated(where)`: apsw's errors leave as ours."""
-
-    __slots__ = ("_where",)
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, apsw.Error):
-            raise our_error(error, self._where) from error
-
-
-def our_error(error: apsw.Error, where: str) -> StateError:
-    text = str(error)
-    if isinstance(error, apsw.ConstraintError):
-        return IntegrityError(text, where=where)
-    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
-        return StoreBusy(where=where, hint="Try again in a moment.")
-    if isinstance(error, apsw.FullError):
-        return StoreFull(where=where, hint="Free some space and try again.")
-    if isinstance(error, apsw.NotADBError):
-        return NotADatabase(where=where, hint="Move it away, or point HERMES_HOME elsewhere.")
-    if isinstance(error, apsw.CorruptError):
-        return StoreDamaged(text, where=where, hint="Run `hermes state check`, then `hermes backup restore`.")
-    if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError)):
-        return StoreReadOnly(where=where, hint="Check the owner and mode of the file and its folder.")
-    if isinstance(error, apsw.CantOpenError):
-        return StoreUnavailable(
-            "the database file cannot be opened", where=where, hint="Check that its folder exists and can be written."
-        )
-    if isinstance(error, apsw.IOError):
-        return StoreUnavailable(f"reading or writing failed: {text}", where=where, hint="Check the disk.")
-    return StateError(text, where=where)
-
-
-def _jitter(scale: float) -> float:
-    """Around `scale`, a fifth to twice of it; the clock's last digits are random enough to part two waiters."""
-    return scale * (0.2 + (time.perf_counter_ns() // 100 % 1800) / 1000)
-
-
-class _Shared:
-    """The process's one engine for each file, with how many stores use it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.engines: dict[tuple[str, str], tuple[SqliteEngine, int]] = {}
-
-    def after_fork(self) -> None:
-        self.lock = threading.Lock()
-        for engine, _users in self.engines.values():
-            engine.forget_parent()
-
-
-_shared = _Shared()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shared.after_fork)
-
-
-def open_shared(path: Path, *, synchronous: str, limits: Limits | None = None) -> SqliteEngine:
-    """The process's one engine for this file; give it back with `release`."""
-    key = (os.path.realpath(path), synchronous)
-    with _shared.lock:
-        engine, users = _shared.engines.get(key, (None, 0))
-        if engine is None or not path.exists():
-            engine, users = SqliteEngine(path, synchronous=synchronous, limits=limits), 0
-        _shared.engines[key] = (engine, users + 1)
-        return engine
-
-
-def open_in_this_process(path: Path) -> bool:
-    """Whether a store here has the file open. Then nothing else here may: closing it would drop the store's locks."""
-    real = os.path.realpath(path)
-    with _shared.lock:
-        return any(file == real for file, _synchronous in _shared.engines)
-
-
-def release(engine: SqliteEngine) -> None:
-    with _shared.lock:
-        for key, (shared, users) in list(_shared.engines.items()):
-            if shared is engine:
-                if users > 1:
-                    _shared.engines[key] = (engine, users - 1)
-                    return
-                del _shared.engines[key]
-    engine.close()
