@@ -16,26 +16,20 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from hermes_cli import demo_home, output, text
-from hermes_cli.demo_processes import MARKER, OWNER_ID, PHONE, Backstage, Port, Telegram
+from hermes_cli import demo_card, demo_home, finding, store
+from hermes_cli.demo_processes import MARKER, OWNER_ID, Backstage, Port, Telegram
 from hermes_cli.parser import Parser, Verbs
+from hermes_cli.tui import launch
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
-from hermes_state import SessionDB
-from hermes_state.ids import LOCAL_OWNER
-
-if TYPE_CHECKING:
-    from gateway.entries import SessionSource
 
 _MARKER_TEXT = "Made by hermes demo, which clears this folder each time it runs. Nothing here is real.\n"
-_LISTED = 3
 _PLAYED = "list the files here"
 _ENDING_SECONDS = 5.0
+_BY_SIGNAL = 128
 _PACE = 60
 """Tokens a second at a terminal: quick to read, and the long story lasts long enough to be killed in."""
-_PLACES = {"telegram": "phone", "api_server": "api", "cli": "terminal"}
 
 _CONFIG = """\
 # The demo's configuration; hermes config show prints it.
@@ -64,31 +58,12 @@ _FILES = {
     "old/draft-2019.txt": "Nothing in here is needed any more.\n",
 }
 
-_OPENING = """\
-{name} · demo home {home}   (throw-away; ~/.hermes is not touched)
-model  demo — built in, offline, scripted; it does not pretend to be clever
-phone  pretend Telegram ({phone})
-api    127.0.0.1:{port}      nothing leaves this machine
-
-{talks}  {chats}
-{wishes}            list the files here · remember that Ada is allergic to nuts
-               search our chats for 京都 · delete the folder old
-               tell me the long story · /new · /help · Ctrl-D leaves"""
-
-_CLOSING = """\
-{go_on}
-  {shell}
-  hermes trace last                       the life of the last message
-  hermes --continue                       go on talking
-  hermes -q "what is 17 * 4?"             one question, and back to the shell
-  hermes sessions list                    what there is; search, show, lineage
-  hermes sessions export trip.zip trip    one file, to take elsewhere
-  hermes usage                            what it cost, and what is left
-  hermes --help                           everything else"""
-
 
 def register(parser: Parser) -> None:
-    parser.epilog = "examples:\n  hermes demo\n  hermes demo --home try-hermes\n  hermes demo crash"
+    parser.epilog = (
+        "examples:\n  hermes demo\n  hermes demo --plain\n  hermes demo --home try-hermes\n  hermes demo crash"
+    )
+    parser.add_argument("--plain", action="store_true", help="talk line by line, without the window")
     parser.add_argument("--home", default=".demo", metavar="FOLDER", help="build the demo home here (default ./.demo)")
     parser.set_defaults(run=_demo)
     crash = Verbs(parser).add(
@@ -109,7 +84,7 @@ def _demo(args: argparse.Namespace) -> int:
     shown = str(home) if home.is_absolute() else f"./{home}"
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     _clear(home)
-    closing = _CLOSING.format(go_on=output.style("Go on in this shell:", "bold"), shell=_shell_line(home, shown))
+    closing = demo_card.closing(home, shown)
     # From here on this process lives in the demo home, and nowhere else.
     os.environ["HERMES_HOME"] = str(home.resolve())
     os.environ.pop("HERMES_DATABASE_URL", None)
@@ -121,11 +96,17 @@ def _demo(args: argparse.Namespace) -> int:
         demo_home.build(home / "state.db", time.time(), phone=OWNER_ID)
         _furnish(home, backstage.telegram(), port=port.number, pace=_PACE if at_terminal else 0)
         backstage.start_gateway()
-        code = _talk(backstage, shown, port.number, at_terminal=at_terminal)
+        with store.open_store() as db:
+            card = demo_card.card(db, shown, port.number)
+        if not args.plain and launch.can_open():
+            code = _open_window(backstage, card, home / "workspace")
+        else:
+            code = _talk(backstage, card, at_terminal=at_terminal)
     finally:
         backstage.end()
         port.close()
-    print(f"\n{closing}")
+    if code < _BY_SIGNAL:  # else nobody may be there to read it
+        print(f"\n{closing}")
     return code
 
 
@@ -137,27 +118,29 @@ def _leave(number: int, frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _talk(backstage: Backstage, shown: str, port: int, *, at_terminal: bool) -> int:
-    from hermes_cli import store
+def _open_window(backstage: Backstage, card: demo_card.Lines, workspace: Path) -> int:
+    """The terminal UI, at the conversation that the phone is in. The gateway gets ready while the window does."""
+    print(demo_card.in_lines(card)[0], flush=True)
+
+    def wanted() -> launch.Start:
+        backstage.wait()
+        with store.open_store() as db:
+            return launch.Start(session_id=finding.find(db, demo_home.TRIP)["id"], card=card)
+
+    return launch.open_window(wanted, folder=workspace)
+
+
+def _talk(backstage: Backstage, card: demo_card.Lines, *, at_terminal: bool) -> int:
     from hermes_cli.demo_desk import DeskChat
     from hermes_config import config
 
     with store.open_store() as db:
-        opening = _opening(db, shown, port)
-        chat = DeskChat(db, config.load(), _phone(), trouble=lambda: backstage.problem)
+        source = demo_home.phone_chat(OWNER_ID)
+        chat = DeskChat(db, config.load(), source, trouble=lambda: backstage.problem)
         if at_terminal:
-            return chat.talk(opening.split("\n"))
-        print(f"{opening}\n")
+            return chat.talk(demo_card.in_lines(card))
+        print("\n".join([*demo_card.in_lines(card), ""]))
         return chat.play(_PLAYED)
-
-
-def _phone() -> SessionSource:
-    """Ada's chat with the bot: the place that desk and phone share."""
-    from gateway.config import Platform
-    from gateway.entries import SessionSource
-
-    chat = str(OWNER_ID)
-    return SessionSource(Platform.TELEGRAM, chat, chat_type="dm", user_id=chat, user_name=demo_home.OWNER)
 
 
 def _furnish(home: Path, telegram: Telegram, *, port: int, pace: int) -> None:
@@ -174,26 +157,6 @@ def _furnish(home: Path, telegram: Telegram, *, port: int, pace: int) -> None:
         path = workspace / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
-
-
-def _opening(db: SessionDB, shown: str, port: int) -> str:
-    rows = db.list_sessions_rich(owner=LOCAL_OWNER, order_by_last_active=True, compact_rows=True, limit=_LISTED)
-    places = [_PLACES.get(row["source"], row["source"]) for row in rows]
-    listed = [
-        f"{row['title']} · {place} · {text.ago(row['last_active'])}" for row, place in zip(rows, places, strict=True)
-    ]
-    chats = "\n                 ".join(listed)
-    return _OPENING.format(
-        name=output.style("Hermes", "bold"), home=shown, chats=f"▸ {chats}", port=port, phone=_phone_line(shown),
-        talks=output.style("Conversations", "dim"), wishes=output.style("Try", "dim"),
-    )  # fmt: skip
-
-
-def _phone_line(shown: str) -> str:
-    """How to take the phone into one's hand, from this folder."""
-    if shown == "./.demo" and Path("Makefile").is_file():
-        return "in a second terminal: make phone"
-    return f"python -m hermes_testing.phone --at {shown}/{PHONE}"
 
 
 def _clear(home: Path) -> None:
@@ -237,17 +200,3 @@ def _wait_for_the_last(home: Path) -> None:
 
 def _is_empty(folder: Path) -> bool:
     return folder.is_dir() and not any(folder.iterdir())
-
-
-def _shell_line(home: Path, shown: str) -> str:
-    """What makes `hermes` mean this home: the folder, and the command itself where it is not on the path."""
-    folder = shown if home.is_absolute() else f"$PWD/{shown.removeprefix('./')}"
-    words = [f'export HERMES_HOME="{folder}"']
-    if os.environ.get("HERMES_DATABASE_URL"):  # it would win over the home
-        words.append("HERMES_DATABASE_URL=")
-    bin_folder = Path(sys.prefix) / "bin"
-    if shutil.which("hermes") != str(bin_folder / "hermes"):
-        local = Path(".venv")
-        inside = "$PWD/.venv/bin" if local.exists() and local.samefile(sys.prefix) else str(bin_folder)
-        words.append(f'PATH="{inside}:$PATH"')
-    return " ".join(words)

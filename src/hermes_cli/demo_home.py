@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gateway import keys
+from gateway.config_parts import Platform
+from gateway.entries import SessionEntry, SessionSource, local_time
 from hermes_cli.demo_chats import CHATS, DAY, HOUR, MINUTE, Turn, assistant, summary, tool, user
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
 
 OWNER = "Ada"
 """Whoever sits at the demo; what others wrote to it from their phones is not hers to read through the model."""
+TRIP = "Trip to Kyoto"
+"""The conversation that her phone is in."""
 
 _SCOPE = "sessions"
 """Where the gateway keeps its routes."""
@@ -33,10 +38,15 @@ def build(database: Path, now: float, *, phone: int) -> None:
             if chat.ended:
                 home.db.ledger.end(session_id, chat.ended)
             home.db.set_session_archived(session_id, chat.archived)
-        home.at(2 * MINUTE)
-        home.db.ledger.switch(f"agent:main:telegram:dm:{phone}", trip, scope=_SCOPE)
+        home.lead(trip, age=2 * MINUTE)
     finally:
         home.db.close()
+
+
+def phone_chat(phone: int) -> SessionSource:
+    """Ada's chat with the bot: the place that desk and phone share."""
+    chat = str(phone)
+    return SessionSource(Platform.TELEGRAM, chat, chat_type="dm", user_id=chat, user_name=OWNER)
 
 
 class _Builder:
@@ -71,13 +81,23 @@ class _Builder:
         self.at(age)
         return self.db.ledger.rotate(session_id, [summary(said)]).session_id
 
+    def lead(self, session_id: str, *, age: float) -> None:
+        """The owner's chat leads there, with all that a gateway writes down of a place."""
+        self.at(age)
+        source, made = phone_chat(int(self._phone)), local_time(self._at)
+        entry = SessionEntry(
+            keys.build_session_key(source), session_id, created_at=made, updated_at=made, origin=source,
+            display_name=OWNER, platform=source.platform,
+        )  # fmt: skip
+        self.db.ledger.switch(entry.session_key, session_id, scope=_SCOPE, entry=entry.to_dict())
+
     def at(self, age: float) -> None:
         self._at = self._now - age
 
 
 def _plan_kyoto(home: _Builder) -> str:
     """Six days of planning: four segments, a delegation in the second, a branch off the third. Its newest segment."""
-    first = home.open("telegram", "Trip to Kyoto", age=6 * DAY + 1, person="Ada")
+    first = home.open("telegram", TRIP, age=6 * DAY + 1, person=OWNER)
     home.say(
         first,
         user("Plan a week in Kyoto for two, early spring. We like gardens, quiet streets and good noodles."),

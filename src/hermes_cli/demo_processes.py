@@ -39,6 +39,7 @@ PHONE = "phone.json"
 _FIRST_PORT, _PORTS = 8642, 50
 _KEPT = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV", "SHELL"})
 _ENDING_SECONDS = 6.0
+_STARTING_SECONDS = 20.0
 _LOOK_SECONDS = 0.2
 _YOUNG_SECONDS = 5.0
 _MOST_EARLY_DEATHS = 5
@@ -91,6 +92,14 @@ class Backstage:
 
     def start_gateway(self) -> None:
         threading.Thread(target=self._keep, daemon=True, name="gateway").start()
+
+    def wait(self) -> None:
+        """Until it serves the phone's chat."""
+        until = time.monotonic() + _STARTING_SECONDS
+        while not any(one.name == "telegram" for one in status.read_status(self._home).platforms):
+            if self.problem or time.monotonic() > until:
+                raise CannotShow(self.problem or "the gateway does not get ready", where=str(self._home))
+            time.sleep(_LOOK_SECONDS / 10)
 
     def _keep(self) -> None:
         """Start it, wait for its end, start it again; give up when it does not live."""

@@ -121,7 +121,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     (folder / ".venv").symlink_to(sys.prefix)
     (folder / "Makefile").touch()
     environment = {"NO_COLOR": "1", "PATH": "/usr/bin:/bin", "HOME": str(folder.parent)}
-    with Terminal([sys.executable, "-m", "hermes_cli", "demo"], cwd=folder, env=environment) as desk:
+    with Terminal([sys.executable, "-m", "hermes_cli", "demo", "--plain"], cwd=folder, env=environment) as desk:
         desk.ready()
         yield Demo(folder, desk)
 

@@ -20,7 +20,7 @@ from hermes_testing.telegram_client import RemoteTelegram
 from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.xdist_group("demo")  # they look for a free port, one after the other
-DEMO = (sys.executable, "-m", "hermes_cli", "demo")
+DEMO = (sys.executable, "-m", "hermes_cli", "demo", "--plain")
 
 
 @pytest.fixture

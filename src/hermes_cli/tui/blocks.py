@@ -6,7 +6,7 @@ Everything a model, a tool or a stranger wrote is made harmless here, before it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from rich.segment import Segment
@@ -211,6 +211,24 @@ class Opening(Block):
             (f"{folder(where)}\n\n", inks.dim),
             ("Enter sends · Ctrl+J new line · / commands · @ files · Ctrl+R conversations · F1 all keys", inks.dim),
         )  # fmt: skip
+        return markdown.drawn(made, width, inks)
+
+
+class Card(Block):
+    """Lines of whoever opened the window: a label and words each, of which the first is a title."""
+
+    def __init__(self, card: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._card = card
+
+    def guess(self) -> int:
+        return 1 + len(self._card)
+
+    def draw(self, width: int, inks: Inks) -> list[Strip]:
+        made = Text()
+        for at, (label, said) in enumerate(self._card):
+            made.append(f"{chr(10) if at else ''}{words.harmless(label)}", style=inks.dim if at else "bold")
+            made.append(words.harmless(said))
         return markdown.drawn(made, width, inks)
 
 

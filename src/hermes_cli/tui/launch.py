@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 from hermes_cli import output, text
 from hermes_cli.tui.link import Link
@@ -31,6 +32,8 @@ class Start:
     source: str | None = None
     toolsets: tuple[str, ...] | None = None
     max_turns: int | None = None
+    card: tuple[tuple[str, str], ...] = ()
+    """Lines, each a label and words, that stand first; whoever brings them says what comes after the window, too."""
 
 
 def can_open() -> bool:
@@ -39,9 +42,12 @@ def can_open() -> bool:
     return draws and sys.stdin.isatty() and sys.stdout.isatty() and find_spec("textual") is not None
 
 
-def open_window(wanted: Callable[[], Start]) -> int:
-    """Talk until the person leaves; the exit code. `wanted` is asked while the server gets ready."""
-    link = Link()
+def open_window(wanted: Callable[[], Start], *, folder: Path | None = None) -> int:
+    """Talk until the person leaves; the exit code. `wanted` is asked while the server gets ready.
+
+    `folder`: where tools work, if that is not where the shell stands.
+    """
+    link = Link(folder=folder)
     link.start()
     try:
         return _run(link, wanted())
@@ -60,7 +66,7 @@ def _run(link: Link, start: Start) -> int:
     code = app.run()
     if app.failure is not None:
         raise app.failure
-    if app.talk.stored_id and app.talk.count:
+    if app.talk.stored_id and app.talk.count and not start.card:
         print(f"{output.style('Go on with it:', 'dim')} hermes --resume {text.harmless(app.talk.stored_id)}")
     return code or 0
 

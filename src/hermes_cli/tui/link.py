@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
@@ -42,8 +43,13 @@ class ServerLost(HermesError):
 class Link:
     """One server process at a time. `start` may be called anywhere; all else on the loop given to `attach`."""
 
-    def __init__(self, command: tuple[str, ...] = (sys.executable, "-m", "tui_gateway.entry")) -> None:
-        self._command = command
+    def __init__(
+        self,
+        command: tuple[str, ...] = (sys.executable, "-m", "tui_gateway.entry"),
+        *,
+        folder: Path | None = None,
+    ) -> None:
+        self._command, self._folder = command, folder
         self._process: subprocess.Popen[bytes] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context = contextvars.Context()
@@ -67,7 +73,7 @@ class Link:
         self._complaints = b""
         process = self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True,
+            start_new_session=True, cwd=self._folder,
         )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         self._over, self._unsent = "", SimpleQueue()

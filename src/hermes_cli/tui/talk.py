@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from hermes_cli.tui.bars import Status, Waiting
-from hermes_cli.tui.blocks import Block, Opening, Remark, Said, of_history
+from hermes_cli.tui.blocks import Block, Card, Opening, Remark, Said, of_history
 from hermes_cli.tui.launch import Start
 from hermes_cli.tui.link import Event, Link, Refused, ServerLost
 from hermes_cli.tui.transcript import Transcript
@@ -60,13 +60,18 @@ class Talk:
             state = await self._open()
             early = list(self._transcript.blocks)
             self._show(state)
-            for block in early if self.count else (Opening(self._status.info), *early):
+            for block in (*self._first_words(), *early):
                 self._transcript.add(block)
             if self._start.model and self._start.session_id:
                 await self._link.ask("config.set", key="model", value=self._start.model, session_id=self.sid)
             if self._start.yolo:
                 await self._link.ask("config.set", key="yolo", value=True, session_id=self.sid)
                 self._inform({**self._status.info, "yolo": True})
+
+    def _first_words(self) -> list[Block]:
+        if self._start.card:
+            return [Card(self._start.card)]
+        return [] if self.count else [Opening(self._status.info)]
 
     async def _open(self) -> dict[str, Any]:
         start = self._start
