@@ -8,6 +8,7 @@ to the stage.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -15,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from hermes_agent import AIAgent
+from hermes_agent import AIAgent, references
 from hermes_cli import plugins, text
 from hermes_cli.chat_screen import Screen
 from hermes_cli.chat_stage import Stage
 from hermes_config import log_file
 from hermes_config.errors import HermesError
-from hermes_state.ids import LOCAL_OWNER, SessionId
+from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 
 if TYPE_CHECKING:
     from hermes_agent.approvals.base import Approver
@@ -94,6 +95,8 @@ class Desk:
 
     async def turn(self, content: Any) -> Result:
         """One turn, shown as it happens. What the person added too late for it becomes the next."""
+        if isinstance(content, str):
+            content = await asyncio.to_thread(references.whole, content, self._names())
         while True:
             self._hears = True
             try:
@@ -105,6 +108,19 @@ class Desk:
                 return result
             self._say_next(added)
             content = added
+
+    def _names(self) -> references.Desk:
+        """What files that are named with @ are looked up against."""
+        session_id = self.session_id
+        return references.Desk(
+            db=self.db, home=self.config.home, workdir=self._wishes.workdir or Path.cwd(), environ=os.environ,
+            conversation_id=ConversationId("" if session_id is None else self.db.get_conversation_root(session_id)),
+        )  # fmt: skip
+
+    def file_names(self, word: str) -> list[str]:
+        """What a word that begins with @ could become."""
+        found = references.offers(word, self._wishes.workdir or Path.cwd(), os.environ)
+        return [one.text if one.is_folder else f"{one.text} " for one in found]
 
     async def _when_free(self, content: Any) -> Result:
         """The turn, as soon as nobody else works on the conversation: a gateway, say, that answers a phone."""

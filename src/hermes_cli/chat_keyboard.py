@@ -88,17 +88,22 @@ class Keyboard:
             for text in texts:
                 self._readline.add_history(text)
 
-    def complete(self, words: Callable[[], Sequence[str]]) -> None:
-        """What the tab key offers at the beginning of a line."""
+    def complete(
+        self, commands: Callable[[], Sequence[str]], files: Callable[[str], Sequence[str]] = lambda word: ()
+    ) -> None:
+        """What the tab key offers: commands at the beginning of a line, files behind an @."""
         readline = self._readline
         if readline is None:
             return
 
         def offered(text: str, state: int) -> str | None:
-            if readline.get_begidx() or not text.startswith("/"):
+            if text.startswith("@"):
+                fitting = list(files(text))
+            elif text.startswith("/") and not readline.get_begidx():
+                fitting = [f"{word} " for word in commands() if word.startswith(text)]
+            else:
                 return None
-            fitting = [word for word in words() if word.startswith(text)]
-            return f"{fitting[state]} " if state < len(fitting) else None
+            return fitting[state] if state < len(fitting) else None
 
         readline.set_completer(offered)
 

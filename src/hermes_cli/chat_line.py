@@ -53,7 +53,7 @@ class LineChat:
                 description="leave; the conversation is kept", stops=True,
             )
         )  # fmt: skip
-        self._keyboard.complete(lambda: [f"/{name}" for name in commands.table("cli")])
+        self._keyboard.complete(lambda: [f"/{name}" for name in commands.table("cli")], self._desk.file_names)
 
     # -- the sitting ---------------------------------------------------------------------------------------
 

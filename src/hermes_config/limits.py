@@ -137,6 +137,9 @@ class Limits:
     read_file_bytes: int = _limit(64 * _MIB, "bytes", "`read_file` and `patch` refuse a larger file", minimum=64 * _KIB)
     read_file_lines: int = _limit(2_000, "lines", "the rest is read with the next `offset`")
     read_line_chars: int = _limit(2_000, "characters", "the rest of a longer line is left out, and the line says so")
+    named_files_chars: int = _limit(
+        200_000, "characters", "a message whose files named with `@` are longer is not sent, and the person is told"
+    )
     write_file_bytes: int = _limit(16 * _MIB, "bytes", "`write_file` and `patch` refuse to write more", minimum=_KIB)
     search_files_hits: int = _limit(200, "matches", "the rest is found with the next `offset`")
     search_files_seconds: int = _limit(60, "seconds", "the search ends, and says that it did not see everything")

@@ -34,7 +34,7 @@ EVENTS: dict[str, Event] = {
     "message.start": Event(about="A turn begins. No payload."),
     "message.user": Event(
         about="Somebody said something in this conversation in another place: a phone, another terminal.",
-        fields=("text", "source"),
+        fields=("text", "source", "files?"),
     ),
     "message.delta": Event(about="More of the answer.", fields=("text", "rendered?")),
     "message.interim": Event(

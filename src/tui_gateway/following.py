@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway import beside
+from hermes_agent import references
 from hermes_agent.command_set.wording import text_of
 from hermes_config.errors import HermesError
 from tui_gateway import live
@@ -157,11 +158,11 @@ class Following:
         if mine:
             self._place.handed_in -= {row.id for row in rows}
         for row in () if mine else rows:
-            yield "message.user", {"text": str((row.payload or {}).get("text") or ""), "source": row.platform}
+            yield "message.user", _said(str((row.payload or {}).get("text") or ""), row.platform)
         if not rows:  # a terminal's: its words are the first row
             said = self._db.live_rows(turn.session_id, after=self._head)
             for message in () if said is None else said.messages[:1]:
-                yield "message.user", {"text": text_of(message.get("content")), "source": "tui"}
+                yield "message.user", _said(text_of(message.get("content")), "tui")
         yield "message.start", None
 
     def _ended(self, turn: _Turn, event: Event) -> Iterator[News]:
@@ -242,6 +243,11 @@ class Following:
                 and not beside_itself
             ):
                 yield "notification.show", {"text": str(item.payload.get("text") or ""), "level": "info", "kind": kind}
+
+
+def _said(text: str, source: str) -> dict[str, Any]:
+    files = references.files(text)
+    return {"text": references.words(text) if files else text, "source": source, **({"files": files} if files else {})}
 
 
 def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hermes_agent import references
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import registry
 from hermes_config.version import VERSION
@@ -168,14 +169,17 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False) -> li
         role, text = str(row.get("role")), text_of(row.get("content"))
         if role == "tool":
             name, context = calls.get(str(row.get("tool_call_id")), (str(row.get("tool_name") or "tool"), ""))
-            more = {"text": text[-_RESULT_SHOWN:]} if details else {}
-            shown.append({"role": "tool", "name": name, "context": context, **more})
+            given = {"text": text[-_RESULT_SHOWN:]} if details else {}
+            shown.append({"role": "tool", "name": name, "context": context, **given})
             continue
         for call in row.get("tool_calls") or ():
             calls[str(call.get("id"))] = called(call)
         reasoning = row.get("reasoning") or row.get("reasoning_content")
+        more: dict[str, Any] = {"reasoning": str(reasoning)} if reasoning else {}
+        if role == "user" and (named := references.files(text)):
+            text, more = references.words(text), {**more, "files": named}
         if text.strip() or reasoning:
-            shown.append({"role": role, "text": text, **({"reasoning": str(reasoning)} if reasoning else {})})
+            shown.append({"role": role, "text": text, **more})
     return shown
 
 

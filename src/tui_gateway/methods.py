@@ -84,7 +84,8 @@ METHODS: dict[str, Method] = {
     ),
     "session.close": Method(about="End the live session; the conversation stays.", params=(_sid(),), result="closed"),
     "session.history": Method(
-        about="The whole conversation for a screen, also what was compressed.",
+        about="The whole conversation for a screen, also what was compressed. Files that went along with a message "
+        "are named in its `files`.",
         params=(
             _sid(),
             Param("before", "number", "only messages before this one, counted from 0"),
@@ -163,7 +164,8 @@ METHODS: dict[str, Method] = {
     "prompt.submit": Method(
         about=(
             "Say something. The answer comes as events. While a turn runs, display.busy_input_mode decides: "
-            "steer, queue or interrupt."
+            "steer, queue or interrupt. What the text names with `@` goes along: `@notes.md`, `@notes.md:10-20`, "
+            '`@"two words.txt"`, `@src/`; a file that cannot go along refuses the prompt (4004).'
         ),
         params=(
             _sid(),
@@ -174,7 +176,7 @@ METHODS: dict[str, Method] = {
                 "edit and resend: forget from this user message on, counted from 0",
             ),
         ),
-        result="status (streaming, queued, steered), driver (here, gateway)",
+        result="status (streaming, queued, steered), driver (here, gateway), files? (what went along)",
         errors=(4001, 4004, 4009, 4018),
     ),
     "approval.respond": Method(
@@ -240,7 +242,7 @@ METHODS: dict[str, Method] = {
         pooled=True,
     ),
     "complete.path": Method(
-        about="Files that begin so; `@` and `@file:` before the path stay.",
+        about='Files that begin so; `@` and `@file:` before the path stay, and `@"` around one with spaces.',
         pooled=True,
         result="items [{text, display, meta}], replace_from",
         params=(Param("word", "text", required=True), Param("session_id", "text"), Param("cwd", "text")),

@@ -7,13 +7,14 @@ that. Everything the agent tells becomes an event of the session. Coroutines run
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.policy import PolicyKeeper
-from hermes_agent import AIAgent
+from hermes_agent import AIAgent, references
 from hermes_agent.errand import Errand
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
@@ -97,6 +98,13 @@ class Place:
     def served(self) -> Served | None:
         """The chat whose gateway drives this conversation now; None when we do."""
         return attach.served(self.db, self._session["session_key"], self._policy)
+
+    def desk(self) -> references.Desk:
+        """Where the person sits who names a file."""
+        return references.Desk(
+            db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
+            conversation_id=self.conversation(),
+        )  # fmt: skip
 
     def errand(self) -> Errand:
         """A turn of nobody's route, whose row we want to know: the event log tells of it, too."""

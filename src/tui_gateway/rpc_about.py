@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import commands, loop_thread
+from hermes_agent import commands, loop_thread, references
 from hermes_agent.models import providers
 from hermes_agent.models.provider_table import PROVIDERS
 from hermes_config import config as configuration
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tui_gateway.rpc_sessions import Handler
 
 _SHOWN = 50
-_LOOKED_AT = 5_000
 _SETTINGS = {
     "skin": "display.skin", "indicator": "display.indicator", "personality": "display.personality",
     "reasoning": "agent.reasoning_effort", "fast": "agent.service_tier", "busy": "display.busy_input_mode",
@@ -33,7 +32,6 @@ _SETTINGS = {
     "mouse": "display.mouse", "prompt": "agent.system_prompt", "terminal.cwd": "terminal.cwd",
 }  # fmt: skip
 """What a client calls a setting, and its key in config.yaml."""
-_MARKS = ("@file:", "@folder:", "@")
 
 
 # -- completion ------------------------------------------------------------------------------------------------
@@ -54,37 +52,14 @@ def _slash(host: Host, params: Params) -> Result:
 
 
 def _path(host: Host, params: Params) -> Result:
-    given = str(params.get("word") or "")
-    mark = next((one for one in _MARKS if given.startswith(one)), "")
-    folder, _, begun = given[len(mark) :].rpartition("/")
-    base = Path(str(params.get("cwd") or _cwd(host, params)))
-    shown = f"{folder}/" if folder or given[len(mark) :].startswith("/") else ""
-    where = base / os.path.expanduser(shown)  # noqa: PTH111 - a user nobody knows is an error of Path's
-    items = []
-    for name, is_folder in _entries(where, begun, only_folders=mark == "@folder:"):
-        text = f"{mark}{shown}{name}{'/' if is_folder else ''}"
-        items.append(
-            {"text": text, "display": f"{name}{'/' if is_folder else ''}", "meta": "folder" if is_folder else ""}
-        )
+    folder = Path(str(params.get("cwd") or _cwd(host, params)))
+    found = references.offers(str(params.get("word") or ""), folder, os.environ)
+    items = [{"text": one.text, "display": one.name, "meta": "folder" if one.is_folder else ""} for one in found]
     return {"items": items, "replace_from": 0}
 
 
 def _cwd(host: Host, params: Params) -> str:
     return str(host.session(params)[1]["cwd"]) if params.get("session_id") else str(Path.cwd())
-
-
-def _entries(where: Path, begun: str, *, only_folders: bool) -> list[tuple[str, bool]]:
-    """(name, is a folder) of what begins so; hidden ones only when asked for by their dot."""
-    found = []
-    try:
-        with os.scandir(where) as entries:
-            for _, entry in zip(range(_LOOKED_AT), entries, strict=False):
-                hidden = entry.name.startswith(".") and not begun.startswith(".")
-                if entry.name.lower().startswith(begun.lower()) and not hidden:
-                    found.append((entry.name, entry.is_dir()))
-    except (OSError, ValueError):  # no such folder, not ours to read, or no name at all: there is nothing to offer
-        return []
-    return sorted(one for one in found if one[1] or not only_folders)[:_SHOWN]
 
 
 # -- settings --------------------------------------------------------------------------------------------------

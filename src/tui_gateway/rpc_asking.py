@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import commands, loop_thread
+from hermes_agent import commands, loop_thread, references
 from tui_gateway import frames, live
 from tui_gateway.frames import Params, Result, RpcError
 from tui_gateway.host import Host, Session
@@ -80,7 +80,8 @@ def _exec(host: Host, params: Params) -> Result:
     loop_thread.run(commands.run(visit, typed))
     result: Result = {"output": "\n\n".join(visit.said)}
     if visit.to_send:
-        result["message"] = visit.to_send[-1]
+        again = visit.to_send[-1]  # with its files as they are now
+        result["message"] = references.words(again) if isinstance(again, str) else again
     if visit.to_prefill:
         result["prefill"] = visit.to_prefill[-1]
     if visit.turned:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import loop_thread
+from hermes_agent import loop_thread, references
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.command_set import about
 from hermes_agent.command_set.wording import text_of
@@ -241,7 +241,7 @@ def _undo(host: Host, params: Params) -> Result:
     if undone is None:
         return {"removed": 0, "text": ""}
     loop_thread.run(place.changed())
-    return {"removed": undone.rows, "text": text_of(undone.content)}
+    return {"removed": undone.rows, "text": references.words(text_of(undone.content))}
 
 
 def _delete(host: Host, params: Params) -> Result:

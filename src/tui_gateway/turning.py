@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hermes_agent import references
 from hermes_agent.agent import ConversationBusy
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
@@ -36,14 +37,15 @@ _NOT_SAVED = "The conversation changed while this was answered: the answer is sh
 def submit(host: Host, params: Params, *, build: Callable[[str, Session], None]) -> Result:
     """`prompt.submit`. `build` starts the making of the agent."""
     sid, session = host.session(params)
-    content = _content(params.get("text"))
-    host.rebind(session)
     place: Place | None = session.get("place")
+    content = _with_files(place, _content(params.get("text")))
+    named = {"files": found} if isinstance(content, str) and (found := references.files(content)) else {}
+    host.rebind(session)
     if place is not None and place.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
     ordinal = params.get("truncate_before_user_ordinal")
     if not session["running"] and (handed := _handed_in(session, content, ordinal)) is not None:
-        return handed
+        return {**handed, **named}
     while True:
         with session["history_lock"]:
             if not session["running"]:
@@ -51,11 +53,11 @@ def submit(host: Host, params: Params, *, build: Callable[[str, Session], None])
                 _begin(session, content)
                 break
         if (met := _meet(session, content)) is not None:
-            return met
+            return {**met, **named}
     if "agent_ready" in session:
         build(sid, session)
     host.thread(lambda: _drive(host, sid, session, content))
-    return {"status": "streaming", "driver": "here"}
+    return {"status": "streaming", "driver": "here", **named}
 
 
 def _content(given: Any) -> Any:
@@ -65,6 +67,16 @@ def _content(given: Any) -> Any:
     if isinstance(given, list) and given:
         return given
     raise RpcError(frames.BAD_VALUE, "text must be some words, or a list of content parts")
+
+
+def _with_files(place: Place | None, content: Any) -> Any:
+    """With what is named by `@`: read now and here, whoever drives the turn and whenever it comes to that."""
+    if place is None or not isinstance(content, str):
+        return content
+    try:
+        return references.whole(content, place.desk())
+    except references.FileRefused as error:
+        raise RpcError(frames.BAD_VALUE, error.one_line()) from error
 
 
 def _handed_in(session: Session, content: Any, ordinal: Any = None) -> Result | None:
@@ -85,7 +97,7 @@ def _handed_in(session: Session, content: Any, ordinal: Any = None) -> Result | 
 def _begin(session: Session, content: Any) -> None:
     now = time.time()
     session.update(running=True, _turn_cancel_requested=False, last_active=now)
-    shown = content if isinstance(content, str) else "[picture]"
+    shown = references.words(content) if isinstance(content, str) else "[picture]"
     session["inflight_turn"] = {"user": shown, "assistant": "", "streaming": True, "started_at": now, "updated_at": now}
 
 

@@ -279,6 +279,21 @@ def test_commands_new_undo_with_prefill_retry_and_an_unknown_one(sit: Sit, home:
     assert chat.end() == 0
 
 
+def test_a_file_named_with_at_is_completed_and_goes_along(sit: Sit, home: Path, folder: Path) -> None:
+    (folder / "picture.png").write_bytes(b"\x89PNG\0\0")
+    chat = sit()
+    chat.ready()
+    chat.keys("what is in @no\t")
+    chat.see("@notes.md ")
+    chat.press("enter")
+    chat.see("no limit set")
+    assert "# Notes" in stored(home)[0][1]
+    chat.type("/undo")
+    chat.see("Took back 1 turn")
+    chat.type(" and in @picture.png")
+    chat.see("@picture.png is not text")
+
+
 def test_a_failing_model_is_one_line_and_the_chat_goes_on(sit: Sit) -> None:
     chat = sit()
     chat.type("fail with 401")

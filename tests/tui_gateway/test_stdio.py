@@ -316,3 +316,31 @@ def test_two_windows_on_one_conversation_take_turns_and_see_each_other(paced: Pa
         mine, theirs = (c.call("session.history", session_id=s) for c, s in ((one, here), (two, there)))
         assert mine == theirs
         assert [row["role"] for row in mine["messages"]] == ["user", "assistant"] * 3
+
+
+def test_files_named_with_at_go_along_and_are_shown_by_name(demo_home: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("marmalade\n")
+    (tmp_path / ".env").write_text("TOKEN=hunter2\n")
+    with StdioClient(demo_home, cwd=tmp_path) as client:
+        made = client.call("session.create", cwd=str(tmp_path))
+        sid = made["session_id"]
+        with pytest.raises(RpcFailed) as refused:
+            client.call("prompt.submit", session_id=sid, text="what is in @.env?")
+        assert refused.value.code == 4004 and "may hold secrets" in str(refused.value)
+        sent = client.call("prompt.submit", session_id=sid, text="what is in @notes.md?")
+        assert sent["files"] == ["notes.md (1 line)"]
+        client.event("message.complete", sid)
+        first = client.call("session.history", session_id=sid)["messages"][0]
+        assert (first["text"], first["files"]) == ("what is in @notes.md?", ["notes.md (1 line)"])
+        again = client.call("slash.exec", session_id=sid, command="/retry")
+        assert again["message"] == "what is in @notes.md?"
+        client.call("prompt.submit", session_id=sid, text=again["message"])
+        client.event("message.complete", sid)
+        assert client.call("session.undo", session_id=sid)["text"] == "what is in @notes.md?"
+    db = SessionDB(demo_home / "state.db")
+    try:
+        rows = db.get_messages(made["stored_session_id"], include_inactive=True)
+        assert all("marmalade" in row["content"] for row in rows if row["role"] == "user")
+        assert rows and not any("hunter2" in str(row["content"]) for row in rows)
+    finally:
+        db.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from hermes_agent import references
 from hermes_agent.command_set import finding
 from hermes_agent.command_set.base import CommandContext
 from hermes_agent.command_set.conversations import NOTHING_YET
@@ -27,7 +28,7 @@ async def undo(ctx: CommandContext, args: str) -> str:
     undone = await _take_back(ctx, int(args or 1))
     if undone is None:
         return await _nothing_to_take(ctx)
-    words = text_of(undone.content)
+    words = references.words(text_of(undone.content))
     began = f": “{brief(words)}”" if words.strip() else "."
     await ctx.prefill(words)
     them = "it" if undone.turns == 1 else "them"

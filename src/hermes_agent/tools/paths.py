@@ -15,13 +15,19 @@ import asyncio
 import fnmatch
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_agent.tools.arguments import close_names
 from hermes_agent.tools.base import Action, ToolContext
 from hermes_config.errors import HermesError
 from hermes_config.records import record
 from hermes_state import session_files
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.ids import ConversationId
 
 _KERNEL = ("/proc", "/sys", "/dev")
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW if os.name == "posix" else os.O_RDONLY
@@ -38,6 +44,21 @@ _OPEN_IN_HOME = ("workspace", "skills")
 
 class Refused(HermesError):
     """The path cannot be used."""
+
+
+class Surroundings(Protocol):
+    """What a path is judged against: a `ToolContext`, or the desk of a person who names a file."""
+
+    @property
+    def db(self) -> SessionDB: ...
+    @property
+    def home(self) -> Path: ...
+    @property
+    def workdir(self) -> Path: ...
+    @property
+    def conversation_id(self) -> ConversationId: ...
+    @property
+    def environ(self) -> Mapping[str, str]: ...
 
 
 @record
@@ -83,11 +104,11 @@ async def _permit(kind: str, place: Place, ctx: ToolContext, detail: str) -> Non
         raise Refused(f"{place.named} may not be {'read' if kind == 'read' else 'written'}: {verdict.reason}")
 
 
-def locate(raw: str, ctx: ToolContext) -> Place:
+def locate(raw: str, ctx: Surroundings) -> Place:
     """Where a path leads. Refuses what nobody may open; blocks on the file system."""
     if not raw.strip() or "\0" in raw:
         raise Refused("the path is empty or contains a NUL character")
-    named = Path(os.path.abspath(ctx.workdir / _expanded(raw, ctx)))  # noqa: PTH100 - `..` by name, links come next
+    named = Path(os.path.abspath(ctx.workdir / expanded(raw, ctx.environ)))  # noqa: PTH100 - `..` by name, links come next
     try:
         real = Path(os.path.realpath(named))
         status = _status(real)
@@ -103,8 +124,9 @@ def locate(raw: str, ctx: ToolContext) -> Place:
     return Place(named, real, status)
 
 
-def _expanded(raw: str, ctx: ToolContext) -> Path:
-    home = ctx.environ.get("HOME")
+def expanded(raw: str, environ: Mapping[str, str]) -> Path:
+    """With the person's home in place of `~`."""
+    home = environ.get("HOME")
     if home and (raw == "~" or raw.startswith("~/")):
         return Path(home, raw[2:])
     return Path(raw)
@@ -117,7 +139,7 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-def is_store_file(real: Path, status: os.stat_result | None, ctx: ToolContext) -> bool:
+def is_store_file(real: Path, status: os.stat_result | None, ctx: Surroundings) -> bool:
     """Whether this is the database, its index or one of their logs, by name or by whatever hard link."""
     stores = {ctx.home / "state.db"}
     # Every engine on files has a path; asking the class would import SQLite for those who have none.
@@ -135,7 +157,7 @@ def is_store_file(real: Path, status: os.stat_result | None, ctx: ToolContext) -
     return False
 
 
-def is_private(place: Place, ctx: ToolContext) -> bool:
+def is_private(place: Place, ctx: Surroundings) -> bool:
     """Whether reading this needs leave: credentials by their usual names, and the home but for its open parts."""
     home = Path(os.path.realpath(ctx.home))
     if place.real.is_relative_to(home):

@@ -74,11 +74,18 @@ class Block:
 
 
 class Said(Block):
-    """Words of a person: of the one who sits here, or `source` when they came from another place."""
+    """Words of a person: of the one who sits here, or `source` when they came from another place.
 
-    def __init__(self, text: str, source: str = "") -> None:
+    `files`: what went along with them.
+    """
+
+    def __init__(self, text: str, source: str = "", files: Sequence[str] = ()) -> None:
         super().__init__()
-        self.text, self.source = text, source
+        self.text, self.source, self.files = text, source, list(files)
+
+    def went_along(self, files: Sequence[str]) -> None:
+        self.files = list(files)
+        self.changed()
 
     def guess(self) -> int:
         return 2 + len(self.text) // _ESTIMATE
@@ -92,6 +99,8 @@ class Said(Block):
             body.append(f" … {words.counted(len(self.text), 'character')} in all", style=inks.dim)
         if self.source:
             body.append(f"  ({words.harmless(self.source)})", style=inks.dim)
+        for name in self.files:
+            body.append(f"\n+ {words.harmless(name)}", style=inks.dim)
         lead, indent = Strip([Segment("❯ ", Style.parse(inks.person))]), Strip([Segment("  ")])
         made = markdown.drawn(body, width - 2, inks)
         return [Strip.join([lead if at == 0 else indent, line.apply_style(_BOLD)]) for at, line in enumerate(made)]
@@ -246,7 +255,7 @@ def of_history(message: Mapping[str, Any]) -> list[Block]:
     if not said.strip():
         return []
     if role != "assistant":
-        return [Said(said) if role == "user" else Remark(said)]
+        return [Said(said, files=message.get("files") or ()) if role == "user" else Remark(said)]
     answers = [Answer(said)]
     while (more := answers[-1].rest()) is not None:
         answers.append(more)

@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 from hermes_cli import text as words
 from hermes_cli.tui.editor import Editor
 
-_FILE = re.compile(r"(?:^|\s)(@[^\s]*)$")
+_FILE = re.compile(r"""(?:^|\s)(@(?:file:|folder:)?(?:"[^"]*|[^\s"]*))$""")
 _MOST = 8
 Ask = Callable[..., Awaitable[dict[str, Any]]]
 

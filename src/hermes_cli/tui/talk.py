@@ -48,7 +48,7 @@ class Talk:
         self._first = 0
         self._fetching = False
         self._turn = Turn(transcript)
-        self._queue: list[str] = []
+        self._queue: list[Said] = []
 
     # -- beginning -----------------------------------------------------------------------------------------
 
@@ -150,13 +150,14 @@ class Talk:
     # -- what is typed -------------------------------------------------------------------------------------
 
     async def say(self, text: str) -> None:
-        at_once = not self.running
+        at_once, said = not self.running, Said(text)
         if at_once:
-            self._transcript.add(Said(text))
+            self._transcript.add(said)
             self.running = True
             self._state("working")
         else:
-            self._wait_for(text)
+            self._queue.append(said)
+            self._show_queue()
         try:
             await self.begin()
             if at_once:
@@ -166,36 +167,38 @@ class Talk:
         except (Refused, ServerLost) as error:
             self.running = self.running and not at_once
             self._state("working" if self.running else "ready")
-            self._drop(text)
+            self._drop(said)
+            self._transcript.take_out(said)
             self._window.prefill(text)
             self.trouble(error.one_line())
             return
         self.count += 1
+        said.went_along(answer.get("files") or ())
         if not at_once and answer.get("status") != "queued":
-            self._drop(text)
-            self._transcript.add(
-                Said(text, source="goes along with this turn" if answer["status"] == "steered" else "")
-            )
+            self._drop(said)
+            said.source = "goes along with this turn" if answer["status"] == "steered" else ""
+            self._transcript.add(said)
+        elif said.files:
+            self._transcript.show_change()
 
-    def _wait_for(self, text: str) -> None:
-        self._queue.append(text)
-        self._waiting.show(self._queue, "next")
+    def _drop(self, said: Said) -> None:
+        if said in self._queue:
+            self._queue.remove(said)
+        self._show_queue()
 
-    def _drop(self, text: str) -> None:
-        if text in self._queue:
-            self._queue.remove(text)
-        self._waiting.show(self._queue, "next")
+    def _show_queue(self) -> None:
+        self._waiting.show([said.text for said in self._queue], "next")
 
     async def interrupt(self) -> None:
         """What runs is stopped; what waited comes back into the editor."""
         if not self.sid:
             return
         waiting, self._queue = self._queue, []
-        self._waiting.show([], "")
+        self._show_queue()
         self._state("stopping")
         await self._link.ask("session.interrupt", session_id=self.sid)
         if waiting:
-            self._window.prefill("\n\n".join(waiting))
+            self._window.prefill("\n\n".join(said.text for said in waiting))
 
     async def slash(self, typed: str) -> None:
         answer = await self._link.ask("slash.exec", session_id=self.sid, command=typed)
@@ -233,15 +236,16 @@ class Talk:
     def _began(self, payload: Mapping[str, Any]) -> None:
         self._turn.forget()
         self.running = True
-        for text in self._queue:
-            self._transcript.add(Said(text))
+        for said in self._queue:
+            self._transcript.add(said)
         self._queue = []
-        self._waiting.show([], "")
+        self._show_queue()
         self._state("working")
 
     def _said_elsewhere(self, payload: Mapping[str, Any]) -> None:
         source = str(payload.get("source") or "")
-        self._transcript.add(Said(str(payload.get("text") or ""), {"tui": "another window"}.get(source, source)))
+        where = {"tui": "another window"}.get(source, source)
+        self._transcript.add(Said(str(payload.get("text") or ""), where, payload.get("files") or ()))
 
     def _delta(self, payload: Mapping[str, Any]) -> None:
         self._turn.more(str(payload.get("text") or ""))

@@ -72,6 +72,12 @@ class Transcript(ScrollView, can_focus=True):
         self.blocks.append(block)
         self.show_change()
 
+    def take_out(self, block: Block) -> None:
+        """It is not so, after all."""
+        if block in self.blocks:
+            self.blocks.remove(block)
+            self.show_change()
+
     def put_above(self, blocks: Iterable[Block], *, more: bool) -> None:
         """Older ones. What is in view stays in view."""
         found = list(blocks)

@@ -180,6 +180,27 @@ def test_commands_and_files_are_completed(sit: Sit) -> None:
     play(scene())
 
 
+def test_a_file_goes_along_and_one_that_cannot_gives_the_words_back(sit: Sit, home: Path, place: Path) -> None:
+    (place / "two words.txt").write_text("marmalade\n")
+    (place / "picture.png").write_bytes(b"\x89PNG\0\0")
+
+    async def scene() -> None:
+        async with sit() as person:
+            await person.ready()
+            await person.write("@tw")
+            await person.see("two words.txt")
+            await person.press("tab", "enter")
+            shown = await person.see("+ two words.txt (1 line)")
+            assert '❯ @"two words.txt"' in shown and "marmalade" not in shown
+            await person.ready()
+            await person.say("look at @picture.png")
+            shown = await person.see("✗ @picture.png is not text")
+            assert person.app._editor.text == "look at @picture.png" and shown.count("❯ look at") == 1
+
+    play(scene())
+    assert "marmalade" in stored(home)[0][1]
+
+
 def test_a_window_of_20_by_5_and_back(sit: Sit) -> None:
     async def scene() -> None:
         async with sit() as person:

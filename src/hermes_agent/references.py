@@ -1,0 +1,230 @@
+"""Files that a person names in a message: `@notes.md`, `@src/app.py:10-20`, `@"two words.txt"`, `@src/`.
+
+Their text goes along with the message, fenced and named, below the person's own words: what was meant is what the model
+reads, as it was at that moment. `offers` completes such a name while it is typed. This is for people at the machine
+itself (a terminal, a client of the side door); what is said in a chat is never looked at for files.
+
+A name with nothing behind it stays a word: people write `@ada`, too. A file that is there and cannot go along refuses
+the message in a line: nothing of it has been sent, and the person decides. A relative name stays inside the working
+folder, wherever links lead; what may hold secrets never goes this way, because `read_file` asks first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_agent.tools import paths, results
+from hermes_config.errors import HermesError
+from hermes_config.records import record
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.ids import ConversationId
+
+_HEADING = "\n\n[Named with @ above, as it was when this was sent]\n"
+_NAMED = re.compile(r"""(?<![^\s(\[{'"])@(file:|folder:)?(?:"([^"\n]+)"(:\d+(?:-\d+)?)?|([^\s"]+))""")
+_LINES = re.compile(r"(.+):(\d+)(?:-(\d+))?")
+_ENDS = ".,;:!?)]}'…"
+"""Signs that end a sentence rather than a name."""
+_TITLE = re.compile(r"^(.+) \((folder, [^)\n]*|[^)\n]*lines?[^)\n]*|empty)\)$", re.MULTILINE)
+_LOOKED_AT = 200
+"""Names in one message that are looked up: a long paste may be full of @."""
+_ENTRIES = 200
+_OFFERED, _READ = 50, 5_000
+_MARKS = ("@file:", "@folder:", "@")
+
+
+class FileRefused(HermesError):
+    """A file that was named with @ cannot go along."""
+
+
+@record(kw_only=True)
+class Desk:
+    """Where the person sits: what a name is looked up against (`paths.Surroundings`)."""
+
+    db: SessionDB
+    home: Path
+    workdir: Path
+    conversation_id: ConversationId
+    environ: Mapping[str, str]
+
+
+def whole(text: str, desk: Desk) -> str:
+    """The message with the files that it names. Blocks on the file system; raises `FileRefused`."""
+    if "@" not in text or _HEADING in text:  # what is asked again has its files already
+        return text
+    found: dict[str, str] = {}
+    room = desk.db.limits.named_files_chars
+    for match, _ in zip(_NAMED.finditer(text), range(_LOOKED_AT), strict=False):
+        name = _existing(match, desk)
+        if name is None or name in found:
+            continue
+        found[name] = _block(name, desk, most=room)
+        room -= len(found[name])
+    return f"{text}{_HEADING}{''.join(found.values())}".rstrip("\n") if found else text
+
+
+def words(text: str) -> str:
+    """What the person wrote, without the files."""
+    return text.partition(_HEADING)[0]
+
+
+def files(text: str) -> list[str]:
+    """`notes.md (3 lines)` for each file that went along."""
+    blocks = text.partition(_HEADING)[2]
+    return [f"{name} ({size})" for name, size in _TITLE.findall(_without_fences(blocks))]
+
+
+@record
+class Offer:
+    """Something whose name begins as what is typed."""
+
+    text: str
+    """The whole word, with its mark."""
+    name: str
+    is_folder: bool
+
+
+def offers(word: str, workdir: Path, environ: Mapping[str, str]) -> list[Offer]:
+    """What could be meant by a word that is being typed. Blocks on the file system."""
+    mark = next((one for one in _MARKS if word.startswith(one)), "")
+    typed = word[len(mark) :].removeprefix('"')
+    folder, slash, begun = typed.rpartition("/")
+    found = []
+    for name, is_folder in _entries(workdir / paths.expanded(f"{folder}{slash}", environ), begun):
+        if is_folder or mark != "@folder:":
+            path = f"{folder}{slash}{name}{'/' if is_folder else ''}"
+            if mark and " " in path:
+                path = f'"{path}' if is_folder else f'"{path}"'  # a folder's name goes on
+            found.append(Offer(f"{mark}{path}", f"{name}{'/' if is_folder else ''}", is_folder))
+    return found[:_OFFERED]
+
+
+def _entries(where: Path, begun: str) -> list[tuple[str, bool]]:
+    """(name, is a folder) of what begins so; hidden ones only when asked for by their dot."""
+    found = []
+    try:
+        with os.scandir(where) as entries:
+            for _, entry in zip(range(_READ), entries, strict=False):
+                hidden = entry.name.startswith(".") and not begun.startswith(".")
+                if entry.name.lower().startswith(begun.lower()) and not hidden:
+                    found.append((entry.name, entry.is_dir()))
+    except (OSError, ValueError):  # no such folder, not ours to read, or no name at all: there is nothing to offer
+        return []
+    return sorted(found)
+
+
+# -- which file is meant ---------------------------------------------------------------------------------------
+
+
+def _existing(match: re.Match[str], desk: Desk) -> str | None:
+    """The name, with its lines, of something that is there; None for a word."""
+    mark, quoted, lines, plain = match.groups()
+    if quoted:
+        candidates = [f"{quoted}{lines or ''}"]
+    else:
+        bare = plain.rstrip(_ENDS)
+        candidates = [plain[:end] for end in range(len(bare), len(plain) + 1) if plain[:end].strip("./~")]
+    for candidate in candidates:
+        if any(_is_there(path, desk) for path in (candidate, _parts(candidate)[0])):
+            return candidate
+    if mark:
+        raise FileRefused(f"there is no {mark[:-1]} {candidates[0] if candidates else ''}", where=str(desk.workdir))
+    return None
+
+
+def _is_there(name: str, desk: Desk) -> bool:
+    try:
+        return os.path.lexists(desk.workdir / paths.expanded(name, desk.environ))
+    except (OSError, ValueError):  # no name of a file at all
+        return False
+
+
+def _parts(name: str) -> tuple[str, int, int]:
+    """(path, first line, last line); zeros for all of it, and for the end."""
+    found = _LINES.fullmatch(name)
+    if found is None:
+        return name, 0, 0
+    first = int(found[2])
+    return found[1], first, int(found[3] or first)
+
+
+# -- what goes along -------------------------------------------------------------------------------------------
+
+
+def _block(name: str, desk: Desk, *, most: int) -> str:
+    path, first, last = (name, 0, 0) if _is_there(name, desk) else _parts(name)
+    try:
+        place = paths.locate(path, desk)
+        _may_go(path, place, desk)
+        if place.is_folder:
+            return _folder(path, place, most=most)
+        data = paths.read_bytes(place, most=desk.db.limits.read_file_bytes)
+    except paths.Refused as error:
+        raise FileRefused(f"@{path}: {error.what}", hint=error.hint) from error
+    if results.is_binary(data):
+        raise FileRefused(f"@{path} is not text", hint=f"To speak of it only, write it without the @: {path}.")
+    return _file(path, results.clean(data.decode("utf-8-sig", "replace")), first, last, most=most)
+
+
+def _may_go(path: str, place: paths.Place, desk: Desk) -> None:
+    if place.status is None:
+        raise FileRefused(f"@{path} is a link that leads nowhere")
+    if paths.is_private(place, desk):
+        raise FileRefused(
+            f"@{path} may hold secrets, so it does not go along",
+            hint="Ask for it in words, without the @: then you are asked before it is read.",
+        )
+    relative = not path.startswith(("/", "~"))
+    if relative and not place.real.is_relative_to(os.path.realpath(desk.workdir)):
+        raise FileRefused(f"@{path} leads out of {desk.workdir}", hint="Give its whole path to send it along.")
+
+
+def _file(path: str, text: str, first: int, last: int, *, most: int) -> str:
+    lines = text.removesuffix("\n").split("\n") if text else []
+    if not lines:
+        return f"\n{path} (empty)\n"
+    if first and (first > len(lines) or last < first):
+        raise FileRefused(f"@{path} has {_counted(len(lines))}; there is no {first}-{last} in it")
+    wanted = lines[first - 1 : last] if first else lines
+    size = f"lines {first}-{first - 1 + len(wanted)} of {len(lines):,}" if first else _counted(len(lines))
+    body = "\n".join(wanted)
+    if len(body) > most:
+        raise FileRefused(
+            f"@{path} is too long to go along: {len(body):,} characters, and there is room for {max(most, 0):,}",
+            hint=f"Name some of its lines (@{path}:1-200), or ask for it without the @.",
+        )
+    kind = Path(path).suffix[1:]
+    return f"\n{path} ({size})\n{_fenced(body, kind if kind.isalnum() else '')}\n"
+
+
+def _folder(path: str, place: paths.Place, *, most: int) -> str:
+    try:
+        with os.scandir(place.real) as entries:
+            names = sorted(f"{one.name}/" if one.is_dir() else one.name for one in entries)
+    except OSError as error:
+        raise FileRefused(f"@{path} cannot be read: {error.strerror}") from error
+    more = [f"… and {len(names) - _ENTRIES:,} more"] if len(names) > _ENTRIES else []
+    body = results.clean("\n".join([*names[:_ENTRIES], *more]))
+    if len(body) > most:
+        raise FileRefused(f"@{path} is one too many: there is no room for it in one message")
+    return f"\n{path} (folder, {len(names):,} inside)\n{_fenced(body, '')}\n"
+
+
+def _counted(lines: int) -> str:
+    return f"{lines:,} line{'' if lines == 1 else 's'}"
+
+
+def _fenced(body: str, kind: str) -> str:
+    """In a fence that nothing inside can close."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", body)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{kind}\n{body}\n{fence}"
+
+
+def _without_fences(blocks: str) -> str:
+    return re.sub(r"^(`{3,})[^`\n]*\n.*?^\1$", "", blocks, flags=re.MULTILINE | re.DOTALL)
