@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from gateway.watching import Watcher
     from hermes_config.config import Config
     from hermes_state import SessionDB
+    from hermes_state.handles import Handle
     from hermes_state.inbox import InboxRow
-    from hermes_state.ledger import Handle
     from hermes_state.people import Person
 
 

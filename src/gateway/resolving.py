@@ -17,8 +17,8 @@ from gateway.config import GatewayConfig
 from gateway.config_parts import Platform, SessionResetPolicy
 from gateway.entries import SessionEntry, SessionSource, Written, instant, local_time
 from hermes_state.engine.base import Connection
+from hermes_state.handles import Handle, Resolved, RouteState
 from hermes_state.ids import ConversationId, SessionKey
-from hermes_state.ledger import Handle, Resolved, RouteState
 from hermes_state.lost_routes import Search
 from hermes_state.routes import Route, Routes
 from hermes_state.session_db import SessionDB

@@ -16,8 +16,8 @@ from gateway.route_marks import RouteMarks
 from gateway.transcripts import Transcripts
 from hermes_state.aio import queued
 from hermes_state.errors import StateError
+from hermes_state.handles import Resolved
 from hermes_state.ids import SessionKey, new_session_id
-from hermes_state.ledger import Resolved
 from hermes_state.session_db import SessionDB
 
 __all__ = [

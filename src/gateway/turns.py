@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.config import Platform
     from gateway.platforms.base import BasePlatformAdapter
     from hermes_agent import AIAgent
-    from hermes_state.ledger import Resolved
+    from hermes_state.handles import Resolved
     from hermes_state.outbox import OutboxItem, Parcel
     from hermes_state.turns import Turn, Work
 

@@ -169,9 +169,7 @@ class Conversation:
     def _read(self, *, after: int = 0) -> LiveRows:
         found = self._db.live_rows(self.session_id, after=after)
         if found is None:
-            raise SessionNotFound(
-                f"no session {self.session_id!r:.80}", hint="`hermes sessions list` shows what there is."
-            )
+            raise SessionNotFound(f"no session {self.session_id!r:.80}")
         return found
 
     def _extend(self, found: LiveRows) -> None:

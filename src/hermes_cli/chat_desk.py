@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hermes_agent.tools.base import Ask
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.ledger import Handle
+    from hermes_state.handles import Handle
     from hermes_state.people import Person
 
 Result = dict[str, Any]

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from hermes_state.errors import SessionNotFound as SessionNotFound
     from hermes_state.errors import StaleFence as StaleFence
     from hermes_state.errors import StateError as StateError
-    from hermes_state.ledger import Handle as Handle
+    from hermes_state.handles import Handle as Handle
     from hermes_state.session_db import SessionDB as SessionDB
 
 _WHERE = {
     "AsyncSessionDB": "aio",
-    "Handle": "ledger",
+    "Handle": "handles",
     "HeadMoved": "errors",
     "IntegrityError": "errors",
     "OutcomeUnknown": "errors",

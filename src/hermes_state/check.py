@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_state import chain, check_files, leases, messages, sessions
+from hermes_state import chain, check_files, handles, leases, messages, sessions
 from hermes_state.engine.base import Connection, Row, first
 from hermes_state.errors import StoreDamaged
 from hermes_state.findings import Finding
@@ -220,6 +220,4 @@ def _close_parent(conn: Connection, session_id: str, now: float) -> None:
 
 
 def _move_routes(conn: Connection, session_id: str, now: float) -> None:
-    from hermes_state import ledger
-
-    conn.run(ledger.Q.move_routes, (chain.tip(conn, session_id), session_id))
+    conn.run(handles.Q.move_routes, (chain.tip(conn, session_id), session_id))

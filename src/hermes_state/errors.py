@@ -20,6 +20,8 @@ class IntegrityError(StateError):
 class SessionNotFound(StateError):
     """No such session."""
 
+    default_hint = "`hermes sessions list` shows what there is."
+
 
 class InvalidValue(StateError, ValueError):
     """A value cannot be stored as given."""

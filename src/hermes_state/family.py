@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_state import chain
-from hermes_state.engine.base import Connection
+from hermes_state.engine.base import Connection, first
 from hermes_state.ids import is_possible_id
 from hermes_state.statements import Queries
 from hermes_state.store import Store
@@ -58,8 +58,8 @@ def of(store: Store, session_id: str) -> Family | None:
 
 
 def _read(conn: Connection, session_id: str) -> Family | None:
-    found = conn.rows("SELECT root_id FROM sessions WHERE id = ?", (session_id,))
-    rows = conn.rows(Q.conversation, (found[0][0],)) if found else []
+    node = first(conn.rows(chain.Q.node, (session_id,)))
+    rows = [] if node is None else conn.rows(Q.conversation, (node[1],))
     if not rows:
         return None
     root = _member(conn, rows[0])

@@ -21,10 +21,10 @@ from hermes_state import aio, chain, leases, messages, transcript, usage
 from hermes_state.effects import Effects, Started
 from hermes_state.engine.base import Connection
 from hermes_state.errors import SessionNotFound
+from hermes_state.handles import Handle
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
 from hermes_state.inbox import Inbox, Outcome
 from hermes_state.leases import Lease, Leases
-from hermes_state.ledger import Handle
 from hermes_state.outbox import Parcel
 from hermes_state.store import Store
 from hermes_state.turn_writer import TurnWriter
@@ -273,5 +273,5 @@ def _place(conn: Connection, session_id: str) -> tuple[ConversationId, SessionId
     """The conversation of a session, and the segment that takes rows."""
     tip, node = chain.tip_node(conn, session_id)
     if node is None:
-        raise SessionNotFound(f"no session {session_id!r:.80}", hint="`hermes sessions list` shows what there is.")
+        raise SessionNotFound(f"no session {session_id!r:.80}")
     return ConversationId(node[1]), tip

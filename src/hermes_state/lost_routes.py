@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_state import ledger, routes, routing, sessions, values
+from hermes_state import handles, routes, routing, sessions, values
 from hermes_state.engine.base import Connection, Row, first
 from hermes_state.ids import is_possible_id
 
@@ -31,7 +31,7 @@ def find(conn: Connection, scope: str, key: str, search: Search) -> Row | None:
     """The route's row (session id, entry, time) as it is from now on, or None."""
     older = [name for name in search.older_keys if is_possible_id(name)]
     for name in older:
-        row = first(conn.rows(ledger.Q.route, (scope, name)))
+        row = first(conn.rows(handles.Q.route, (scope, name)))
         if row is None or row[0] is None:
             continue
         entry = values.decode_json(row[1])

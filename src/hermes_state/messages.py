@@ -128,11 +128,11 @@ class Messages(Store):
         rows = [transcript.encode(message, now, self.limits.message_bytes) for message in messages]
 
         def run(conn: Connection) -> int:
-            found = first(conn.rows("SELECT started_at, end_reason FROM sessions WHERE id = ?", (session_id,)))
-            if found is None:
+            began = scalar(conn.rows(Q.began, (session_id,)))
+            if began is None:
                 raise IntegrityError(f"no session {session_id!r:.80}")
             put_away(conn)
-            insert_rows(conn, session_id, rows, started_at=found[0])
+            insert_rows(conn, session_id, rows, started_at=began)
             return len(rows)
 
         return self.engine.write(run)
@@ -241,8 +241,7 @@ def append_text(conn: Connection, session_id: str, role: str, content: str, at: 
 
 def why_not(conn: Connection, session_id: str) -> Exception:
     """The reason a session took no row."""
-    found = conn.rows("SELECT id FROM sessions WHERE id = ?", (checked_id(session_id),))
-    if not found:
+    if not conn.rows(chain.Q.node, (checked_id(session_id),)):
         return IntegrityError(f"no session {session_id!r:.80}", hint="Create it first.")
     return SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from hermes_state import tables
+from hermes_state import meta, tables
 from hermes_state.engine.base import Connection, Engine, Row
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.tables import Table
@@ -65,7 +65,7 @@ def refuse_filled(conn: Connection, where: str) -> None:
                 where=where,
                 hint="Give an empty database.",
             )
-    conn.run("DELETE FROM state_meta")
+    conn.run(meta.Q.clear)
 
 
 def _copy_and_verify(theirs: Connection, ours: Connection, where: str, steps: _Steps) -> dict[str, int]:

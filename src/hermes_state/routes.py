@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from hermes_state import chain, sessions, values
 from hermes_state.engine.base import Connection, first, scalar
+from hermes_state.handles import Q as LEDGER
 from hermes_state.ids import SessionId, SessionKey, checked_id, is_possible_id
-from hermes_state.ledger import Q as LEDGER
 from hermes_state.statements import Queries, Statement
 from hermes_state.store import Store
 

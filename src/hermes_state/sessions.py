@@ -11,7 +11,7 @@ from typing import Any
 
 from hermes_state import chain, leases, values
 from hermes_state.engine.base import Connection, first, scalar
-from hermes_state.errors import IntegrityError
+from hermes_state.errors import IntegrityError, SessionNotFound
 from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, ConversationId, PersonId, checked_id, is_possible_id
 from hermes_state.statements import Queries
 from hermes_state.store import Store
@@ -168,6 +168,14 @@ def fetch(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str,
     return found[0] if found else None
 
 
+def known(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str, Any]:
+    """`fetch` for who cannot go on without it."""
+    row = fetch(conn, checked_id(session_id), lock=lock)
+    if row is None:
+        raise SessionNotFound(f"no session {session_id!r:.80}")
+    return row
+
+
 def insert(conn: Connection, row: dict[str, Any]) -> bool:
     """Add a session row; False when the id is taken."""
     full = {"archived": 0, "compression_fallback_streak": 0, "listed": 1, **row}
@@ -177,7 +185,7 @@ def insert(conn: Connection, row: dict[str, Any]) -> bool:
 def ensure(conn: Connection, session_id: str, source: str, fields: dict[str, Any], now: float) -> None:
     """Insert, or fill what is missing; then see that the row stands in the right conversation."""
     parent = fields.get("parent_session_id")
-    if parent is not None and not conn.rows("SELECT 1 FROM sessions WHERE id = ?", (parent,)):
+    if parent is not None and not conn.rows(chain.Q.node, (parent,)):
         raise IntegrityError(f"no session {parent!r:.80} to be the parent of {session_id!r:.80}")
     row = {
         **fields, "id": session_id, "source": clean(source) or "unknown", "started_at": now, "last_active": now,
@@ -186,9 +194,9 @@ def ensure(conn: Connection, session_id: str, source: str, fields: dict[str, Any
     if insert(conn, row):
         place(conn, session_id, row, now)
         return
-    before = scalar(conn.rows("SELECT parent_session_id FROM sessions WHERE id = ?", (session_id,)))
+    before = conn.rows(chain.Q.node, (session_id,))[0]
     conn.run(Q.fill, (*(fields.get(name) for name in _FILLABLE), session_id))
-    if parent is not None and before is None:
+    if parent is not None and before[2] is None:
         conn.run(chain.Q.delete_conversation, (session_id,))
         place(conn, session_id, {**row, **fields}, now)
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state import leases, messages, transcript
 from hermes_state.engine.base import Connection
+from hermes_state.handles import Handle
 from hermes_state.ids import ConversationId, SessionId, TurnId
-from hermes_state.ledger import Handle, Ledger
+from hermes_state.ledger import Ledger
 from hermes_state.store import Store
 
 if TYPE_CHECKING:

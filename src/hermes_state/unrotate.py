@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state import chain, leases, messages, meta, sessions, transcript
 from hermes_state.engine.base import Connection, first
-from hermes_state.errors import InvalidValue, SessionNotFound
-from hermes_state.ids import ConversationId, SessionId, checked_id
-from hermes_state.ledger import Handle, Q
+from hermes_state.errors import InvalidValue
+from hermes_state.handles import Handle, Q
+from hermes_state.ids import ConversationId, SessionId
 from hermes_state.undo import ConversationHeld
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def undo(store: Store, session_id: str, *, fence: int | None = None) -> Uncompre
     """Undo the compression that made `session_id`; refuses while a turn runs, or when it was compressed again."""
 
     def run(conn: Connection) -> Uncompressed:
-        root = ConversationId(_row(conn, session_id)["root_id"])
+        root = ConversationId(sessions.known(conn, session_id)["root_id"])
         lease = None
         if fence is not None:
             leases.check(store, conn, root, fence)
@@ -66,7 +66,7 @@ def undo(store: Store, session_id: str, *, fence: int | None = None) -> Uncompre
             lease = leases.Leases(store).acquire_in(conn, root, holder="uncompress", ttl=_HOLD_SECONDS)
         if fence is None and (lease is None or conn.rows(Q.running_turn, (root,))):
             raise ConversationHeld
-        undone = _undo(conn, _row(conn, session_id, lock=True), store.clock())
+        undone = _undo(conn, sessions.known(conn, session_id, lock=True), store.clock())
         if lease is not None:
             leases.Leases(store).release_in(conn, lease)
         return undone
@@ -132,10 +132,3 @@ def _carried(conn: Connection, child_id: str) -> int:
 
 def _key(child_id: str) -> str:
     return f"carried:{child_id}"
-
-
-def _row(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str, Any]:
-    row = sessions.fetch(conn, checked_id(session_id), lock=lock)
-    if row is None:
-        raise SessionNotFound(f"no session {session_id!r:.80}", hint="`hermes sessions list` shows what there is.")
-    return row

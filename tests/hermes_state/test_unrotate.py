@@ -9,8 +9,8 @@ import pytest
 
 from hermes_state import SessionDB, SessionEnded, SessionNotFound, check
 from hermes_state.errors import InvalidValue, StaleFence
+from hermes_state.handles import Handle
 from hermes_state.ids import SessionId
-from hermes_state.ledger import Handle
 from hermes_state.undo import ConversationHeld
 from hermes_testing.clock import Clock
 

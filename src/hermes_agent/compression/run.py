@@ -26,7 +26,7 @@ from hermes_state.errors import HeadMoved, SessionEnded, StaleFence
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.ledger import Handle
+    from hermes_state.handles import Handle
     from hermes_state.turn_writer import TurnWriter
 
 _log = logging.getLogger("hermes.agent")

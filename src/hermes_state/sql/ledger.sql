@@ -24,6 +24,10 @@ DELETE FROM routes WHERE scope = ? AND session_key = ?
 -- Its title goes on to the continuation, which needs it free.
 UPDATE sessions SET ended_at = ?, end_reason = 'compression', title = NULL WHERE id = ?
 
+-- name: keep_preview
+-- What the conversation began with, not the summary that the continuation begins with.
+UPDATE sessions SET preview = COALESCE(?, preview) WHERE id = ?
+
 -- name: rotated
 UPDATE conversations SET tip_id = ?, rotations = rotations + 1 WHERE id = ?
 

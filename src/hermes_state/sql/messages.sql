@@ -150,3 +150,6 @@ FROM messages WHERE session_id = ? AND active = 1 AND id > ? ORDER BY id
 -- After last_active was set outright. PostgreSQL derives the minute by itself.
 UPDATE sessions SET active_minute = CAST(last_active / 60 AS INTEGER)
 WHERE id = ? AND active_minute <> CAST(last_active / 60 AS INTEGER)
+
+-- name: began
+SELECT started_at FROM sessions WHERE id = ?

@@ -5,3 +5,7 @@ SELECT value FROM state_meta WHERE key = ?
 
 -- name: put
 INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: clear
+-- Before another store's own values take their place.
+DELETE FROM state_meta

@@ -1,0 +1,49 @@
+"""What the ledger's verbs give and take: handles, what a route led to, the rules of a reset; its statements, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hermes_config.records import record
+from hermes_state.ids import ConversationId, SessionId, SessionKey
+from hermes_state.statements import Queries
+
+Q = Queries("ledger")
+
+
+@record
+class Handle:
+    """A segment and the conversation it is part of."""
+
+    conversation_id: ConversationId
+    session_id: SessionId
+
+
+@record
+class Resolved:
+    """What a route led to, and what had to be done for it."""
+
+    handle: Handle
+    created: bool = False
+    reset_reason: str | None = None
+    previous: SessionId | None = None
+    over: bool = False
+    """The conversation before this one had been ended already, by whoever closed it."""
+    entry: Mapping[str, Any] | None = None
+    """What is remembered of the route, where it was read on the way."""
+
+
+@record
+class RouteState:
+    """What a reset rule may look at. Times are epoch seconds."""
+
+    session_key: SessionKey
+    entry: Mapping[str, Any]
+    updated_at: float
+    session: Mapping[str, Any]
+
+
+ResetRule = Callable[[RouteState], str | None]
+Fresh = Callable[[str | None, RouteState | None], Mapping[str, Any]]
+"""The entry of a new conversation, from why it begins (None: it is the first) and what the route was before."""
