@@ -135,10 +135,9 @@ def deliveries(patient: Patient) -> Iterator[Seen]:
     try:
         with store.open_store() as db:
             dead = db.outbox.dead_letters(limit=_MOST)
-            counts = db.outbox.counts()
+            count = db.outbox.dead_count()
     except StateError:
         return  # told by the check of the database
-    count = counts.get("failed", 0) + counts.get("unknown", 0)
     if not dead:
         yield ok("deliveries", "no dead letters")
         return
@@ -177,7 +176,7 @@ def _waiting(patient: Patient) -> int:
         return 0
     try:
         with store.open_store() as db:
-            return int(db.inbox.counts().get("queued", 0))
+            return db.inbox.queued_count()
     except StateError:
         return 0  # told by the check of the database
 

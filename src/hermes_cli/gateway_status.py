@@ -89,14 +89,12 @@ def _platform(one: PlatformStatus, now: float) -> str:
 def _work() -> dict[str, Any]:
     """What the store says, whether a gateway runs or not."""
     with store.open_store() as db:
-        inbox, outbox = db.inbox.counts(), db.outbox.counts()
         open_turns = db.turns.list(state="running", limit=_MOST)
         lost = sum(cmd_turns.holder_of(db, turn) is None for turn in open_turns)
         last_in, last_out = db.inbox.list(limit=1), db.outbox.list(state="sent", limit=1)
         return {
-            "queued": inbox.get("queued", 0), "turns_running": len(open_turns) - lost, "turns_lost": lost,
-            "deliveries_waiting": outbox.get("pending", 0) + outbox.get("sending", 0),
-            "dead_letters": outbox.get("failed", 0) + outbox.get("unknown", 0),
+            "queued": db.inbox.queued_count(), "turns_running": len(open_turns) - lost, "turns_lost": lost,
+            "deliveries_waiting": db.outbox.owed_count(), "dead_letters": db.outbox.dead_count(),
             "last_message_at": last_in[0].received_at if last_in else None,
             "last_delivery_at": last_out[0].ended_at if last_out else None,
             "prefix_breaks": db.prefixes.break_count(),

@@ -325,7 +325,12 @@ class Inbox:
         found: float | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.oldest)))
         return found
 
+    def queued_count(self) -> int:
+        """How many wait. Costs as much as there are, however many came before."""
+        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.queued_count))))
+
     def counts(self) -> dict[str, int]:
+        """Of each state; walks the whole table."""
         return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
 
     def prune(self) -> int:

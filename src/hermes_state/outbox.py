@@ -310,7 +310,16 @@ class Outbox:
         params = (state, state, before if before is not None else rows.NO_LIMIT, limit)
         return tuple(map(_item, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
 
+    def owed_count(self) -> int:
+        """How many wait or are under way. Costs as much as there are, however many were sent."""
+        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.owed_count))))
+
+    def dead_count(self) -> int:
+        """How many dead letters there are."""
+        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.dead_count))))
+
     def counts(self) -> dict[str, int]:
+        """Of each state; walks the whole table."""
         return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
 
     def prune(self) -> int:

@@ -19,7 +19,6 @@ from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
     from gateway.run_parts import Parts
-    from hermes_state import SessionDB
 
 _READY_SECONDS = 5.0
 
@@ -38,7 +37,9 @@ class Health:
 
     async def detailed(self, request: Request) -> App:
         parts, db = self._parts, self._parts.board.db
-        inbox, outbox = await asyncio.to_thread(lambda: (db.inbox.counts(), db.outbox.counts()))
+        queued, owed, dead = await asyncio.to_thread(
+            lambda: (db.inbox.queued_count(), db.outbox.owed_count(), db.outbox.dead_count())
+        )
         platforms = {
             name: {"last_contact": one.last_contact, "problem": one.problem}
             for name, one in parts.connections.health().items()
@@ -46,8 +47,7 @@ class Health:
         ready = await self._is_ready()
         return handling.reply({
             "status": "ready" if ready else "no", "version": VERSION, "turns_running": parts.lanes.active,
-            "queued": inbox.get("queued", 0), "owed": outbox.get("pending", 0) + outbox.get("sending", 0),
-            "dead_letters": outbox.get("failed", 0) + outbox.get("unknown", 0), "platforms": platforms,
+            "queued": queued, "owed": owed, "dead_letters": dead, "platforms": platforms,
         })  # fmt: skip
 
     async def metrics(self, request: Request) -> App:
@@ -75,17 +75,12 @@ def _ask(parts: Parts) -> None:
         return max(0.0, db.clock() - found) if (found := db.inbox.oldest()) is not None else 0.0
 
     ask = metrics.ask
-    ask("hermes_inbox_queued", "Messages that wait for their turn", lambda: db.inbox.counts().get("queued", 0))
+    ask("hermes_inbox_queued", "Messages that wait for their turn", db.inbox.queued_count)
     ask("hermes_inbox_oldest_seconds", "For how long the oldest of them has waited", oldest)
     ask("hermes_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop)))
     ask("hermes_turns_running", "Turns that run now", lambda: parts.lanes.active)
-    ask("hermes_outbox_owed", "Deliveries that wait or are under way", lambda: _items(db, "pending", "sending"))
-    ask("hermes_outbox_dead", "Dead letters", lambda: _items(db, "failed", "unknown"))
+    ask("hermes_outbox_owed", "Deliveries that wait or are under way", db.outbox.owed_count)
+    ask("hermes_outbox_dead", "Dead letters", db.outbox.dead_count)
     ask("hermes_agents_cached", "Agents that are kept between turns", lambda: len(agents.entries))
     ask("hermes_agents_bytes", "What they hold", lambda: agents.nbytes)
     ask("hermes_prefix_breaks", "Prompt prefixes that moved without an announcement", db.prefixes.break_count)
-
-
-def _items(db: SessionDB, *states: str) -> int:
-    counts = db.outbox.counts()
-    return sum(counts.get(state, 0) for state in states)

@@ -100,5 +100,8 @@ ORDER BY id DESC LIMIT ?
 -- name: counts
 SELECT state, COUNT(*) FROM inbox GROUP BY state
 
+-- name: queued_count
+SELECT COUNT(*) FROM inbox WHERE state = 'queued'
+
 -- name: prune
 DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE ended_at < ? LIMIT ?)

@@ -110,7 +110,8 @@ WHERE state = 'sending' AND (sending_until <= {now} OR sending_until > {now} + ?
 RETURNING {columns}
 
 -- name: of_sender
-SELECT {columns} FROM outbox WHERE state = 'sending' AND sender = ? ORDER BY id
+-- Asked again and again. The expression keeps the planner on the index of what is under way, instead of walking the table.
+SELECT {columns} FROM outbox WHERE state = 'sending' AND sender = ? ORDER BY id + 0
 
 -- name: senders
 SELECT DISTINCT sender FROM outbox WHERE state = 'sending' AND sender IS NOT NULL
@@ -149,6 +150,12 @@ SELECT {columns} FROM outbox WHERE (CAST(? AS TEXT) IS NULL OR state = ?) AND id
 
 -- name: counts
 SELECT state, COUNT(*) FROM outbox GROUP BY state
+
+-- name: owed_count
+SELECT COUNT(*) FROM outbox WHERE state IN ('pending', 'sending')
+
+-- name: dead_count
+SELECT COUNT(*) FROM outbox WHERE state IN ('failed', 'unknown')
 
 -- name: prune_drafts
 -- Of turns that will never make them final.
