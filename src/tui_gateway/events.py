@@ -66,6 +66,7 @@ EVENTS: dict[str, Event] = {
             "kind",
             "workdir",
             "detail",
+            "requester",
             "expires_in",
         ),
     ),

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from gateway import beside
 from hermes_agent import references
 from hermes_agent.command_set.wording import text_of
+from hermes_agent.tools import results
 from hermes_config.errors import HermesError
 from tui_gateway import live
 
@@ -194,7 +195,22 @@ class Following:
         found = self._db.live_rows(self._segment, after=self._head)
         for number, row in zip(found.ids, found.messages, strict=True) if found is not None else ():
             self._head = number
-            yield from _row(turn, row)
+            yield from self._tool_ended(turn, row) if row["role"] == "tool" else _row(turn, row)
+
+    def _tool_ended(self, turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
+        number, content = str(row.get("tool_call_id")), text_of(row.get("content"))
+        name, summary, began = turn.calls.pop(number, (str(row.get("tool_name") or "tool"), "", 0.0))
+        ended = float(row.get("timestamp") or 0.0)
+        seconds = max(0.0, ended - began - self._waited(turn, since=began)) if began else 0.0
+        yield "tool.complete", {
+            "tool_id": number, "name": name, "args": {}, "result": content, "summary": summary,
+            "duration_s": round(seconds, 3), "is_error": results.looks_failed(content),
+        }  # fmt: skip
+
+    def _waited(self, turn: _Turn, *, since: float) -> float:
+        """How long a person took to answer since then, which is not the tool's time."""
+        asked = [one for one in map(self._db.approvals.get, turn.asked) if one is not None and one.created_at >= since]
+        return float(sum((one.decided_at or one.expires_at) - one.created_at for one in asked))
 
     def _pieces(self, turn: _Turn) -> Iterator[News]:
         """What was said since, of the step whose row is not there yet."""
@@ -263,14 +279,6 @@ def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
             name, summary = live.called(call)
             turn.calls[str(call.get("id"))] = (name, summary, float(row.get("timestamp") or time.time()))
             yield "tool.start", {"tool_id": str(call.get("id")), "name": name, "context": summary}
-    elif row["role"] == "tool":
-        number = str(row.get("tool_call_id"))
-        name, summary, began = turn.calls.pop(number, (str(row.get("tool_name") or "tool"), "", 0.0))
-        seconds = max(0.0, float(row.get("timestamp") or 0.0) - began) if began else 0.0
-        yield "tool.complete", {
-            "tool_id": number, "name": name, "args": {}, "result": text_of(row.get("content")), "summary": summary,
-            "duration_s": round(seconds, 3),
-        }  # fmt: skip
 
 
 class Looker:

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import references
+from hermes_agent import references, spending
 from hermes_agent.command_set.wording import text_of
-from hermes_agent.tools import registry
+from hermes_agent.tools import registry, results
 from hermes_config.version import VERSION
 from hermes_state import unrotate
-from hermes_state.ids import new_session_id
+from hermes_state.ids import LOCAL_OWNER, new_session_id
 from tui_gateway import frames
 from tui_gateway.frames import Params, RpcError
 from tui_gateway.place import Place
@@ -129,6 +129,8 @@ def usage(session: Session) -> dict[str, Any]:
         "output": written, "reasoning": total["reasoning_tokens"], "prompt": read, "completion": written,
         "total": read + written,
     }  # fmt: skip
+    if place is not None:
+        shown["today"] = spending.today(place.db, place.config, LOCAL_OWNER)
     if known:
         shown["cost_usd"] = round(cost, 6)
     if segments > 1:
@@ -169,7 +171,7 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False) -> li
         role, text = str(row.get("role")), text_of(row.get("content"))
         if role == "tool":
             name, context = calls.get(str(row.get("tool_call_id")), (str(row.get("tool_name") or "tool"), ""))
-            given = {"text": text[-_RESULT_SHOWN:]} if details else {}
+            given = {"text": text[-_RESULT_SHOWN:], "is_error": results.looks_failed(text)} if details else {}
             shown.append({"role": "tool", "name": name, "context": context, **given})
             continue
         for call in row.get("tool_calls") or ():

@@ -59,7 +59,7 @@ class Questions:
         here = _Here(loop.create_future(), loop)
         with self._lock:
             self._open[question.id] = here
-        self._host.emit("approval.request", self._sid, _shown(question))
+        self._host.emit("approval.request", self._sid, self._shown(question))
         try:
             return await self._timed(here.answer)
         finally:
@@ -71,7 +71,7 @@ class Questions:
             if approval.id in self._open:
                 return
             self._open[approval.id] = None
-        self._host.emit("approval.request", self._sid, _shown(question_of(approval, now=now)))
+        self._host.emit("approval.request", self._sid, self._shown(question_of(approval, now=now)))
 
     def closed(self, approval_id: str) -> None:
         with self._lock:
@@ -113,6 +113,12 @@ class Questions:
             if here is not None:
                 here.give("deny")
             self.closed(number)
+
+    def _shown(self, question: ApprovalQuestion) -> Mapping[str, Any]:
+        db = self._host.get_db()
+        person = None if db is None or question.person_id is None else db.people.get(question.person_id)
+        whom = "you" if person is None else f"{person.display_name or 'you'} ({person.role})"
+        return {**_shown(question), "requester": whom}
 
     # -- the model's own -----------------------------------------------------------------------------------
 

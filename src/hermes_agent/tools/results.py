@@ -27,6 +27,11 @@ _SEQUENCE = re.compile(
     r"|\x1b[PX^_][^\x1b\n]{0,2048}(?:\x1b\\)?|\x1b[ -/]*[0-~]"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_SAID = 300
+_FAILED = re.compile(
+    r"was not run|failed:|was stopped after|was interrupted|Nothing was changed:|There is no tool named"
+)
+_ENDED_BADLY = re.compile(r"^\[(?:exit code (?!0\])|killed|stopped after|interrupted by)", re.MULTILINE)
 _OVERWRITTEN = re.compile(r"[^\n\r]*\r(?=[^\n])")
 
 
@@ -38,6 +43,11 @@ def clean(text: str) -> str:
         text = re.sub(r"\r+\n", "\n", text)
         text = _OVERWRITTEN.sub("", text).replace("\r", "")
     return _CONTROL.sub("", text)
+
+
+def looks_failed(content: str) -> bool:
+    """Of a stored result, which tells it in words alone: whether the call failed or was not allowed."""
+    return bool(_FAILED.search(content[:_SAID])) or bool(_ENDED_BADLY.search(content[-_SAID:]))
 
 
 def is_binary(data: bytes | bytearray) -> bool:

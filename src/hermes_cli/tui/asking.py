@@ -43,14 +43,15 @@ class Approval(ModalScreen[str]):
     Approval { align: center middle; }
     Approval > Vertical { width: 90%; max-width: 100; height: auto; max-height: 100%; background: $panel;
                           border: round $warning; padding: 0 1; }
-    Approval VerticalScroll { height: auto; max-height: 10; background: $background; padding: 0 1;
+    Approval VerticalScroll { height: auto; max-height: 10; background: $background; padding: 0 1; margin: 1 0;
                               scrollbar-size-vertical: 1; }
     Approval #facts { height: auto; padding: 0 1; }
-    Approval Horizontal { height: 1; }
+    Approval Horizontal { height: 1; margin: 1 0 0 0; }
+    Approval.small Horizontal { margin: 0; }
     Approval Button { min-width: 4; height: 1; border: none; margin: 0 1 0 0; }
     Approval.small > Vertical { border: none; width: 100%; padding: 0; }
     Approval.small #facts { display: none; }
-    Approval.small VerticalScroll { max-height: 3; }
+    Approval.small VerticalScroll { max-height: 3; margin: 0; }
     """
 
     def __init__(self, question: Mapping[str, Any], runs: str) -> None:
@@ -84,7 +85,8 @@ class Approval(ModalScreen[str]):
         facts = [
             ("what", str(self._question.get("detail") or "")),
             ("where", folder(str(self._question.get("workdir") or ""))),
-            ("runs", self._runs), ("why", why), ("lapses", f"in {showing.wait(left)}; then it is denied"),
+            ("runs", self._runs), ("for", str(self._question.get("requester") or "")), ("why", why),
+            ("lapses", f"in {showing.wait(left)}; then it is denied"),
         ]  # fmt: skip
         lines = [f"{name:<7} {words.harmless(value)}" for name, value in facts if value]
         self.query_one("#facts", Static).update(Text("\n".join(lines)))

@@ -68,7 +68,7 @@ class Status(Static):
         busy = self.state not in ("ready", "")
         state = f"{_FRAMES[self._tick % len(_FRAMES)]} {self.state}" if busy else "ready"
         parts = [
-            state, words.harmless(str(self.info.get("model") or "")), self._fullness(), self._cost(),
+            state, words.harmless(str(self.info.get("model") or "")), self._fullness() or self._tokens(), self._cost(),
             "gateway answers" if self.info.get("driver") == "gateway" else "", self._yolo(),
             words.shorten(words.harmless(str(self.info.get("title") or "")), 40),
             "Esc stops" if busy else "F1 keys",
@@ -87,9 +87,11 @@ class Status(Static):
         return f"context {'▰' * full}{'▱' * (_METER - full)} {float(percent):.0f}%"
 
     def _cost(self) -> str:
-        cost, total = self.usage.get("cost_usd"), int(self.usage.get("total") or 0)
-        if cost is not None:
-            return f"${float(cost):.4f}" if float(cost) < 1 else f"${float(cost):.2f}"
+        """Of the day; nothing before something was used."""
+        return str(self.usage.get("today") or "") if self.usage.get("total") else ""
+
+    def _tokens(self) -> str:
+        total = int(self.usage.get("total") or 0)
         return words.counted(total, "token") if total else ""
 
     def _yolo(self) -> str:

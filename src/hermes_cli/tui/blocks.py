@@ -143,11 +143,11 @@ class ToolCall(Block):
 
     margin = False
 
-    def __init__(self, name: str, summary: str, *, tool_id: str = "", result: str = "", ended: bool = False) -> None:
+    def __init__(self, name: str, summary: str, *, tool_id: str = "") -> None:
         super().__init__()
         self.tool_id, self._name, self._summary = tool_id, words.harmless(name), words.harmless(summary)
-        self._result, self._output = words.harmless_block(result), ""
-        self.running, self._failed, self._seconds = not ended, False, 0.0
+        self._result = self._output = ""
+        self.running, self._failed, self._seconds = True, False, 0.0
         self.unfolded = False
 
     def heard(self, output: str) -> None:
@@ -251,7 +251,9 @@ def of_history(message: Mapping[str, Any]) -> list[Block]:
     role, said = message.get("role"), str(message.get("text") or "")
     if role == "tool":
         name, context = str(message.get("name") or "tool"), str(message.get("context") or "")
-        return [ToolCall(name, context, result=said, ended=True)]
+        call = ToolCall(name, context)
+        call.ended(said, seconds=0.0, failed=bool(message.get("is_error")))
+        return [call]
     if not said.strip():
         return []
     if role != "assistant":
