@@ -224,8 +224,7 @@ def test_a_compression_can_be_stopped_too(db: SessionDB, make_agent: MakeAgent) 
         hold = Hold()
         steps = (overflow(), say("## Goal\nNothing.", hold=hold, when=summary), say("Good."))
         with ScriptedModel(*steps) as model:
-            agent = make_agent(model)
-            agent._ensure_session(())
+            agent = make_agent(model, session_id=db.ledger.open(source="cli").session_id)
             for i in range(40):
                 db.append_message(agent.session_id, "user", f"number {i} " + "word " * 400)
                 db.append_message(agent.session_id, "assistant", f"heard {i}")
@@ -243,9 +242,8 @@ def test_a_compression_can_be_stopped_too(db: SessionDB, make_agent: MakeAgent) 
 def test_a_slow_compression_keeps_its_conversation(db: SessionDB, make_agent: MakeAgent, clock: Clock) -> None:
     async def go() -> None:
         with ScriptedModel(say("## Goal\nThe person counts to forty.", delay=1.8)) as model:
-            agent = make_agent(model)
+            agent = make_agent(model, session_id=db.ledger.open(source="cli").session_id)
             agent._setup = replace(agent._setup, lease_seconds=0.6)
-            agent._ensure_session(())
             for i in range(40):
                 db.append_message(agent.session_id, "user", f"number {i} " + "word " * 400)
                 db.append_message(agent.session_id, "assistant", f"heard {i}")

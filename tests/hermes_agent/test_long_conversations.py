@@ -74,9 +74,8 @@ def test_a_tool_its_child_and_the_next_step_see_the_new_segment(db: SessionDB, a
     show = {"command": "echo id=$HERMES_SESSION_ID"}
     steps = [say("", calls=[call("terminal", show)], when=answered) for _ in range(2)]
     with ScriptedModel(always(SUMMARISERS["good"]), *steps, always(say("Done.", when=answered))) as model:
-        chat = agent(model, yolo=True)
-        chat._ensure_session(())
-        old = chat.session_id
+        old = db.ledger.open(source="cli").session_id
+        chat = agent(model, yolo=True, session_id=old)
         for i in range(30):
             db.append_message(old, "user", f"Fact {i}. " + "Some more words. " * 100)
             db.append_message(old, "assistant", "Noted.")

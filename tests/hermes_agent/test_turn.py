@@ -194,8 +194,7 @@ def test_a_request_that_does_not_fit_is_made_smaller_and_sent_again(
         return "summar" in request.body.decode().lower() and "tools" not in json.loads(request.body)
 
     with ScriptedModel(overflow(), say("## Goal\nThe person counts to forty.", when=summary), say("Here.")) as model:
-        agent = make_agent(model)
-        agent._ensure_session(())
+        agent = make_agent(model, session_id=db.ledger.open(source="cli").session_id)
         for i in range(40):
             db.append_message(agent.session_id, "user", f"number {i} " + "word " * 400)
             db.append_message(agent.session_id, "assistant", f"heard {i}")

@@ -1,0 +1,197 @@
+"""One attempt at a turn: from an open journal to a result, whatever happens in between.
+
+A turn may need several, when processes are lost under it; each begins with the journal of the turn's row and ends it,
+also when it went wrong in a way nobody foresaw. Only two ends write nothing: another process has the conversation now,
+or this one is told to leave the turn for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import assembling, context, hooks, recovery, reporting, turn
+from hermes_agent.asking import Asker, Spent
+from hermes_agent.errand import Ending, Errand
+from hermes_agent.listeners import Listeners
+from hermes_agent.seat import Seat
+from hermes_agent.setup import Setup
+from hermes_agent.signals import Signals
+from hermes_agent.user_row import Content
+from hermes_config.errors import HermesError
+from hermes_state.errors import StaleFence
+from hermes_state.journal import Journal
+from hermes_state.outbox import Parcel
+from hermes_state.turns import EndState
+
+if TYPE_CHECKING:
+    from hermes_state.usage import Used
+
+_log = logging.getLogger("hermes.agent")
+
+
+class Attempt:
+    """Made when a turn has its journal, used once."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        seat: Seat,
+        journal: Journal,
+        *,
+        listeners: Listeners,
+        signals: Signals,
+        stop: asyncio.Event,
+        errand: Errand | None = None,
+        task_id: str | None = None,
+    ) -> None:
+        self._setup, self._seat, self._journal = setup, seat, journal
+        self._listeners, self._signals, self._stop = listeners, signals, stop
+        self._errand = errand
+        self._task_id = task_id
+
+    async def run(self, *, said: Content | None = None, pending: recovery.Pending | None = None) -> dict[str, Any]:
+        """The turn to its end: the result that other code knows."""
+        journal, seat, errand = self._journal, self._seat, self._errand
+        seat.session_id = journal.session_id
+        if errand is not None:
+            errand.began(journal.work)
+        if errand is not None and errand.identity is not None:
+            identity = errand.identity(journal.work)
+        else:
+            identity = assembling.identity(self._setup, seat.origin)
+        with context.bind(identity, context.CurrentSession(journal.session_id)):
+            outcome = await self._outcome(pending)
+        seat.session_id, seat.spent = journal.session_id, outcome.spent
+        result = await self._reported(outcome, said)
+        if result["completed"]:
+            seat.title_soon(journal)
+        return result
+
+    async def take_up(self) -> dict[str, Any] | None:
+        """Bring a turn to its end whose process was lost; None when there is nothing more to answer."""
+        db, journal = self._setup.db, self._journal
+        most = db.limits.turn_attempts
+        if journal.work.turn.attempt > most:
+            said = f"This turn was given up: the process was lost {most} times while it ran."
+            row = {"role": "assistant", "content": said, "timestamp": db.clock(), "finish_reason": "stopped"}
+            outcome = turn.Outcome(
+                text=said, exit_reason="parked", spent=Spent(), endpoint=self._setup.endpoint, partial=True
+            )
+            await recovery.close(db, journal, "parked", row, reason=said, reply=self._owing()("parked", outcome))
+            self._listeners.tell_status("warn", said)
+            return None
+        left = await recovery.pending(db, journal)
+        if left is None:
+            await recovery.close(db, journal, "cancelled", reason="nothing of it is in the conversation")
+            return None
+        self._listeners.tell_status("lifecycle", "taking up the turn that was interrupted when the process was lost")
+        return await self.run(pending=left)
+
+    async def compress(self, focus: str | None) -> bool:
+        """A turn that only makes the conversation smaller: whether it did."""
+        journal = self._journal
+        try:
+            running = self._assembled(turn.nothing_owed)
+            async with turn.lease_kept(journal, self._setup.lease_seconds):
+                await running.track.ready(journal.session_id, fence=journal.fence)
+                done = await running.compactor.compress(running.asker, force=True, focus=focus)
+                await journal.commit(reason="compress" if done else "nothing to compress")
+        except BaseException as error:
+            await recovery.close(self._setup.db, journal, "failed", reason=type(error).__name__)
+            raise
+        self._seat.session_id = journal.session_id
+        return done
+
+    def _assembled(self, owe: Callable[[EndState, turn.Outcome], Parcel | None]) -> turn.Running:
+        journal, setup, errand = self._journal, self._setup, self._errand
+        facts = {"session_id": journal.session_id, "turn_id": journal.turn_id, "task_id": self._task_id}
+        if errand is not None:
+            rows = journal.work.inbox  # a turn that was left behind may be another person's
+            speaker = rows[0].person_id if rows else errand.person_id
+            if (speaker, errand.approver_id) != (setup.person_id, setup.approver_id):
+                setup = replace(setup, person_id=speaker, approver_id=errand.approver_id)
+        return assembling.assemble(
+            setup, self._seat.track(journal), journal, self._listeners, self._signals, self._stop, facts,
+            self._seat.notes, owe,
+        )  # fmt: skip
+
+    def _owing(self) -> Callable[[EndState, turn.Outcome], Parcel | None]:
+        """What somebody is owed for the end of this turn, from the turn's own rows."""
+        if self._errand is None:
+            return turn.nothing_owed
+        owe, journal = self._errand.owe, self._journal
+
+        def owed(state: EndState, outcome: turn.Outcome) -> Parcel | None:
+            facts = reporting.facts_of(outcome, session_id=journal.session_id)
+            return owe(journal.work, Ending(state=state, text=outcome.text, facts=facts))
+
+        return owed
+
+    async def _outcome(self, pending: recovery.Pending | None) -> turn.Outcome:
+        """The turn's end, also when it went wrong in a way nobody foresaw: its row never stays open because of us."""
+        db, journal, asker = self._setup.db, self._journal, None
+        owing = self._owing()
+        try:
+            running = self._assembled(owing)
+            asker = running.asker
+            running.track.pace.turn_began()
+            await running.track.ready(journal.session_id, fence=journal.fence, own=_own(journal))
+            return await turn.run(running, pending=pending)
+        except StaleFence:
+            raise  # another process has the conversation now; it is not ours to write the end
+        except asyncio.CancelledError:
+            if self._signals.abandoned:
+                await asyncio.shield(asyncio.to_thread(db.leases.release, journal.lease))
+            else:
+                closing = recovery.close(db, journal, "cancelled", reason="cancelled", used=_used(asker))
+                await asyncio.shield(closing)
+            raise
+        except HermesError as error:
+            said, kind = error.one_line(), type(error).__name__
+        except Exception as error:  # noqa: BLE001 - boundary: a turn's row never stays open because of a bug of ours
+            kind = type(error).__name__
+            said = f"something went wrong inside Hermes ({kind})"
+            _log.exception("a turn failed", extra={"action": "turn_failed", "turn_id": journal.turn_id})
+        outcome = turn.Outcome(
+            text=None, exit_reason=f"local_processing_error({kind})", failed=True, error=said,
+            spent=Spent() if asker is None else asker.spent,
+            endpoint=self._setup.endpoint if asker is None else asker.endpoint,
+        )  # fmt: skip
+        reply = owing("failed", outcome)
+        outcome.owed = await recovery.close(db, journal, "failed", reason=said, used=_used(asker), reply=reply)
+        return outcome
+
+    async def _reported(self, outcome: turn.Outcome, said: Content | None) -> dict[str, Any]:
+        """Plug-ins are told, then the caller."""
+        db, session_id = self._setup.db, self._journal.session_id
+        history = reporting.History(lambda: db.get_messages_as_conversation(session_id))
+        facts = {
+            "session_id": session_id, "task_id": self._task_id, "turn_id": self._journal.turn_id,
+            "model": outcome.endpoint.model, "platform": self._setup.platform,
+        }  # fmt: skip
+        completed = not (outcome.failed or outcome.interrupted)
+        if outcome.text and completed:
+            await hooks.fire(
+                "post_llm_call", user_message=said, assistant_response=outcome.text, conversation_history=history,
+                **facts,
+            )  # fmt: skip
+        await hooks.fire("on_session_end", completed=completed, interrupted=outcome.interrupted, **facts)
+        result = reporting.result_of(outcome, session_id=session_id, history=history)
+        if self._signals.message is not None:
+            result["interrupt_message"] = self._signals.message
+        return result
+
+
+def _used(asker: Asker | None) -> Used | None:
+    return None if asker is None else asker.spent.used(asker.endpoint)
+
+
+def _own(journal: Journal) -> tuple[dict[str, Any], int] | None:
+    """The row a turn was opened with, where it is known to the last digit: its time may be what the store made it."""
+    if journal.user is None or journal.user[0].get("timestamp") is None:
+        return None
+    return dict(journal.user[0]), journal.user[1]
