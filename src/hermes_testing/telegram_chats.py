@@ -52,9 +52,13 @@ class StoredFile:
     size: int
     path: str
     seconds: int = 0
+    sized: bool = True
+    """Whether its size is told. In the Bot API it may always be missing."""
 
     def json(self) -> Json:
-        body: Json = {"file_id": self.id, "file_unique_id": f"u{self.id}", "file_size": self.size}
+        body: Json = {"file_id": self.id, "file_unique_id": f"u{self.id}"}
+        if self.sized:
+            body["file_size"] = self.size
         match self.kind:
             case "photo":
                 return body | {"width": 640, "height": 480}
@@ -210,11 +214,13 @@ class World:
         message.edit_date = int(self.now())
         self.changed(chat)
 
-    def store(self, kind: MediaKind, content: bytes, *, name: str, mime: str, seconds: int = 0) -> StoredFile:
+    def store(
+        self, kind: MediaKind, content: bytes, *, name: str, mime: str, seconds: int = 0, sized: bool = True
+    ) -> StoredFile:
         number = self.next_number()
         folder = {"photo": "photos", "document": "documents", "voice": "voice"}[kind]
         suffix = {"photo": ".jpg", "voice": ".oga"}.get(kind) or ("." + name.rpartition(".")[2] if "." in name else "")
-        file = StoredFile(f"F{kind[0].upper()}{number:08d}", kind, name, mime, len(content), "", seconds)
+        file = StoredFile(f"F{kind[0].upper()}{number:08d}", kind, name, mime, len(content), "", seconds, sized)
         file.path = f"{folder}/file_{number}{suffix}"
         self.files[file.id] = file
         self.contents[file.path] = content

@@ -140,7 +140,7 @@ class Person:
         return self._attach("photo", content, **more)
 
     def document(self, content: bytes | Path, **more: Any) -> Said:
-        """`filename=`, `mime=`, `caption=`, `chat=`, `reply_to=`, `thread=`."""
+        """`filename=`, `mime=`, `caption=`, `sized=`, `chat=`, `reply_to=`, `thread=`."""
         return self._attach("document", content, **more)
 
     def voice(self, content: bytes | Path, **more: Any) -> Said:

@@ -98,9 +98,8 @@ class BotMethods:
             raise bad_request("wrong file_id or the file is temporarily unavailable")
         if file.size > DOWNLOAD_BYTES:
             raise bad_request("file is too big")
-        return {
-            "file_id": file.id, "file_unique_id": f"u{file.id}", "file_size": file.size, "file_path": file.path,
-        }  # fmt: skip
+        told = {"file_size": file.size} if file.sized else {}
+        return {"file_id": file.id, "file_unique_id": f"u{file.id}", "file_path": file.path, **told}
 
     # -- buttons and reactions -------------------------------------------------------------------------------------
 

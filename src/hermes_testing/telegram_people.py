@@ -101,14 +101,16 @@ class People:
         mime: str = "",
         caption: str = "",
         seconds: int = 1,
+        sized: bool = True,
         chat: int | None = None,
         reply_to: int = 0,
         thread: int = 0,
     ) -> Json:
-        """A photo, a document or a voice note; `content` is base64."""
+        """A photo, a document or a voice note; `content` is base64. Without `sized` nobody is told how large it is."""
         guessed = mime or _MIMES.get(kind) or mimetypes.guess_type(filename)[0] or "application/octet-stream"
         raw = base64.b64decode(content)
-        file = self._world.store(kind, raw, name=filename or f"{kind}.bin", mime=guessed, seconds=seconds)
+        named = filename or f"{kind}.bin"
+        file = self._world.store(kind, raw, name=named, mime=guessed, seconds=seconds, sized=sized)
         return self._posted(name, chat, formatted(caption), file_id=file.id, reply_to=reply_to, thread=thread)
 
     def edit(self, name: str, message: int, text: str, *, chat: int | None = None) -> Json:

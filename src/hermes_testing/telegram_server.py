@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from hermes_testing import telegram_parameters, telegram_state
@@ -47,6 +47,7 @@ TOKEN = "123456:a-pretend-token-for-tests-and-demos"
 _LARGEST_BODY = 52 * 1024 * 1024
 """A file of 50 MB and what stands around it."""
 _SAVE_SECONDS = 0.2
+_PIECE = 64 * 1024
 _STARTING_SECONDS = 10.0
 
 
@@ -212,7 +213,9 @@ class FakeTelegram(Telegram):
                 raise NO_SUCH_TOKEN
         except BotApiError as error:
             return JSONResponse(error.body(), error.code)
-        return Response(content, media_type="application/octet-stream")
+        # In pieces and without a length, as Telegram may hand out anything.
+        pieces = (content[at : at + _PIECE] for at in range(0, len(content), _PIECE))
+        return StreamingResponse(pieces, media_type="application/octet-stream")
 
     async def _people(self, request: Request) -> Response:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from hermes_testing.telegram_server import FakeTelegram
 
 Connected = Callable[..., Any]
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(40))
+_MIB = 1 << 20
 LIMITS = media.MediaLimits(file_bytes=1_000, folder_bytes=10_000)
 
 
@@ -116,6 +118,57 @@ def test_what_is_too_large_or_a_program_is_not_taken(
     assert [path.name for path in (home / "media").glob("*")] == []
     attachment = Attachment(ref="x", kind=MessageType.DOCUMENT, name="a\nb")
     assert media.refusal_line(attachment, caught.value).startswith("[document: a b; it was not taken:")
+
+
+def test_a_file_whose_size_nobody_tells_is_given_up_at_the_limit(
+    telegram: FakeTelegram, connected: Connected, home: Path
+) -> None:
+    with pytest.raises(CannotFetch, match="at most 1,000 bytes"):
+        taken(telegram, connected, home, lambda ada: ada.document(b"x" * 2_000, filename="thing", sized=False))
+    assert [path.name for path in (home / "media").glob("*")] == []
+    small = taken(telegram, connected, home, lambda ada: ada.document(b"y" * 900, filename="a.txt", sized=False))
+    assert small.path.read_bytes() == b"y" * 900
+
+
+def test_a_large_file_does_not_pass_through_memory_whole(
+    telegram: FakeTelegram, connected: Connected, home: Path
+) -> None:
+    large = media.MediaLimits(file_bytes=20 * _MIB, folder_bytes=40 * _MIB)
+
+    async def run() -> tuple[media.Stored, int]:
+        telegram.person("ada").document(b"z" * (16 * _MIB), filename="large.txt")
+        async with connected() as (adapter, inbox):
+            await telegram.wait_async(lambda: len(inbox.events) == 1, "the message")
+            (attachment,) = inbox.events[0].attachments
+            tracemalloc.start()
+            try:
+                stored = await media.take(adapter, attachment, home=home, limits=large)
+                return stored, tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+
+    stored, most = asyncio.run(run())
+    assert stored.size == 16 * _MIB
+    assert most < 8 * _MIB
+
+
+def test_a_server_on_this_machine_hands_out_paths(telegram: FakeTelegram, connected: Connected, home: Path) -> None:
+    """A Bot API server in local mode; only when the operator says that it is one."""
+    lies_at = home.parent / "of-the-server.txt"
+
+    async def fetch(target: Path, *, limit: int, **extra: Any) -> None:
+        telegram.world.store("document", b"", name="a.txt", mime="text/plain", sized=False).path = str(lies_at)
+        file_id = list(telegram.world.files)[-1]
+        async with connected(**extra) as (adapter, _):
+            await adapter.fetch(Attachment(ref=file_id, kind=MessageType.DOCUMENT), target, limit=limit)
+
+    lies_at.write_bytes(b"local" * 100)
+    asyncio.run(fetch(home.parent / "one", limit=500, local_mode=True))
+    assert (home.parent / "one").read_bytes() == b"local" * 100
+    with pytest.raises(CannotFetch, match="at most 499"):
+        asyncio.run(fetch(home.parent / "two", limit=499, local_mode=True))
+    with pytest.raises(CannotFetch, match="this machine"):
+        asyncio.run(fetch(home.parent / "three", limit=500))
 
 
 def test_the_folder_is_bounded_and_the_oldest_go_first(

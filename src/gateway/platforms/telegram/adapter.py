@@ -281,14 +281,8 @@ class TelegramAdapter(BasePlatformAdapter):
     async def fetch(self, attachment: Attachment, target: Path, *, limit: int) -> None:
         if self._line is None:
             raise CannotFetch("Telegram is not connected")
-        await files.fetch(
-            self._line.bot,
-            attachment,
-            target,
-            limit=limit,
-            local=self.config.extra.get("local_mode") is True,
-            say=lambda error: errors.said(error, self.config.token or ""),
-        )
+        local = self.config.extra.get("local_mode") is True
+        await files.fetch(self._line, attachment, target, limit=limit, local=local)
 
     async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
         from telegram.error import TelegramError

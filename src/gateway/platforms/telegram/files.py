@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from gateway.platforms.base import Attachment, CannotFetch
+from gateway.platforms.telegram import errors
 from gateway.platforms.telegram.runs import units
 
 if TYPE_CHECKING:
-    from telegram import Bot
+    import httpx
+
+    from gateway.platforms.telegram.line import Line
 
 UPLOAD_BYTES = 50 * 1024 * 1024
 PICTURE_BYTES = 10 * 1024 * 1024
 CAPTION_UNITS = 1024
 _PICTURES = frozenset({".png", ".jpg", ".jpeg"})
-_DOWNLOAD_SECONDS = 120.0
+_ASK_SECONDS = 120.0
+_PIECE = 1024 * 1024
 
 
 class CannotSend(Exception):
@@ -58,36 +61,58 @@ def fitting_caption(text: str) -> str:
     return f"{cut}…"
 
 
-async def fetch(
-    bot: Bot, attachment: Attachment, target: Path, *, limit: int, local: bool, say: Callable[[BaseException], str]
-) -> None:
-    """Download a file of Telegram's to a new file. Raises `CannotFetch`."""
+async def fetch(line: Line, attachment: Attachment, target: Path, *, limit: int, local: bool) -> None:
+    """Download a file of Telegram's to a new file, piece by piece. Raises `CannotFetch`."""
+    import httpx
     from telegram.error import TelegramError
 
     try:
-        file = await bot.get_file(attachment.ref, read_timeout=_DOWNLOAD_SECONDS)
+        file = await line.bot.get_file(attachment.ref, read_timeout=_ASK_SECONDS)
         address = file.file_path or ""
-        if not address.startswith(("http://", "https://")) and not local:
+        _check_size(file.file_size or attachment.size, limit)
+        if address.startswith(("http://", "https://")):
+            await _download(line.files, address, target, limit)
+        elif local:
+            await asyncio.to_thread(_copy, Path(address), target, limit)
+        else:
             raise CannotFetch(
                 "the server names a file of this machine", hint="Set platforms.telegram.extra.local_mode."
             )
-        size = file.file_size or attachment.size
-        if size is not None and size > limit:
-            raise CannotFetch(f"the file has {size:,} bytes; at most {limit:,} are taken")
-        data = await file.download_as_bytearray(read_timeout=_DOWNLOAD_SECONDS)
-    except TelegramError as error:
-        raise CannotFetch(f"Telegram did not hand out the file: {say(error)}") from None
+    except (TelegramError, httpx.HTTPError, httpx.InvalidURL) as error:
+        raise CannotFetch(f"Telegram did not hand out the file: {errors.said(error, line.token)}") from None
     except OSError as error:
-        raise CannotFetch(f"the file cannot be read: {error.strerror}") from None
-    if len(data) > limit:
-        raise CannotFetch(f"the file has {len(data):,} bytes; at most {limit:,} are taken")
-    await asyncio.to_thread(_write, target, data)
+        raise CannotFetch(f"the file cannot be read or stored: {error.strerror}") from None
 
 
-def _write(target: Path, data: bytearray) -> None:
-    try:
-        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise CannotFetch(f"the file cannot be stored: {error.strerror}") from None
+async def _download(client: httpx.AsyncClient, address: str, target: Path, limit: int) -> None:
+    # As it is: what a server packs may be a thousand times larger when it is unpacked.
+    async with client.stream("GET", address, headers={"accept-encoding": "identity"}) as answer:
+        if answer.status_code != 200:
+            raise CannotFetch(f"Telegram did not hand out the file: HTTP {answer.status_code}")
+        length = answer.headers.get("content-length", "")
+        _check_size(int(length) if length.isdecimal() else None, limit)
+        size = 0
+        with await asyncio.to_thread(_create, target) as kept:
+            async for piece in answer.aiter_raw(_PIECE):
+                size += len(piece)
+                _check_size(size, limit)
+                await asyncio.to_thread(kept.write, piece)
+
+
+def _copy(source: Path, target: Path, limit: int) -> None:
+    """Of a Bot API server on this machine, which hands out paths."""
+    size = 0
+    with source.open("rb") as file, _create(target) as kept:
+        while piece := file.read(_PIECE):
+            size += len(piece)
+            _check_size(size, limit)
+            kept.write(piece)
+
+
+def _check_size(size: int | None, limit: int) -> None:
+    if size is not None and size > limit:
+        raise CannotFetch(f"the file is too large: at most {limit:,} bytes are taken")
+
+
+def _create(target: Path) -> BinaryIO:
+    return os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")

@@ -1,4 +1,4 @@
-"""The line to Telegram: one keep-alive HTTP client, and python-telegram-bot's `Bot` on it.
+"""The line to Telegram: one keep-alive HTTP client with python-telegram-bot's `Bot` on it, and one for files.
 
 Opening it imports the library and reads the machine's certificates, which takes a fifth of a second, so it is done in
 a thread. The libraries write the address of each request, and with it the token, to the log at level INFO, what we send
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 if TYPE_CHECKING:
+    import httpx
     from telegram import Bot
     from telegram.request import BaseRequest
 
@@ -24,16 +25,18 @@ _KEEP_SECONDS = 55.0
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 20.0
 _UPLOAD_SECONDS = 120.0
+_DOWNLOAD_SECONDS = 120.0
 _TALKATIVE = {"httpx": logging.WARNING, "httpcore": logging.WARNING, "telegram": logging.CRITICAL}
 API_URL = "https://api.telegram.org/bot"
 FILE_URL = "https://api.telegram.org/file/bot"
 
 
 class Line:
-    """An open line. `bot` is for everything but updates."""
+    """An open line. `bot` is for everything but updates and the content of files, which it would hold in memory."""
 
-    def __init__(self, bot: Bot, request: BaseRequest, *, token: str) -> None:
+    def __init__(self, bot: Bot, request: BaseRequest, files: httpx.AsyncClient, *, token: str) -> None:
         self.bot = bot
+        self.files = files
         self.token = token
         self._request = request
 
@@ -52,6 +55,7 @@ class Line:
 
     async def close(self) -> None:
         await self._request.shutdown()
+        await self.files.aclose()
 
     async def updates(self, *, offset: int | None, seconds: int, kinds: tuple[str, ...]) -> list[Any]:
         """`getUpdates`, as JSON: the library's own call gives up on all updates when one of them makes no sense."""
@@ -92,6 +96,8 @@ def _make(token: str, extra: Mapping[str, Any]) -> Line:
     }
     if base_url.startswith("http://") and base_file_url.startswith("http://"):
         options["verify"] = False  # there is nothing to verify, and reading the certificates takes a while
+    else:
+        options["verify"] = httpx.create_ssl_context()  # once for both clients
     request = HTTPXRequest(
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_ANSWER_SECONDS,
@@ -108,7 +114,7 @@ def _make(token: str, extra: Mapping[str, Any]) -> Line:
         get_updates_request=request,
         local_mode=extra.get("local_mode") is True,
     )
-    return Line(bot, request, token=token)
+    return Line(bot, request, httpx.AsyncClient(**options, timeout=_DOWNLOAD_SECONDS), token=token)
 
 
 def _beside(base_url: str) -> str:
