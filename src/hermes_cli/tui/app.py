@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, ClassVar
 
 from textual import events, on
@@ -24,6 +24,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static, TextArea
 
 from hermes_cli.tui.bars import Status, Waiting
+from hermes_cli.tui.copying import Copies
 from hermes_cli.tui.editor import Editor
 from hermes_cli.tui.launch import Start
 from hermes_cli.tui.link import Link, Refused, ServerLost
@@ -36,15 +37,6 @@ from hermes_cli.tui.transcript import Transcript
 _TWICE_SECONDS = 2.0
 _RESTARTS, _RESTART_SECONDS = 3, 60.0
 _LEAVE = frozenset({"/quit", "/exit"})
-KEYS = """\
-Enter        send                      Ctrl+J, Alt+Enter   new line
-Tab          complete /command, @file  ↑ ↓                 what was said before
-Esc, Ctrl+C  stop what runs            Ctrl+D              leave
-Ctrl+R, F2   conversations             F3                  model
-Ctrl+O       open and close tool output (or click one)
-F4           light and dark            PgUp PgDn, wheel    read back
-/branch      go on in a copy           /undo               take back the last turn
-Mark with the mouse, Ctrl+C copies.    Ctrl+Z              to the shell and back (fg)"""
 
 
 def _driver() -> type[Driver] | None:
@@ -75,6 +67,8 @@ class HermesApp(App[int]):
         Binding("f3", "models", show=False, priority=True),
         Binding("f4", "shade", show=False, priority=True),
         Binding("f1", "keys", show=False, priority=True),
+        Binding("ctrl+y", "copy", show=False, priority=True),
+        Binding("ctrl+end", "newest", show=False, priority=True),
         Binding("tab", "to_the_other", show=False),
     ]
 
@@ -86,9 +80,10 @@ class HermesApp(App[int]):
         self.theme = THEMES[shade].name
         self._transcript = Transcript(wants_older=self._older, dark=shade == "dark")
         self._waiting, self._status, self._editor = Waiting(), Status(), Editor()
-        self.talk = Talk(link, self, self._transcript, self._waiting, self._status, start)
+        self._questions = Questions(self, self._answer, by_gateway=self._status.by_gateway)
+        self.talk = Talk(link, self, self._transcript, self._waiting, self._status, start, self._questions.heard)
         self._offers = Offers(self._editor, link.ask)
-        self._questions = Questions(self, self._answer)
+        self._copies = Copies()
         self._pressed_at = 0.0
         self._restarts: list[float] = []
         self.failure: Exception | None = None
@@ -161,9 +156,10 @@ class HermesApp(App[int]):
             self._editor.action_delete_right()
 
     async def action_stop_or_leave(self) -> None:
-        if marked := self.screen.get_selected_text():
+        if marked := self.screen.get_selected_text() or self._editor.selected_text:
             self.copy_to_clipboard(marked)
             self.screen.clear_selection()
+            self._editor.move_cursor(self._editor.cursor_location)
             self.notify("copied", timeout=1.5)
         elif self.talk.running:
             self.action_stop()
@@ -235,15 +231,6 @@ class HermesApp(App[int]):
     def remember(self, said: Sequence[str]) -> None:
         self._editor.remember(said)
 
-    def ask_leave(self, question: Mapping[str, Any]) -> None:
-        self._questions.leave(question, by_gateway=self._status.info.get("driver") == "gateway")
-
-    def ask_person(self, question: str, choices: Sequence[str], *, secret: bool, method: str, number: str) -> None:
-        self._questions.person(question, choices, secret=secret, method=method, number=number)
-
-    def withdraw(self, number: str) -> None:
-        self._questions.withdraw(number)
-
     def _answer(self, method: str, params: dict[str, Any]) -> None:
         if method == "approval.respond":
             params = {**params, "session_id": self.talk.sid}
@@ -279,7 +266,24 @@ class HermesApp(App[int]):
             self._do(self.talk.slash(f"/model {chosen}"))
 
     def action_keys(self) -> None:
-        self.talk.note(KEYS)
+        from hermes_cli.tui.keys import Keys
+
+        if not isinstance(self.screen, ModalScreen):
+            self.push_screen(Keys())
+
+    def action_copy(self) -> None:
+        copied, told = self._copies.next(self._transcript.blocks)
+        if copied:
+            self.copy_to_clipboard(copied)
+        self.notify(told, timeout=2.5)
+
+    def action_newest(self) -> None:
+        self._transcript.follow()
+
+    @on(Transcript.Moved)
+    def _moved(self, event: Transcript.Moved) -> None:
+        self._status.reads_back = not event.at_end
+        self._status.show()
 
     def action_tool_output(self) -> None:
         if not self._transcript.fold_all():

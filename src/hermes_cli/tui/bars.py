@@ -48,7 +48,13 @@ class Status(Static):
         self.info: Mapping[str, Any] = {}
         self.usage: Mapping[str, Any] = {}
         self.state = "starting"
+        self.reads_back = False
+        """The reader is not at the end."""
         self._tick = 0
+
+    def by_gateway(self) -> bool:
+        """The gateway drives the conversation."""
+        return self.info.get("driver") == "gateway"
 
     def on_mount(self) -> None:
         self.set_interval(0.2, self._turn)
@@ -68,8 +74,9 @@ class Status(Static):
         busy = self.state not in ("ready", "")
         state = f"{_FRAMES[self._tick % len(_FRAMES)]} {self.state}" if busy else "ready"
         parts = [
-            state, words.harmless(str(self.info.get("model") or "")), self._fullness() or self._tokens(), self._cost(),
-            "gateway answers" if self.info.get("driver") == "gateway" else "", self._yolo(),
+            state, "↓ Ctrl+End newest" if self.reads_back else "",
+            words.harmless(str(self.info.get("model") or "")), self._fullness() or self._tokens(), self._cost(),
+            "gateway answers" if self.by_gateway() else "", self._yolo(),
             words.shorten(words.harmless(str(self.info.get("title") or "")), 40),
             "Esc stops" if busy else "F1 keys",
         ]  # fmt: skip

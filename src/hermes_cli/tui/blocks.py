@@ -109,9 +109,10 @@ class Said(Block):
 class Answer(Block):
     """Words of the model, as far as they have come, or one part of them when they are many."""
 
-    def __init__(self, text: str = "", *, margin: bool = True) -> None:
+    def __init__(self, text: str = "", *, margin: bool = True, said: str = "") -> None:
         super().__init__()
-        self.margin = margin
+        self.margin, self.said = margin, said
+        """The whole answer, of which this is the first part; empty in its other parts."""
         self._growing = markdown.Growing(words.harmless_block(text))
 
     @property
@@ -258,7 +259,7 @@ def of_history(message: Mapping[str, Any]) -> list[Block]:
         return []
     if role != "assistant":
         return [Said(said, files=message.get("files") or ()) if role == "user" else Remark(said)]
-    answers = [Answer(said)]
+    answers = [Answer(said, said=said)]
     while (more := answers[-1].rest()) is not None:
         answers.append(more)
     return [*answers]

@@ -63,6 +63,11 @@ class Picker(ModalScreen[str]):
     async def rows(self, typed: str) -> Sequence[Row]:
         raise NotImplementedError
 
+    @property
+    def columns(self) -> int:
+        """Room for a line."""
+        return max(self.query_one(OptionList).size.width - 1, 12)
+
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Input(placeholder=self.prompt, compact=True)
@@ -127,12 +132,14 @@ class SessionPicker(Picker):
         place = str(session.get("source") or "")
         count = words.counted(int(session.get("message_count") or 0), "message")
         about = f"{_PLACES.get(place, place)} · {count} · {words.ago(session.get('last_active'), now=self._now())}"
-        line = Text(title, style="bold", no_wrap=True, overflow="ellipsis")
-        line.append(f"  {about}", style="not bold dim")
+        room = self.columns
+        line = Text(words.shorten(title, max(room - words.width(about) - 2, room // 2)), style="bold", no_wrap=True)
+        line.append(f"  {words.shorten(about, room // 2)}", style="not bold dim")
         if found := session.get("found"):
-            line.append(f"\n    {words.shorten(words.harmless(str(found)), 200)}", style="not bold dim italic")
+            line.append(f"\n    {words.shorten(words.harmless(str(found)), room - 4)}", style="not bold dim italic")
         if parent := session.get("branch_of"):
-            line.append(f"\n    ↳ branch of {words.harmless(str(parent))}", style="not bold dim")
+            shown = words.shorten(f"↳ branch of {words.harmless(str(parent))}", room - 4)
+            line.append(f"\n    {shown}", style="not bold dim")
         return Row(str(session["id"]), line)
 
 

@@ -5,7 +5,7 @@ A question that was answered in another place, or that nobody waits for any more
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App
@@ -15,18 +15,30 @@ if TYPE_CHECKING:
 
 Answer = Callable[[str, dict[str, Any]], None]
 """(method, its parameters)."""
+Payload = Mapping[str, Any]
 _Made = Callable[[], "Approval | Question"]
 
 
 class Questions:
-    def __init__(self, app: App[int], answer: Answer) -> None:
-        self._app, self._answer = app, answer
+    """`by_gateway` says whether the gateway drives the conversation, and so runs what is asked about."""
+
+    def __init__(self, app: App[int], answer: Answer, *, by_gateway: Callable[[], bool]) -> None:
+        self._app, self._answer, self._by_gateway = app, answer, by_gateway
         self._waiting: list[tuple[str, _Made, Callable[[str], None]]] = []
         self._asking: Approval | Question | None = None
+        self.heard: dict[str, Callable[[Payload], None]] = {
+            "approval.request": self._leave, "approval.closed": self._closed, "clarify.request": self._clarify,
+            "secret.request": self._secret, "sudo.request": self._sudo, "secret.expire": self._closed,
+            "sudo.expire": self._closed,
+        }  # fmt: skip
+        """By event."""
 
-    def leave(self, question: Mapping[str, Any], *, by_gateway: bool) -> None:
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def _leave(self, question: Payload) -> None:
         """May this run?"""
-        number = str(question.get("approval_id"))
+        number, by_gateway = str(question.get("approval_id")), self._by_gateway()
 
         def made() -> Approval:
             from hermes_cli.tui.asking import Approval
@@ -39,25 +51,38 @@ class Questions:
 
         self._put(number, made, answered)
 
-    def person(self, question: str, choices: Sequence[str], *, secret: bool, method: str, number: str) -> None:
-        """`method` names the method of the answer and the field that it has there."""
-        name, _, field = method.partition(" ")
+    def _clarify(self, payload: Payload) -> None:
+        choices = tuple(str(one) for one in payload.get("choices") or ())
+        self._person(payload, str(payload.get("question") or ""), "clarify.respond", "answer", choices=choices)
+
+    def _secret(self, payload: Payload) -> None:
+        question = f"{payload.get('prompt') or 'A secret is needed'} ({payload.get('env_var') or ''})"
+        self._person(payload, question, "secret.respond", "value", secret=True)
+
+    def _sudo(self, payload: Payload) -> None:
+        self._person(payload, "A command asks for your password", "sudo.respond", "password", secret=True)
+
+    def _person(
+        self, payload: Payload, question: str, method: str, field: str, *, choices: tuple[str, ...] = (),
+        secret: bool = False,
+    ) -> None:  # fmt: skip
+        """`method` takes the answer, in its `field`."""
+        number = str(payload.get("request_id"))
 
         def made() -> Question:
             from hermes_cli.tui.asking import Question
 
             return Question(question, choices, secret=secret, number=number)
 
-        self._put(number, made, lambda said: self._answer(name, {"request_id": number, field: said}))
+        self._put(number, made, lambda said: self._answer(method, {"request_id": number, field: said}))
 
-    def withdraw(self, number: str) -> None:
+    def _closed(self, payload: Payload) -> None:
+        """Answered elsewhere, or too late."""
+        number = str(payload.get("approval_id") or payload.get("request_id"))
         self._waiting = [one for one in self._waiting if one[0] != number]
         asking = self._asking
         if asking is not None and asking.number == number and asking.is_current:
             asking.dismiss(None)
-
-    def clear(self) -> None:
-        self._waiting.clear()
 
     def _put(self, number: str, made: _Made, answered: Callable[[str], None]) -> None:
         self._waiting.append((number, made, answered))

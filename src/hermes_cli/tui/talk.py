@@ -7,18 +7,17 @@ up; a message is on the screen when it is sent, and in the store when the server
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from hermes_cli.tui.bars import Status, Waiting
-from hermes_cli.tui.blocks import Block, Card, Opening, Remark, Said, of_history
+from hermes_cli.tui.blocks import Block, Card, Opening, Remark, Said
 from hermes_cli.tui.launch import Start
 from hermes_cli.tui.link import Event, Link, Refused, ServerLost
+from hermes_cli.tui.pages import PAGE, Pages
 from hermes_cli.tui.transcript import Transcript
 from hermes_cli.tui.turn import Turn
 
-PAGE = 60
-"""Messages that are asked for at a time."""
 _REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
 """Commands after which the conversation is read anew."""
 
@@ -26,27 +25,24 @@ _REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
 class Window(Protocol):
     """What a conversation needs of the window it is in."""
 
-    def ask_leave(self, question: Mapping[str, Any]) -> None: ...
-    def ask_person(self, question: str, choices: Sequence[str], *, secret: bool, method: str, number: str) -> None: ...
-    def withdraw(self, number: str) -> None: ...
     def prefill(self, text: str) -> None: ...
     def remember(self, said: Sequence[str]) -> None: ...
 
 
 class Talk:
+    """`asked`: who hears the questions of a turn, by event."""
+
     def __init__(
-        self, link: Link, window: Window, transcript: Transcript, waiting: Waiting, status: Status, start: Start
-    ) -> None:
-        self._link, self._window, self._start = link, window, start
+        self, link: Link, window: Window, transcript: Transcript, waiting: Waiting, status: Status, start: Start,
+        asked: Mapping[str, Callable[[Mapping[str, Any]], None]],
+    ) -> None:  # fmt: skip
+        self._link, self._window, self._start, self._asked = link, window, start, asked
         self._transcript, self._waiting, self._status = transcript, waiting, status
         self._opening = asyncio.Lock()
         self.sid = ""
         self.stored_id = start.session_id or ""
-        self.count = 0
-        """How many messages the conversation has, as far as is known here."""
+        self._pages = Pages(link, transcript, window.remember)
         self.running = False
-        self._first = 0
-        self._fetching = False
         self._turn = Turn(transcript)
         self._queue: list[Said] = []
 
@@ -101,7 +97,7 @@ class Talk:
         self._turn.forget()
         self._queue = []
         self._status.usage = {}
-        self._page(state, fresh=True)
+        self._pages.show(state)
         self.running = bool(state.get("running"))
         inflight = state.get("inflight") or {}
         if self.running and inflight.get("user"):
@@ -109,33 +105,13 @@ class Talk:
             self._turn.more(str(inflight.get("assistant") or ""))
         self._inform(info)
 
-    def _page(self, state: Mapping[str, Any], *, fresh: bool) -> None:
-        messages = [dict(one) for one in state.get("messages") or ()]
-        self._first = int(state.get("first") or 0)
-        self.count = int(state.get("message_count") or state.get("count") or len(messages))
-        blocks: list[Block] = [block for message in messages for block in of_history(message)]
-        if fresh:
-            self._transcript.replace(blocks, more=self._first > 0)
-            self._window.remember([str(one["text"]) for one in messages if one.get("role") == "user"])
-        else:
-            self._transcript.put_above(blocks, more=self._first > 0)
+    @property
+    def count(self) -> int:
+        """How many messages the conversation has, as far as is known here."""
+        return self._pages.count
 
     async def older(self) -> None:
-        """The page above the oldest message that is on the screen."""
-        if self._fetching or not self._first or not self.sid:
-            return
-        self._fetching = True
-        try:
-            sid = self.sid
-            page = await self._link.ask("session.history", session_id=sid, before=self._first, limit=PAGE, details=True)
-            if sid == self.sid:
-                self._page(page, fresh=False)
-        finally:
-            self._fetching = False
-
-    async def reread(self) -> None:
-        state = await self._link.ask("session.history", session_id=self.sid, limit=PAGE, details=True)
-        self._page(state, fresh=True)
+        await self._pages.older(self.sid)
 
     def _inform(self, info: Mapping[str, Any]) -> None:
         self.stored_id = str(info.get("stored_session_id") or self.stored_id)
@@ -151,6 +127,7 @@ class Talk:
 
     async def say(self, text: str) -> None:
         at_once, said = not self.running, Said(text)
+        self._transcript.follow()
         if at_once:
             self._transcript.add(said)
             self.running = True
@@ -172,7 +149,7 @@ class Talk:
             self._window.prefill(text)
             self.trouble(error.one_line())
             return
-        self.count += 1
+        self._pages.count += 1
         said.went_along(answer.get("files") or ())
         if not at_once and answer.get("status") != "queued":
             self._drop(said)
@@ -205,7 +182,7 @@ class Talk:
         if shown := answer.get("session"):
             await self.resume(str(shown["session_key"]))  # read by pages
         elif typed.lstrip("/").partition(" ")[0] in _REREAD:
-            await self.reread()
+            await self._pages.reread(self.sid)
         if said := str(answer.get("output") or "").strip():
             self._transcript.add(Remark(said, "plain"))
         if answer.get("prefill"):
@@ -225,10 +202,8 @@ class Talk:
             "message.interim": self._turn.interim, "message.complete": self._completed, "tool.start": self._tool_began,
             "tool.output": self._turn.call_said, "tool.complete": self._tool_ended, "session.info": self._informed,
             "session.title": self._titled, "status.update": self._updated, "error": self._failed,
-            "approval.request": self._window.ask_leave, "approval.closed": self._closed,
-            "clarify.request": self._clarify, "secret.request": self._secret, "sudo.request": self._sudo,
-            "secret.expire": self._expired, "sudo.expire": self._expired, "notification.show": self._notified,
-            "reasoning.delta": self._thinks, "tool.generating": self._writes_call,
+            "notification.show": self._notified, "reasoning.delta": self._thinks, "tool.generating": self._writes_call,
+            **self._asked,
         }.get(kind)  # fmt: skip
         if handler is not None:
             handler(payload)
@@ -292,31 +267,6 @@ class Talk:
     def _failed(self, payload: Mapping[str, Any]) -> None:
         self._turn.forget()
         self.trouble(str(payload.get("message") or "something went wrong"))
-
-    def _closed(self, payload: Mapping[str, Any]) -> None:
-        self._window.withdraw(str(payload.get("approval_id")))
-
-    def _clarify(self, payload: Mapping[str, Any]) -> None:
-        choices = [str(one) for one in payload.get("choices") or ()]
-        self._window.ask_person(
-            str(payload.get("question") or ""), choices, secret=False, method="clarify.respond answer",
-            number=str(payload.get("request_id")),
-        )  # fmt: skip
-
-    def _secret(self, payload: Mapping[str, Any]) -> None:
-        question = f"{payload.get('prompt') or 'A secret is needed'} ({payload.get('env_var') or ''})"
-        self._window.ask_person(
-            question, (), secret=True, method="secret.respond value", number=str(payload.get("request_id"))
-        )  # fmt: skip
-
-    def _sudo(self, payload: Mapping[str, Any]) -> None:
-        self._window.ask_person(
-            "A command asks for your password", (), secret=True, method="sudo.respond password",
-            number=str(payload.get("request_id")),
-        )  # fmt: skip
-
-    def _expired(self, payload: Mapping[str, Any]) -> None:
-        self._window.withdraw(str(payload.get("request_id")))
 
     def _notified(self, payload: Mapping[str, Any]) -> None:
         if text := str(payload.get("text") or ""):

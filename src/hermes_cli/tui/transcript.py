@@ -3,29 +3,31 @@
 One widget with lines of its own making, not a widget a message: a conversation of thousands costs what a screenful
 costs. Heights of blocks that were never drawn are guesses; before they come into view they are drawn, and what is in
 view stays where it is. Older messages are asked for (`wants_older`) when the reader comes near the top. Whoever is at
-the end stays at the end; whoever has scrolled up is left where they read.
+the end stays at the end; whoever has scrolled up is left where they read, and `Moved` tells the window of it.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from itertools import accumulate
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.geometry import Size
+from textual.message import Message
 from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from hermes_cli.tui.blocks import EMPTY, Block, ToolCall
-from hermes_cli.tui.palette import Inks, inks
+from hermes_cli.tui.blocks import Block, ToolCall
+from hermes_cli.tui.palette import inks
+from hermes_cli.tui.stack import Stack
 
 _ROUNDS = 12
 _GUTTER = 1
@@ -54,10 +56,7 @@ class Transcript(ScrollView, can_focus=True):
     def __init__(self, *, wants_older: Callable[[], None], dark: bool) -> None:
         super().__init__(id="transcript")
         self._wants_older = wants_older
-        self.blocks: list[Block] = []
-        self._ends: list[int] = []
-        """Where each block ends, in lines from the top."""
-        self._inks: Inks = inks(dark=dark)
+        self._stack = Stack(inks(dark=dark))
         self.more_above = False
         self._at_end = True
         self._settling = False
@@ -65,8 +64,21 @@ class Transcript(ScrollView, can_focus=True):
         self._due = False
         self._cost = 0.0
         """Seconds that the last step took."""
+        self._clicked = 0
+        """The row that the mouse was pressed on last."""
+
+    class Moved(Message):
+        """Whether the reader is at the end."""
+
+        def __init__(self, *, at_end: bool) -> None:
+            super().__init__()
+            self.at_end = at_end
 
     # -- what is in it -------------------------------------------------------------------------------------
+
+    @property
+    def blocks(self) -> list[Block]:
+        return self._stack.blocks
 
     def add(self, block: Block) -> None:
         self.blocks.append(block)
@@ -87,15 +99,18 @@ class Transcript(ScrollView, can_focus=True):
         self.screen.clear_selection()
         self._count()
         if not self._at_end and top is not None:
-            self._go(self._start(top[0] + len(found)) + top[1])
+            self._go(self._stack.start(top[0] + len(found)) + top[1])
         self._settle()
 
     def replace(self, blocks: Iterable[Block], *, more: bool) -> None:
         """Another conversation, or the same one read anew; at its end."""
-        self.blocks, self.more_above, self._at_end = list(blocks), more, True
-        self._count()
-        self._settle()
-        self.refresh()
+        self._stack.blocks, self.more_above = list(blocks), more
+        self.follow()
+
+    def follow(self) -> None:
+        """Go to the end, and stay there."""
+        self._be_at_end(True)
+        self.show_change()
 
     def show_change(self) -> None:
         """Something was added or grew."""
@@ -110,7 +125,7 @@ class Transcript(ScrollView, can_focus=True):
             self.set_timer(max(_STEP, _SHARE * self._cost), self._step)
 
     def _step(self) -> None:
-        began, top, last = time.perf_counter(), self.scroll_offset.y, len(self._ends) - 1
+        began, top, last = time.perf_counter(), self.scroll_offset.y, self._stack.last
         before = self.blocks[last].drawn if last >= 0 else []
         self._due = False
         self._count()
@@ -118,11 +133,11 @@ class Transcript(ScrollView, can_focus=True):
         if self.scroll_offset.y == top and last >= 0:  # else all of it moved, and is painted anyway
             after = self.blocks[last].drawn
             same = next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if a is not b), len(before))
-            self.refresh_lines(self._start(last) + same, self.size.height)
+            self.refresh_lines(self._stack.start(last) + same, self.size.height)
         self._cost = min(time.perf_counter() - began, _LONGEST)
 
     def repaint(self, *, dark: bool) -> None:
-        self._inks = inks(dark=dark)
+        self._stack.inks = inks(dark=dark)
         self.show_change()
 
     def fold_all(self) -> bool:
@@ -131,32 +146,24 @@ class Transcript(ScrollView, can_focus=True):
         unfold = not any(call.unfolded for call in calls)
         for call in calls:
             call.fold(unfold)
-        self._keep_place(self._settle)
-        self.refresh()
+        self._changed_in_place()
         return bool(calls)
 
-    # -- heights -------------------------------------------------------------------------------------------
-
-    @property
-    def _columns(self) -> int:
-        return max(self.size.width - 2 * _GUTTER, 1)
+    # -- where the reader is -------------------------------------------------------------------------------
 
     def _count(self) -> None:
-        self._ends = list(accumulate(block.height for block in self.blocks))
-        size = Size(self.size.width, self._ends[-1] if self._ends else 0)
+        self._stack.width = max(self.size.width - 2 * _GUTTER, 1)
+        size = Size(self.size.width, self._stack.recount())
         if size != self.virtual_size:
             self.virtual_size = size
             self._scroll_update(size)
 
-    def _start(self, index: int) -> int:
-        return self._ends[index - 1] if index else 0
-
     def _anchor(self) -> tuple[int, int] | None:
         """(block, line of it) at the top of the window."""
-        if not self._ends:
+        if self._stack.last < 0:
             return None
-        index = min(bisect_right(self._ends, self.scroll_offset.y), len(self._ends) - 1)
-        return index, self.scroll_offset.y - self._start(index)
+        index = self._stack.index(self.scroll_offset.y)
+        return index, self.scroll_offset.y - self._stack.start(index)
 
     def _go(self, y: int) -> None:
         self.set_scroll(None, max(0, min(y, self._bottom)))
@@ -164,6 +171,11 @@ class Transcript(ScrollView, can_focus=True):
     @property
     def _bottom(self) -> int:
         return max(0, self.virtual_size.height - self.size.height)
+
+    def _be_at_end(self, at_end: bool) -> None:
+        if at_end != self._at_end:
+            self._at_end = at_end
+            self.post_message(self.Moved(at_end=at_end))
 
     def _settle(self) -> None:
         """Everything within a screen of the window is drawn and has its true height."""
@@ -183,45 +195,42 @@ class Transcript(ScrollView, can_focus=True):
 
     def _draw_near(self) -> bool:
         """Draw what is near and not drawn; whether something was."""
-        if not self._ends:
-            return False
         page, top = self.size.height, self.scroll_offset.y
-        first = min(bisect_right(self._ends, max(top - page, 0)), len(self._ends) - 1)
-        last = min(bisect_right(self._ends, top + 2 * page), len(self._ends) - 1)
-        stale = [one for one in self.blocks[first : last + 1] if not one.is_drawn(self._columns, self._inks)]
+        stale = self._stack.stale(top - page, top + 2 * page)
         if not stale:
             return False
         anchor = self._anchor()
-        for block in stale:
-            block.lines(self._columns, self._inks)
+        self._stack.draw(stale)
         self._count()
         if anchor is not None and not self._at_end:
             index, line = anchor
-            self._go(self._start(index) + min(line, self.blocks[index].height - 1))
+            self._go(self._stack.start(index) + min(line, self.blocks[index].height - 1))
         return True
 
-    def _keep_place(self, change: Callable[[], None]) -> None:
-        at_end, self._at_end = self._at_end, False
-        change()
-        self._at_end = at_end and self.scroll_offset.y >= self._bottom
+    def _changed_in_place(self) -> None:
+        """Blocks became higher or lower: what stands at the top of the window stays there."""
+        self._at_end, was = False, self._at_end
+        self._count()
+        self._settle()
+        self._at_end = was
+        self._be_at_end(self.scroll_offset.y >= self._bottom)
+        self.refresh()
 
     def on_resize(self, event: events.Resize) -> None:
         self._painted.clear()
-        self._count()
-        self._settle()
-        self.refresh()
+        self.show_change()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         if not self._settling:
-            self._at_end = round(new_value) >= self._bottom
+            self._be_at_end(round(new_value) >= self._bottom)
             self._settle()
 
     # -- on the screen -------------------------------------------------------------------------------------
 
     def render_line(self, y: int) -> Strip:
         row = self.scroll_offset.y + y
-        strip = self._line(row)
+        strip = self._stack.line(row)
         selected = self.text_selection
         if selected is not None and (span := selected.get_span(row)) is not None:
             strip = _marked(strip, span, self.screen.get_component_rich_style("screen--selection"))
@@ -241,52 +250,37 @@ class Transcript(ScrollView, can_focus=True):
         super().notify_style_update()
         self._painted.clear()
 
-    def _line(self, row: int) -> Strip:
-        index = bisect_right(self._ends, row)
-        if index >= len(self._ends):
-            return EMPTY
-        lines = self.blocks[index].lines(self._columns, self._inks)
-        place = row - self._start(index)
-        return lines[place] if place < len(lines) else EMPTY
+    # -- the mouse -----------------------------------------------------------------------------------------
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        last = self.virtual_size.height
-        start = 0 if selection.start is None else max(selection.start.y, 0)
-        end = last if selection.end is None else min(selection.end.y, last)
-        lines = []
-        for row in range(start, end + 1):
-            span = selection.get_span(row)
-            if span is not None:
-                text = self._line(row).text
-                lines.append(text[max(span[0], 0) : None if span[1] == -1 else max(span[1], 0)].rstrip())
-        return "\n".join(lines), "\n"
+        return self._stack.text(selection), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
         self.refresh()
 
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        self._clicked = self.scroll_offset.y + event.y
+
+    def text_select_all(self) -> None:
+        """Textual's double click: one message, not the whole conversation."""
+        if (message := self._stack.whole(self._clicked)) is not None:
+            self.screen.selections = {self: message}
+
     def on_click(self, event: events.Click) -> None:
         """A click on the line of a tool call folds or unfolds it."""
-        if self.screen.get_selected_text():
-            return
         row = self.scroll_offset.y + event.y
-        index = bisect_right(self._ends, row)
-        block = self.blocks[index] if index < len(self.blocks) else None
-        if isinstance(block, ToolCall) and row == self._start(index) + block.margin:
+        block = self._stack.block(row)
+        if isinstance(block, ToolCall) and row == self._stack.first_row(row) and not self.screen.get_selected_text():
             block.fold(not block.unfolded)
-            self._keep_place(self._recount)
-            self.refresh()
-
-    def _recount(self) -> None:
-        self._count()
-        self._settle()
+            self._changed_in_place()
 
 
-def _marked(strip: Strip, span: tuple[int, int], style: object) -> Strip:
-    from rich.style import Style
-
-    start, end = max(span[0], 0), strip.cell_length if span[1] == -1 else max(span[1], 0)
-    if not isinstance(style, Style) or end <= start:
+def _marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
+    """With the characters of `span` shown as marked."""
+    text = strip.text
+    stop = len(text) if span[1] == -1 else max(span[1], 0)
+    start, end = cell_len(text[: max(span[0], 0)]), cell_len(text[:stop])
+    if end <= start:
         return strip
-    cuts = [min(start, strip.cell_length), min(end, strip.cell_length), strip.cell_length]
-    before, inside, after = strip.divide(cuts)
+    before, inside, after = strip.divide([start, end, strip.cell_length])
     return Strip.join([before, Strip(Segment.apply_style(inside, post_style=style)), after])

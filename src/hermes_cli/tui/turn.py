@@ -15,6 +15,9 @@ class Turn:
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
         self._answer: Answer | None = None
+        """The part that grows."""
+        self._began: Answer | None = None
+        """The part with which the answer began."""
         self._streamed = ""
         """Of what is being said, since the last tool call."""
         self._calls: dict[str, ToolCall] = {}
@@ -31,9 +34,11 @@ class Turn:
             piece = piece.lstrip("\n")
             if not piece.strip():
                 return
-            self._answer = Answer()
+            self._answer = self._began = Answer()
             self._transcript.blocks.append(self._answer)
         self._streamed += piece
+        if self._began is not None:
+            self._began.said = self._streamed
         self._answer.add(piece)
         while (rest := self._answer.rest()) is not None:
             self._answer = rest

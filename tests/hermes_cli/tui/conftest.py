@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -31,6 +32,11 @@ class Person:
     @property
     def screen(self) -> str:
         return "\n".join(self.lines)
+
+    @property
+    def letters(self) -> str:
+        """Without spaces, line ends and boxes: for what may be broken where a line is full, such as a path."""
+        return re.sub(r"[\s│]", "", self.screen)
 
     async def see(self, words: str, *, seconds: float = _SECONDS) -> str:
         return await self.until(lambda screen: words in screen, words, seconds=seconds)
@@ -89,7 +95,7 @@ def sit(place: Path) -> Sit:
         link.start()
         app = HermesApp(link, Start(session_id=session_id))
         try:
-            async with app.run_test(size=size) as pilot:
+            async with app.run_test(size=size, notifications=True) as pilot:
                 yield Person(app, link, pilot)
             if app.failure is not None:
                 raise app.failure
