@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import hooks, signals
+from hermes_agent import hooks
 from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import ToolCall
 from hermes_agent.signals import Signals
@@ -59,16 +59,15 @@ async def run_all(
     rows = []
     for place in range(first, len(calls)):
         call = calls[place]
-        last = place == len(calls) - 1
         if bench.signals.stopped:
             result = ToolResult(INTERRUPTED, is_error=True)
             rows.append(await _store(bench, call, result, mark=None))
             continue
-        rows.append(await _run(f"{step}:{place}", call, bench, last=last))
+        rows.append(await _run(f"{step}:{place}", call, bench))
     return rows
 
 
-async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> dict[str, Any]:
+async def _run(mark: str, call: ToolCall, bench: Workbench) -> dict[str, Any]:
     tool = bench.tools.get(call.name)
     arguments = _arguments(call)
     bench.listeners.tell_tool_started(call.id, call.name, arguments)
@@ -98,11 +97,7 @@ async def _run(mark: str, call: ToolCall, bench: Workbench, *, last: bool) -> di
     replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts, **outcome))
     if replaced is not None:
         result = ToolResult(replaced, is_error=result.is_error, shown=result.shown)
-    added = bench.signals.take_steer() if last else []
-    if added:
-        said = f"{result.content}\n\n[The person adds: {signals.words(added)}]"
-        result = ToolResult(said, is_error=result.is_error, shown=result.shown)
-    row = await _store(bench, call, result, mark=mark if marked else None, joined=signals.messages(added))
+    row = await _store(bench, call, result, mark=mark if marked else None)
     bench.listeners.tell_tool_completed(call.id, call.name, arguments, result.content)
     bench.listeners.tell_tool_progress(
         "tool.completed", call.name, result.shown or result.content[:200], arguments,
@@ -132,15 +127,10 @@ async def _veto(call: ToolCall, bench: Workbench) -> str | None:
     return None if verdict.allowed else f"{call.name} was not run: {verdict.reason}"
 
 
-async def _store(
-    bench: Workbench, call: ToolCall, result: ToolResult, *, mark: str | None, joined: tuple[int, ...] = ()
-) -> dict[str, Any]:
-    """`joined`: stored messages whose words the result carries; they are the turn's from this commit on."""
+async def _store(bench: Workbench, call: ToolCall, result: ToolResult, *, mark: str | None) -> dict[str, Any]:
     row = result_row(call, result.content, bench.clock())
     if mark is not None:
-        row_id = await bench.journal.call_finished(mark, row, joined=joined)
-    elif joined:
-        row_id = await bench.journal.append_with(row, joined)
+        row_id = await bench.journal.call_finished(mark, row)
     else:
         (row_id,) = await bench.journal.append(row)
     return {**row, "id": row_id}

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 BY_PERSON = "interrupted by the person"
+ADDED = "(While you were at work, the person adds:)"
+"""Before such words, for the model alone. A message of the person's: no tool's output can pretend to be one."""
 
 
 class Added(NamedTuple):
@@ -66,7 +68,7 @@ class Signals:
             self._loop.call_soon_threadsafe(self._event.set)
 
     def steer(self, text: str, inbox_id: int | None = None) -> bool:
-        """True when the running turn will carry the text to the model with its next tool result."""
+        """True when the running turn will carry the text to the model behind its next tool results."""
         with self._lock:
             if self._loop is None or self._stopped or not text.strip():
                 return False

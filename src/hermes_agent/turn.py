@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_agent import calls, compacting, hooks
+from hermes_agent import calls, compacting, hooks, signals, user_row
 from hermes_agent.asking import Asker, Interrupted, Spent
 from hermes_agent.calls import Workbench
 from hermes_agent.listeners import Listeners
@@ -94,8 +94,7 @@ async def run(turn: Running, *, pending: Pending | None = None) -> Outcome:
 async def _loop(turn: Running, pending: Pending | None) -> Outcome:
     empty, bad = 0, 0
     if pending is not None and pending.calls:
-        rows = await calls.run_all(pending.mark, pending.calls, turn.bench, first=pending.first)
-        turn.track.append(rows, [row["id"] for row in rows])
+        await _run_calls(turn, pending.mark, pending.calls, first=pending.first)
     for step in range(turn.setup.max_steps):
         if turn.signals.stopped:
             raise Interrupted("")
@@ -112,14 +111,29 @@ async def _loop(turn: Running, pending: Pending | None) -> Outcome:
         bad = bad + 1 if _all_unknown(reply.tool_calls, turn.bench) else 0
         row_id = await _store_step(turn, reply)
         turn.listeners.tell_step(step + 1, [call.name for call in reply.tool_calls])
-        rows = await calls.run_all(row_id, reply.tool_calls, turn.bench)
-        turn.track.append(rows, [row["id"] for row in rows])
+        await _run_calls(turn, row_id, reply.tool_calls)
         if bad >= _BAD_CALLS:
             said = f"The model asked {bad} times for tools that do not exist ({reply.tool_calls[0].name}). Try again."
             return await _end(turn, said, f"guardrail_halt({bad})", step + 1, partial=True, error=said)
     said = f"I stopped after {turn.setup.max_steps} steps. Say “go on” to continue from here."
     limit = turn.setup.max_steps
     return await _end(turn, said, f"max_iterations_reached({limit}/{limit})", limit, partial=True)
+
+
+async def _run_calls(turn: Running, step: int | str, made: Sequence[ToolCall], *, first: int = 0) -> None:
+    """The calls of a step; behind their results stands what the person added meanwhile, in a row of its own."""
+    rows = await calls.run_all(step, made, turn.bench, first=first)
+    turn.track.append(rows, [row["id"] for row in rows])
+    added = turn.signals.take_steer()
+    if not added:
+        return
+    words = signals.words(added)
+    row = user_row.made(
+        f"{signals.ADDED}\n{words}", persist=words, added="", timestamp=turn.setup.db.clock(),
+        person_id=turn.setup.person_id,
+    )  # fmt: skip
+    row_id = await turn.journal.append_with(row, signals.messages(added))
+    turn.track.append([row], [row_id])
 
 
 async def _store_step(turn: Running, reply: Reply) -> int:

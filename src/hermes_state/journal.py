@@ -188,14 +188,13 @@ class Journal:
         turn_id, fence = self.turn_id, self.fence
         return await self._queue(lambda conn: self._effects.start_in(conn, turn_id, call_id, tool=tool, fence=fence))
 
-    async def call_finished(self, call_id: str, row: Row, *, joined: Sequence[int] = ()) -> int:
-        """The result's row and the mark that the effect is over, together; `joined` as in `append_with`."""
+    async def call_finished(self, call_id: str, row: Row) -> int:
+        """The result's row and the mark that the effect is over, together."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         encoded = self._encoded(row)
 
         def run(conn: Connection) -> int:
             self._effects.finish_in(conn, turn_id, call_id, fence=fence)
-            self._join(conn, joined)
             return messages.append(conn, segment, encoded)
 
         return await self._queue(run)

@@ -112,7 +112,7 @@ def test_a_word_in_the_middle_is_the_turns_when_the_model_gets_it(db: SessionDB,
     result = asyncio.run(go())
     assert outcomes(db) == [("1", "answered"), ("2", "answered")]
     assert result["outbox_item"].payload["for"] == "1"
-    assert "and shorter" in next(m["content"] for m in result["messages"] if m["role"] == "tool")
+    assert [m["content"] for m in result["messages"] if m["role"] == "user"] == ["hello", "and shorter"]
 
 
 def test_a_word_that_came_too_late_stays_in_the_queue(db: SessionDB, make_agent: MakeAgent) -> None:

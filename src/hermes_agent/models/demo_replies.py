@@ -64,11 +64,10 @@ def _after_tools(request: DemoRequest) -> DemoReply:
     said = "\n\n".join(demo_comments.comment(result) for result in request.results)
     if counting:
         said = f"That was step {request.steps}. {said}"
-    added = next((result.added for result in reversed(request.results) if result.added), "")
-    if not added:
+    if not request.added:
         return DemoReply(said)
-    then = _to(added, request)
-    return replace(then, text=f"{said}\n\nYou added “{added}”. {then.text}")
+    then = _to(request.added, request)
+    return replace(then, text=f"{said}\n\nYou added “{request.added}”. {then.text}")
 
 
 def _to(text: str, request: DemoRequest) -> DemoReply:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hermes_agent import signals
+
 _COMPACTION = "[CONTEXT COMPACTION"
 """How a summary begins that stands for what was left out: in the person's place, but not their words."""
-_ADDED = re.compile(r"\n\n\[The person adds: (.*)\]\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,6 @@ class Result:
     name: str
     arguments: Mapping[str, Any]
     text: str
-    added: str = ""
-    """What the person put in while the tool ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +33,8 @@ class DemoRequest:
     """The offered tools and the parameters each takes."""
     results: tuple[Result, ...]
     """What came back since the person spoke last, when that is what the request ends with."""
+    added: str
+    """What the person put in behind them, while the tools ran."""
     steps: int
     """How many times tools were called since the person spoke last."""
     stream: bool
@@ -55,16 +55,20 @@ def read(body: bytes) -> DemoRequest:
     messages = value.get("messages") if isinstance(value, dict) else None
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
         raise ValueError("the body needs messages, a list of objects")
+    added = _added(messages)
     options = value.get("stream_options")
     limit = value.get("max_tokens", value.get("max_completion_tokens"))
     return DemoRequest(
         system="\n".join(_text(one) for one in messages if one.get("role") in ("system", "developer")),
         said=tuple(
-            text for one in messages if one.get("role") == "user" and not (text := _text(one)).startswith(_COMPACTION)
+            text
+            for one in messages
+            if one.get("role") == "user" and not (text := _text(one)).startswith((_COMPACTION, signals.ADDED))
         ),
         count=len(messages),
         tools=dict(_tool(one) for one in value.get("tools") or ()),
-        results=_results(messages),
+        results=_results(messages[: len(messages) - len(added)]),
+        added="\n".join(_text(one).removeprefix(signals.ADDED).strip() for one in added),
         steps=_steps(messages),
         stream=value.get("stream") is True,
         with_usage=isinstance(options, dict) and options.get("include_usage") is True,
@@ -81,10 +85,22 @@ def _tool(tool: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
 def _steps(messages: list[dict[str, Any]]) -> int:
     steps = 0
     for message in reversed(messages):
-        if message.get("role") == "user":
+        if message.get("role") == "user" and not _is_added(message):
             break
         steps += bool(message.get("tool_calls"))
     return steps
+
+
+def _is_added(message: Mapping[str, Any]) -> bool:
+    return message.get("role") == "user" and _text(message).startswith(signals.ADDED)
+
+
+def _added(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the person put in at the end of the conversation, while the tools ran."""
+    first = len(messages)
+    while first and _is_added(messages[first - 1]):
+        first -= 1
+    return messages[first:]
 
 
 def _results(messages: list[dict[str, Any]]) -> tuple[Result, ...]:
@@ -99,14 +115,7 @@ def _results(messages: list[dict[str, Any]]) -> tuple[Result, ...]:
 
 
 def _result(message: Mapping[str, Any], function: Mapping[str, Any]) -> Result:
-    text = _text(message)
-    added = _ADDED.search(text)
-    return Result(
-        str(function.get("name", "")),
-        _object(function.get("arguments")),
-        text[: added.start()] if added else text,
-        added[1] if added else "",
-    )
+    return Result(str(function.get("name", "")), _object(function.get("arguments")), _text(message))
 
 
 def _object(arguments: Any) -> dict[str, Any]:
