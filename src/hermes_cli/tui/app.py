@@ -84,6 +84,8 @@ class HermesApp(App[int]):
         self.talk = Talk(link, self, self._transcript, self._waiting, self._status, start, self._questions.heard)
         self._offers = Offers(self._editor, link.ask)
         self._copies = Copies()
+        self._early: list[events.Event] | None = []
+        """What was typed before there was somewhere to type; afterwards None."""
         self._pressed_at = 0.0
         self._restarts: list[float] = []
         self.failure: Exception | None = None
@@ -113,6 +115,19 @@ class HermesApp(App[int]):
         self._link.attach(asyncio.get_running_loop())
         self.app_resume_signal.subscribe(self, lambda app: self.screen.refresh(layout=True))  # back from Ctrl+Z
         self._do(self.talk.begin())
+        self.call_after_refresh(self._listen)
+
+    async def on_event(self, event: events.Event) -> None:
+        """A key pressed while the window opens waits for it."""
+        if self._early is not None and isinstance(event, (events.Key, events.Paste)):
+            self._early.append(event)
+        else:
+            await super().on_event(event)
+
+    async def _listen(self) -> None:
+        early, self._early = self._early or [], None
+        for event in early:
+            await self.on_event(event)
 
     def _do(self, work: Awaitable[None]) -> None:
         """On the loop, its errors told in a line."""

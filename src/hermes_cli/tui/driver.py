@@ -1,4 +1,5 @@
-"""Textual's driver for a terminal, with one thing mended: bytes that are no UTF-8 do not end its reading.
+"""Textual's driver for a terminal, with two things mended: bytes that are no UTF-8 do not end its reading, and what was
+typed before the window opened is read as it was meant.
 
 A paste from an old file, or a key of a terminal with another encoding, shows the sign for an unknown character.
 """
@@ -24,6 +25,9 @@ class TolerantDriver(LinuxDriver):
         parser = XTermParser(self._debug)
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
+            if selector.select(0):  # typed ahead, at a terminal that still made a line's end of Enter
+                for event in parser.feed(decode(self._gulp().replace(b"\n", b"\r"))):
+                    self.process_message(event)
             while not self.exit_event.is_set():
                 if selector.select(_TICK):
                     data = self._gulp()

@@ -23,10 +23,11 @@ Open = Callable[..., Terminal]
 def window(place: Path) -> Open:
     """`hermes` at a terminal of 80 × 24."""
 
-    def opened(**env: str) -> Terminal:
+    def opened(ahead: str = "", **env: str) -> Terminal:
         terminal = Terminal(
             [sys.executable, "-m", "hermes_cli"], env={"TERM": "xterm-256color", **env}, lines=24, cwd=place
         )
+        terminal.keys(ahead)
         terminal.see("ready")
         return terminal
 
@@ -51,6 +52,16 @@ def test_leaving_says_how_to_go_on(window: Open) -> None:
         terminal.press("ctrl-d")
         assert _ended(terminal) == 0
         assert re.search(r"Go on with it: hermes --resume \d{8}_\d{6}_[0-9a-f]{8}", terminal.shown)
+
+
+def test_what_is_typed_before_the_window_is_there_is_not_lost(window: Open) -> None:
+    """A person who knows what they want does not wait for the screen."""
+    with window(ahead="what is 3 * 4?\rwhat is 5 * 5?") as terminal:
+        terminal.see("3 * 4 = 12")
+        terminal.keys("\r")
+        terminal.see("5 * 5 = 25")
+        terminal.press("ctrl-d")
+        assert _ended(terminal) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
