@@ -59,15 +59,15 @@ def is_running(home: Path) -> bool:
     """Whether some process holds the lock at this moment."""
     if not (home / "gateway.lock").exists():
         return False
-    file = _locked(home)
+    file = _locked(home, "rb")  # looking is possible on a home that cannot be written
     if file is None:
         return True
     file.close()
     return False
 
 
-def _locked(home: Path) -> IO[Any] | None:
-    file = private_open(home / "gateway.lock", "a+b")
+def _locked(home: Path, mode: str = "a+b") -> IO[Any] | None:
+    file = private_open(home / "gateway.lock", mode)
     try:
         if sys.platform == "win32":
             import msvcrt

@@ -91,7 +91,7 @@ def _verify(args: argparse.Namespace) -> None:
     if args.json:
         output.print_json({**_facts(found), "ok": True})
         return
-    print(text.harmless(f"{found.path} is whole: {_holds(found)}, made {_age(found)}."))
+    print(text.harmless(f"{found.path} is whole: {_holds(found)}, made {text.when(found.made_at)}."))
     if found.broken_links:
         print(
             f"{text.counted(found.broken_links, 'row')} in it name rows that are gone; it can be restored all the same."
@@ -110,7 +110,7 @@ def _restore(args: argparse.Namespace) -> int:
             where=str(path),
             hint="Restore it in a home without a database URL, then hermes state move --to URL.",
         )
-    question = f"Put {path.name} ({_holds(found)}, made {_age(found)}) in the place of the store?"
+    question = f"Put {path.name} ({_holds(found)}, made {text.when(found.made_at)}) in the place of the store?"
     if not output.confirm(question, yes=args.yes):
         print("Nothing was changed.")
         return 1
@@ -153,7 +153,10 @@ def _list(args: argparse.Namespace) -> None:
         output.Column("size", right=True),
         output.Column("by"),
     )
-    rows = [(one.path.name, _age(one), text.size(one.bytes), "hermes" if one.automatic else "you") for one in found]
+    rows = [
+        (one.path.name, text.when(one.made_at), text.size(one.bytes), "hermes" if one.automatic else "you")
+        for one in found
+    ]
     output.page(output.table(columns, rows))
 
 
@@ -169,11 +172,6 @@ def _holds(found: Backup) -> str:
     rows = found.rows or {}
     sessions, messages = rows.get("sessions", 0), rows.get("messages", 0)
     return f"{text.counted(sessions, 'session')}, {text.counted(messages, 'message')}"
-
-
-def _age(found: Backup) -> str:
-    age = text.ago(found.made_at)
-    return "just now" if age == "now" else f"{age} ago"
 
 
 def _facts(found: Backup) -> dict[str, Any]:

@@ -33,6 +33,12 @@ def register(parser: Parser) -> None:
     for verb in (path, edit):
         verb.add_argument("--env", action="store_true", help=".env instead, where keys and tokens are")
     check = verbs.add("check", _check, help="check config.yaml and .env", example="hermes config check")
+    verbs.add(
+        "repair",
+        _repair,
+        help="make config.yaml and .env load again; what they said is kept beside them",
+        example="hermes config repair",
+    )
     show = verbs.add("show", _show, help="show the configuration, or one key", example="hermes config show sessions")
     show.add_argument("key", nargs="?", default="", metavar="KEY", help="a key such as sessions.retention_days")
     get = verbs.add("get", _show, help="print one key", example="hermes config get model.default")
@@ -66,6 +72,12 @@ def _edit(args: argparse.Namespace) -> None:
     from hermes_cli import config_edit  # only this verb needs it
 
     config_edit.run(".env" if args.env else "config.yaml")
+
+
+def _repair(args: argparse.Namespace) -> None:
+    from hermes_cli import config_repair  # only this verb needs it
+
+    config_repair.run()
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -143,8 +143,7 @@ def _show(args: argparse.Namespace) -> None:
         output.print_json(row)
         return
     facts = [("person", row["id"]), ("name", row["display_name"] or "—"), ("role", row["role"])]
-    age = text.ago(row["created_at"])
-    facts += [("zone", row["zone"] or "the machine's"), ("met", "just now" if age == "now" else f"{age} ago")]
+    facts += [("zone", row["zone"] or "the machine's"), ("met", text.when(row["created_at"]))]
     for one in row["accounts"]:
         state = f"gets in as {one['role']}: {one['why']}" if one["allowed"] else f"does not get in: {one['why']}"
         facts.append(("account", f"{one['platform']}:{one['native_id']} {state}"))

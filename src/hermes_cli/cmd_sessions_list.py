@@ -97,7 +97,7 @@ def _described(found: Statistics, index: dict[str, Any]) -> str:
         ("conversations", f"{found.conversations:,} ({found.archived:,} archived)"),
         ("segments", f"{found.segments:,}"),
         ("messages", f"{found.messages:,}"),
-        ("oldest, newest", f"{_ago(found.oldest)}, {_ago(found.newest)}"),
+        ("oldest, newest", f"{text.when(found.oldest)}, {text.when(found.newest)}"),
         ("database", text.size(found.database_bytes)),
     ]
     if found.wal_bytes is not None:
@@ -117,8 +117,3 @@ def _described(found: Statistics, index: dict[str, Any]) -> str:
         ]
         lines += ["", output.table(columns, cells)]
     return "\n".join(lines)
-
-
-def _ago(instant: float | None) -> str:
-    age = text.ago(instant)
-    return age if age in ("now", "–") or age.startswith("in ") else f"{age} ago"

@@ -29,8 +29,8 @@ def _found() -> Skills:
     from hermes_agent import skills
     from hermes_cli import plugins
 
+    loaded = config.load()  # first: a configuration that cannot be read is told once, not by the plug-ins as well
     plugins.discover_plugins()
-    loaded = config.load()
     return skills.discover(loaded.home, loaded.tree, platform="cli")
 
 

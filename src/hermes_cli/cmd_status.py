@@ -128,10 +128,11 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         )
     else:
         yield "model", "none; hermes setup chooses one"
+    from hermes_cli.gateway_status import heard
+
     yield "gateway", _running(facts["gateway"])
     for name, one in facts["platforms"].items():
-        heard = f"heard {text.ago(one['last_contact'])} ago" if one["last_contact"] else "not connected"
-        yield name, f"{heard} — {one['problem']}" if one["problem"] else heard
+        yield name, heard(one["last_contact"], one["problem"], time.time())
     if facts["prefix_breaks"] is not None:
         yield "prefix", text.counted(facts["prefix_breaks"], "break")
     from hermes_agent.budget import amount

@@ -1,4 +1,4 @@
-"""Crash reports: what a defect leaves behind for the person who will mend it.
+"""Crash reports: what a defect leaves behind for the person who will mend it, and what is no defect.
 
 A report is a private file in `<home>/logs`, with the traceback and the versions, and without the arguments
 of the command or any secret (`hermes_config.secrets`). Only the newest few are kept. Nothing is sent anywhere.
@@ -14,7 +14,7 @@ import traceback
 from types import TracebackType
 
 from hermes_config.errors import HermesError
-from hermes_config.home import ensure_folder, private_open
+from hermes_config.home import advice, ensure_folder, private_open
 from hermes_config.limits import DEFAULTS
 from hermes_config.secrets import redacted
 from hermes_config.version import VERSION
@@ -41,6 +41,14 @@ def report(error: BaseException, *, command: str) -> str:
     except (HermesError, OSError) as trouble:
         return f"internal error: {summary} (no report: {trouble}). HERMES_DEBUG=1 shows more."
     return f"internal error: {summary}. The report is in {file}; nothing was sent anywhere."
+
+
+def fault_of_the_machine(error: Exception) -> str | None:
+    """The line for what the operating system refused and a person can do something about; None for a defect."""
+    if not isinstance(error, OSError) or not (hint := advice(error)):
+        return None
+    where = f" ({error.filename})" if error.filename else ""
+    return redacted(f"{error.strerror}{where}. {hint}")
 
 
 def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ def configuration(patient: Patient) -> Iterator[Seen]:
     from hermes_cli import cmd_config
 
     if patient.trouble is not None:
-        yield _broken(patient.trouble)
+        if patient.home.is_dir() and os.access(patient.home, os.X_OK):  # else told by the check of the folder
+            yield _broken(patient.trouble)
         return
     assert patient.config is not None
     try:
@@ -37,13 +39,8 @@ def configuration(patient: Patient) -> Iterator[Seen]:
 
 
 def _broken(error: ConfigError) -> Seen:
-    """A key that cannot be is taken out; a line that cannot be read becomes a comment, or is left to the person."""
-    if error.key:
-        fix = f"hermes config unset {shlex.quote(error.key)}"
-    elif error.file.endswith(".env") and error.line:
-        fix = f"sed -i '{error.line}s/^/# /' {shlex.quote(error.file)}"
-    else:
-        fix = "hermes config edit"
+    """A key that cannot be is taken out; what cannot be read is put into comments, or aside."""
+    fix = f"hermes config unset {shlex.quote(error.key)}" if error.key else "hermes config repair"
     return Seen(check="config", mark="problem", says=f"{error.what} ({error.where})", fix=fix, advice=error.hint)
 
 

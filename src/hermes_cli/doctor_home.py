@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from hermes_cli import text
-from hermes_cli.doctor_base import Patient, Seen, ok, problem_of
+from hermes_cli import doctor_places, text
+from hermes_cli.doctor_base import Patient, Seen, ok
+from hermes_config import config
 from hermes_config.errors import HermesError
 
 # 3.51.3 mends a rare way in which a checkpoint could lose a commit that another process had just made.
@@ -59,21 +60,23 @@ def reference(patient: Patient) -> Iterator[Seen]:
 
 def folder(patient: Patient) -> Iterator[Seen]:
     home = patient.home
+    quoted = shlex.quote(str(home))
     if not home.exists():
-        yield Seen(check="home", mark="warning", says=f"there is no home yet ({home})", fix="hermes setup")
+        yield doctor_places.to_be_made(home)
         return
     if not home.is_dir():
-        advice = "Set HERMES_HOME to a folder."
-        yield Seen(check="home", mark="problem", says=f"the home is not a folder ({home})", advice=advice)
+        aside = shlex.quote(str(config.free_name(home.with_name(f"{home.name}.aside"))))
+        says, advice = f"the home is not a folder ({home})", "Or set HERMES_HOME to a folder."
+        yield Seen(check="home", mark="problem", says=says, fix=f"mv {quoted} {aside}", advice=advice)
         return
-    if not os.access(home, os.W_OK | os.X_OK):
-        says, fix = f"the home cannot be written ({home})", f"sudo chown -R {os.getuid()} {shlex.quote(str(home))}"
+    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        says, fix = f"the home cannot be written ({home})", doctor_places.to_write(home)
         yield Seen(check="home", mark="problem", says=says, fix=fix, advice="Or set HERMES_HOME to a folder of yours.")
         return
     if _is_open(home):
         yield Seen(
             check="home", mark="problem", says=f"other users can look into the home ({home})",
-            fix=f"chmod 700 {shlex.quote(str(home))}", mend=lambda: home.chmod(0o700),
+            fix=f"chmod 700 {quoted}", mend=lambda: home.chmod(0o700),
         )  # fmt: skip
         return
     yield ok("home", str(home))
@@ -81,10 +84,15 @@ def folder(patient: Patient) -> Iterator[Seen]:
 
 def files(patient: Patient) -> Iterator[Seen]:
     """What holds conversations or keys is for its owner alone."""
-    if not patient.home.is_dir():
-        return
+    if not patient.home.is_dir() or not os.access(patient.home, os.R_OK | os.X_OK):
+        return  # told by the check of the folder
     secret = patient.home / ".env"
     private = sorted(one for pattern in _PRIVATE for one in patient.home.glob(pattern))
+    ours = [one for one in (patient.home / "config.yaml", secret, *private) if one.exists()]
+    if closed := [one for one in ours if not os.access(one, os.R_OK | os.W_OK)]:
+        says = f"you cannot read and write {', '.join(one.name for one in closed[:3])}"
+        yield Seen(check="files", mark="problem", says=says, fix=doctor_places.to_write(patient.home))
+        return
     for check, which in (("env-file", [secret]), ("files", private)):
         readable = [one for one in which if _is_open(one)]
         if not readable:
@@ -121,12 +129,16 @@ def file_system(patient: Patient) -> Iterator[Seen]:
     if patient.config is not None and patient.database is None:
         yield ok("file-system", "the database is on a server")
         return
-    if not where.is_dir():
+    if not where.is_dir() or not os.access(where, os.X_OK):
         return
     try:
         database_files.refuse_network(where)
     except HermesError as error:
-        yield problem_of("file-system", error)
+        fix, advice = (
+            doctor_places.to_move(patient.home),
+            f"Keep that HERMES_HOME in your shell's profile. {error.hint}",
+        )
+        yield Seen(check="file-system", mark="problem", says=f"{error.what} ({where})", fix=fix, advice=advice)
         return
     yield ok("file-system", "the database lies on a disk of this machine")
 

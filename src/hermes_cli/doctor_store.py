@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hermes_cli import store, text
 from hermes_cli.doctor_base import Mark, Patient, Seen, ok, problem_of
 from hermes_config.errors import HermesError
-from hermes_state.errors import ForeignHome, StateError, StoreDamaged
+from hermes_state.errors import ForeignHome, NotADatabase, StateError, StoreDamaged
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -39,7 +39,10 @@ def database(patient: Patient) -> Iterator[Seen]:
         yield Seen(check="database", mark="problem", says=says, fix="hermes state upgrade --yes", advice=error.hint)
         return
     except StoreDamaged:
-        yield _damaged(patient)
+        yield _damaged(patient, "the database file is damaged")
+        return
+    except NotADatabase as error:
+        yield _damaged(patient, error.what)
         return
     except HermesError as error:
         yield problem_of("database", error)
@@ -55,7 +58,7 @@ def _told_elsewhere(one: Finding) -> bool:
 
 def _finding(patient: Patient, one: Finding) -> Seen:
     if one.code == "damaged":
-        return _damaged(patient)
+        return _damaged(patient, "the database file is damaged")
     says = f"{one.what} ({one.count:,})" if one.count > 1 else one.what
     check = {"log": "wal", "index": "search-index"}.get(one.code, "database")
     mark: Mark = "warning" if one.note or one.code == "log" else "problem"
@@ -66,20 +69,31 @@ def _finding(patient: Patient, one: Finding) -> Seen:
     return Seen(check=check, mark=mark, says=says, advice=one.fix)
 
 
-def _damaged(patient: Patient) -> Seen:
+def _damaged(patient: Patient, what: str) -> Seen:
     from hermes_state import backup
 
     copies = [
         one for one in backup.existing(patient.home) if one.path.suffix == ".db" and "damaged" not in one.path.name
     ]
-    says = f"the database file is damaged ({patient.database})"
+    says = f"{what} ({patient.database})"
     if not copies:
-        advice = "There is no backup. hermes sessions export rescue.zip saves what can be read; nothing was changed."
-        return Seen(check="database", mark="problem", says=says, advice=advice)
+        fix = f"hermes gateway stop; {_aside(patient)}"
+        advice = (
+            "There is no backup. That starts anew and deletes nothing; before it, hermes sessions export rescue.zip"
+        )
+        return Seen(check="database", mark="problem", says=says, fix=fix, advice=f"{advice} saves what can be read.")
     newest = copies[0]
     fix = f"hermes gateway stop; hermes backup restore {shlex.quote(newest.path.name)} --yes"
-    age = text.ago(newest.made_at)
-    return Seen(check="database", mark="problem", says=says, fix=fix, advice=f"That backup was made {age} ago.")
+    advice = f"That backup was made {text.when(newest.made_at)}; what is replaced is kept."
+    return Seen(check="database", mark="problem", says=says, fix=fix, advice=advice)
+
+
+def _aside(patient: Patient) -> str:
+    """The command that moves the database, its log and its index out of the way."""
+    assert patient.database is not None
+    place = patient.home / time.strftime("damaged-%Y%m%d-%H%M%S", time.gmtime())
+    moved = " ".join(f"{shlex.quote(str(patient.database.with_suffix(one)))}*" for one in (".db", ".search.db"))
+    return f"mkdir -m 700 {shlex.quote(str(place))} && mv {moved} {shlex.quote(str(place))}"
 
 
 def _mend() -> None:
@@ -188,7 +202,7 @@ def backups(patient: Patient) -> Iterator[Seen]:
         return
     newest = next((one.made_at for one in backup.existing(patient.home)), None)
     if newest is not None and time.time() - newest < _OLD_BACKUP:
-        yield ok("backups", f"the newest was made {text.ago(newest)} ago")
+        yield ok("backups", f"the newest was made {text.when(newest)}")
         return
     try:
         with store.open_store() as db:

@@ -68,6 +68,7 @@ def start(home: Path) -> int:
         raise status.GatewayRunning(where=str(home))
     log = ensure_folder("logs") / "gateway.out"
     with private_open(log, "ab") as out:
+        before = out.tell()
         child = subprocess.Popen(
             [*command(), "gateway", "run"], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=home,
             start_new_session=True, env={**os.environ, "HERMES_HOME": str(home)},
@@ -75,12 +76,20 @@ def start(home: Path) -> int:
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until:
         if child.poll() is not None:
-            raise GatewayFailed(f"the gateway ended at once: {_last_line(log)}", where=str(home))
+            raise _ended_at_once(log, since=before)
         seen = status.read_status(home)
         if seen.running and seen.started_at is not None and seen.pid == child.pid:
             return child.pid
         time.sleep(_PAUSE)
     raise GatewayFailed(f"the gateway is not ready after {_START_SECONDS:.0f} s (process {child.pid})", where=str(home))
+
+
+def _ended_at_once(log: Path, *, since: int) -> GatewayFailed:
+    said = _last_line(log, since).removeprefix("hermes: ")
+    if not said:
+        hint = "hermes gateway run starts it in this terminal, and shows why."
+        return GatewayFailed("the gateway ended at once and said nothing", hint=hint)
+    return GatewayFailed(f"the gateway ended at once: {said}")
 
 
 def start_again(home: Path) -> int:
@@ -135,9 +144,11 @@ def _gone(home: Path, seconds: float) -> bool:
     return True
 
 
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+def _last_line(log: Path, since: int) -> str:
+    with log.open("rb") as opened:
+        opened.seek(since)
+        lines = opened.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else ""
 
 
 # -- systemd -------------------------------------------------------------------------------------------------

@@ -7,15 +7,17 @@ configuration that cannot be read, too: that is when it is needed most, and the 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli import cmd_turns, output, store, text
 from hermes_config import config
 from hermes_config.errors import ConfigError, HermesError
 from hermes_config.home import hermes_home
+from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
-    from gateway.status import PlatformStatus, Status
+    from gateway.status import Status
 
 _MOST = 1_000
 
@@ -27,18 +29,20 @@ def show(args: argparse.Namespace) -> int:
     home = hermes_home()
     seen = status.read_status(home)
     problem, missing = _configured()
-    known = not problem and ((home / "state.db").exists() or config.load().database_url())
-    work = _work() if known else {}
+    work, store_problem = ({}, "") if problem else _work(home)
     if args.json:
-        facts = {"config_problem": problem or None, "missing": [name for name, _ in missing]}
+        facts: dict[str, Any] = {"config_problem": problem or None, "store_problem": store_problem or None}
+        facts["missing"] = [name for name, _ in missing]
         output.print_json({"home": str(home), **_as_json(seen), **facts, **work})
         return 0 if seen.running else 1
     lines = [("home", str(home)), ("gateway", _gateway(seen))]
-    lines += [(one.name, _platform(one, seen.at)) for one in seen.platforms]
+    lines += [(one.name, heard(one.last_contact, one.problem, seen.at)) for one in seen.platforms]
     if seen.api:
         lines.append(("api", seen.api))
     lines += _work_lines(work, seen.at)
     lines += missing
+    if store_problem:
+        lines.append(("database", store_problem))
     if problem:
         running = "a running gateway goes on with the last good one: " if seen.running else ""
         lines.append(("config", running + problem))
@@ -79,15 +83,25 @@ def _gateway(seen: Status) -> str:
     return f"runs ({process}{up}{drains})"
 
 
-def _platform(one: PlatformStatus, now: float) -> str:
-    if not one.last_contact:
-        return one.problem or "not connected yet"
-    heard = f"heard {_span(now - one.last_contact)} ago"
-    return f"{heard} — {one.problem}" if one.problem else heard
+def heard(last_contact: float | None, problem: str, now: float) -> str:
+    """How a platform is: when it was last heard of, and what is wrong."""
+    if not last_contact:
+        return problem or "not connected yet"
+    said = f"heard {_span(now - last_contact)} ago"
+    return f"{said} — {problem}" if problem else said
 
 
-def _work() -> dict[str, Any]:
-    """What the store says, whether a gateway runs or not."""
+def _work(home: Path) -> tuple[dict[str, Any], str]:
+    """What the store says, whether a gateway runs or not; and what is wrong with it."""
+    if not (home / "state.db").exists() and not config.load().database_url():
+        return {}, ""
+    try:
+        return _counted(), ""
+    except StateError as error:
+        return {}, error.one_line()
+
+
+def _counted() -> dict[str, Any]:
     with store.open_store() as db:
         open_turns = db.turns.list(state="running", limit=_MOST)
         lost = sum(cmd_turns.holder_of(db, turn) is None for turn in open_turns)

@@ -100,8 +100,7 @@ class _Drawer:
         return " · ".join(facts)
 
     def _ago(self, instant: float) -> str:
-        age = text.ago(instant, now=self._now)
-        return age if age == "now" or age.startswith("in ") else f"{age} ago"
+        return text.when(instant, now=self._now)
 
     def _line(self, head: str, width: int, rest: str, style: str | None) -> None:
         tail = text.harmless(rest)

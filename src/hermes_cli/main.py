@@ -2,8 +2,9 @@
 
 The top-level help and version are printed from the table without argparse or any other room, so they cost
 little more than starting Python. This is the boundary at which everything is caught: an error of ours
-becomes its line, Ctrl-C is 130, a reader that went away is silent, and a defect becomes a line that says
-where the report was written. `HERMES_DEBUG=1` shows the traceback instead.
+becomes its line, so does a fault of the machine (a full disk, a folder that is closed), Ctrl-C is 130, a reader that
+went away is silent, and a defect becomes a line that says where the report was written. `HERMES_DEBUG=1` shows the
+traceback instead.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         from hermes_cli import crash
 
+        if (line := crash.fault_of_the_machine(error)) is not None:
+            _complain(line)
+            return 1
         _complain(crash.report(error, command=arguments[0] if arguments else ""))
         return 70
 

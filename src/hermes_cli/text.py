@@ -74,6 +74,14 @@ def ago(instant: float | None, *, now: float | None = None) -> str:
     return age if seconds >= 0 or age == "now" else f"in {age}"
 
 
+def when(instant: float | None, *, now: float | None = None) -> str:
+    """The same as part of a sentence: `just now`, `2 min ago`, `in 3 d`; `never` for none."""
+    age = ago(instant, now=now)
+    if age in ("now", "–"):
+        return "just now" if age == "now" else "never"
+    return age if age.startswith("in ") else f"{age} ago"
+
+
 def span(seconds: float) -> str:
     """A length of time in its largest unit, rounded down."""
     chosen = "now"

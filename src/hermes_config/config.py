@@ -26,13 +26,14 @@ from typing import Any, Literal, NamedTuple, cast
 from hermes_config import document, dotenv, edit
 from hermes_config.budget import BudgetConfig, read_budget
 from hermes_config.errors import ConfigError
-from hermes_config.home import ensure_home, hermes_home, write_atomic
+from hermes_config.home import advice, ensure_home, hermes_home, write_atomic
 from hermes_config.limits import DEFAULTS, Limits, table
 from hermes_config.records import record
 from hermes_config.section import Section
 
 DATABASE_SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
 _SAVE_ATTEMPTS = 5
+_DOCTOR = "hermes doctor says what to do."
 
 
 @record
@@ -90,7 +91,8 @@ class _Stamp(NamedTuple):
 
 
 class _Remembered(NamedTuple):
-    stamps: tuple[_Stamp | None, _Stamp | None]
+    stamps: tuple[_Stamp | None, _Stamp | None] | None
+    """None when a file could not be read: that is looked at anew each time, as nothing tells when it is mended."""
     outcome: Config | ConfigError
     last_good: Config | None
 
@@ -145,11 +147,11 @@ def set_value(
             continue
         backup = None
         if not keeps_layout:
-            backup = _free_name(file.with_name("config.yaml.bak"))
+            backup = free_name(file.with_name("config.yaml.bak"))
             write_atomic(backup, text)
         write_atomic(file, changed)
         return Saved(file, backup)
-    raise ConfigError("keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again.")
+    raise _keeps_changing(file)
 
 
 def unset_value(key: str, home: Path | None = None) -> Saved | None:
@@ -173,12 +175,12 @@ def unset_value(key: str, home: Path | None = None) -> Saved | None:
             raise ConfigError(after.reason, file=str(file), key=after.key, hint="Nothing was saved.")
         if _stamp(file) != stamp:
             continue
-        backup = None if keeps_layout else _free_name(file.with_name("config.yaml.bak"))
+        backup = None if keeps_layout else free_name(file.with_name("config.yaml.bak"))
         if backup is not None:
             write_atomic(backup, text)
         write_atomic(file, changed)
         return Saved(file, backup)
-    raise ConfigError("keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again.")
+    raise _keeps_changing(file)
 
 
 def _holds(data: Any, path: list[str]) -> bool:
@@ -212,7 +214,7 @@ def add_variable(name: str, value: str, home: Path | None = None) -> bool:
         if _stamp(file) == stamp:
             write_atomic(file, changed)
             return True
-    raise ConfigError("keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again.")
+    raise _keeps_changing(file)
 
 
 def remove_variable(name: str, home: Path | None = None) -> bool:
@@ -226,10 +228,10 @@ def remove_variable(name: str, home: Path | None = None) -> bool:
         if _stamp(file) == stamp:
             write_atomic(file, changed)
             return True
-    raise ConfigError("keeps changing while it is being saved", file=str(file), hint="Nothing was saved; try again.")
+    raise _keeps_changing(file)
 
 
-def _free_name(file: Path) -> Path:
+def free_name(file: Path) -> Path:
     """An earlier backup may hold the only copy of somebody's comments, so it is never overwritten."""
     number, name = 1, file
     while name.exists():
@@ -270,7 +272,7 @@ def _look(home: Path) -> _Remembered:
         if known is not None and known.stamps == (_stamp(files[0]), _stamp(files[1])):
             return known
         last_good = known.last_good if known else None
-        stamps: tuple[_Stamp | None, _Stamp | None] = (None, None)
+        stamps: tuple[_Stamp | None, _Stamp | None] | None = None
         outcome: Config | ConfigError
         try:
             yaml_stamp, yaml_text = _read(files[0])
@@ -291,7 +293,14 @@ def _look(home: Path) -> _Remembered:
 
 def _document(text: str, file: Path) -> document.Document:
     # An absent or blank file needs no parser, and most homes of tests and first runs have none.
-    return document.parse(text, file=str(file)) if text.strip() else document.Document({}, None, str(file))
+    if not text.strip():
+        return document.Document({}, None, str(file))
+    try:
+        return document.parse(text, file=str(file))
+    except ConfigError as error:
+        raise ConfigError(
+            f"{file.name}: {error.reason}", file=error.file, line=error.line, hint=error.hint or _opens(file)
+        ) from error
 
 
 def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Config:
@@ -317,6 +326,15 @@ def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Co
     )
 
 
+def _opens(file: Path) -> str:
+    return f"hermes config edit{' --env' if file.name == '.env' else ''} opens it; hermes config repair makes it load."
+
+
+def _keeps_changing(file: Path) -> ConfigError:
+    reason = f"{file.name} keeps changing while it is being saved"
+    return ConfigError(reason, file=str(file), hint="Nothing was saved; try again.")
+
+
 def _stamp(file: Path) -> _Stamp | None:
     try:
         status = file.stat()
@@ -331,15 +349,18 @@ def _read(file: Path) -> tuple[_Stamp | None, str]:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())
             if status.st_size > DEFAULTS.config_bytes:
-                raise ConfigError(f"is larger than {DEFAULTS.config_bytes:,} bytes", file=str(file))
+                reason = f"{file.name} is larger than {DEFAULTS.config_bytes:,} bytes"
+                raise ConfigError(reason, file=str(file), hint=_opens(file))
             content = opened.read()
     except FileNotFoundError:
         return None, ""
     except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from error
+        where = file.parent if isinstance(error, NotADirectoryError) else file
+        what = "the Hermes home is not a folder" if where != file else f"{file.name} cannot be read: {error.strerror}"
+        raise ConfigError(what, file=str(where), hint=advice(error) or _DOCTOR) from error
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError("is not UTF-8 text", file=str(file), line=line) from error
+        raise ConfigError(f"{file.name} is not UTF-8 text", file=str(file), line=line, hint=_opens(file)) from error
     return _Stamp(status.st_mtime_ns, status.st_size, status.st_ino), text

@@ -10,10 +10,11 @@ never a part. It must not be used on a database file: those are opened by SQLite
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -26,6 +27,28 @@ _override: ContextVar[Path | None] = ContextVar("hermes_home_override", default=
 # What makes a folder recognisable as a home. A folder that was merely named by mistake (`/tmp`, say) must not
 # have its permissions changed.
 _LANDMARKS = ("state.db", "config.yaml", ".env", "sessions")
+
+_ELSEWHERE = "set HERMES_HOME to a folder you can write"
+_ADVICE: Mapping[int, str] = {
+    errno.EROFS: f"That file system is read-only: remount it, or {_ELSEWHERE}.",
+    errno.ENOSPC: "The disk is full: make room and try again.",
+    errno.EDQUOT: "Your share of the disk is full: make room and try again.",
+    errno.ENOTDIR: "A file stands where a folder should be: move it away, or set HERMES_HOME to a folder.",
+    errno.EISDIR: "A folder stands where a file should be: move it away.",
+    errno.EACCES: f"hermes doctor says what to do; or {_ELSEWHERE}.",
+    errno.EPERM: f"hermes doctor says what to do; or {_ELSEWHERE}.",
+    errno.EIO: "The disk does not answer as it should: look at it before anything else.",
+}
+
+
+def advice(error: OSError) -> str:
+    """What a person can do about a fault of the machine; empty for what is none, but perhaps a defect of ours."""
+    return _ADVICE.get(error.errno or 0, "")
+
+
+def fault(error: OSError, what: str, where: Path | str) -> HomeError:
+    """An error of the operating system at a file of the home, as one of ours."""
+    return HomeError(f"{what}: {error.strerror}", where=str(where), hint=advice(error) or f"{_ELSEWHERE.capitalize()}.")
 
 
 def hermes_home() -> Path:
@@ -62,11 +85,7 @@ def ensure_home() -> Path:
     except FileExistsError:
         pass
     except OSError as error:
-        raise HomeError(
-            f"cannot create the Hermes home: {error.strerror}",
-            where=str(home),
-            hint="Set HERMES_HOME to a folder you own.",
-        ) from error
+        raise fault(error, "cannot create the Hermes home", home) from error
     if not home.is_dir():
         raise HomeError("the Hermes home is not a folder", where=str(home), hint="Set HERMES_HOME to a folder.")
     _close_to_others(home)
@@ -90,7 +109,7 @@ def ensure_folder(name: str) -> Path:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise HomeError(f"cannot create a folder of the home: {error.strerror}", where=str(folder)) from error
+        raise fault(error, "cannot create a folder of the home", folder) from error
     return folder
 
 
@@ -119,7 +138,7 @@ def write_atomic(path: Path | str, data: bytes | str) -> None:
     except OSError as error:
         with suppress(OSError):  # the first failure is the one worth telling
             draft.unlink()
-        raise HomeError(f"cannot write: {error.strerror}", where=str(target)) from error
+        raise fault(error, "cannot write", target) from error
     sync_folder(target.parent)
 
 

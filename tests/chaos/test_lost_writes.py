@@ -77,6 +77,7 @@ PROBES: dict[str, tuple[str, ...]] = {
         "config limits",
         "config set limits.title_chars 90 ; config get limits.title_chars ; config unset limits.title_chars",
         "!config edit",
+        "config repair",
     ),
     "setup": ("setup --non-interactive --model demo", "!setup"),
     "doctor": ("setup --non-interactive --model demo ; doctor --fix",),

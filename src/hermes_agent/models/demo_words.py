@@ -20,7 +20,7 @@ CAN = """\
 
 ABOUT = f"""\
 {WHO} I run inside this process, know about thirty phrases, and nothing leaves this machine. Everything around me is \
-real: the tools, the approvals, the stored conversation. A model that thinks: `hermes config set model.default MODEL`.
+real: the tools, the approvals, the stored conversation. A model that thinks: `hermes setup`.
 
 You can say:
 

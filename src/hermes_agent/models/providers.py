@@ -31,7 +31,7 @@ from hermes_config.errors import ConfigError
 from hermes_config.records import record
 
 _log = logging.getLogger(__name__)
-_NO_MODEL_HINT = "Say which with hermes config set model.default MODEL, or try the built-in one with --model demo."
+_NO_MODEL_HINT = "hermes setup finds or asks for one; --model demo tries the built-in one."
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _ANTHROPIC_MAX_TOKENS = 16_384
 _WIRES: dict[str, WireName] = {
@@ -190,7 +190,7 @@ def _key(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str
         file=str(config.home / "config.yaml"),
         line=line_of(config, place),
         key=place,
-        hint=f"Put {variables[0]}=… into {config.home / '.env'}, or set it in the environment.",
+        hint=f"hermes setup asks for it; or put {variables[0]}=… into {config.home / '.env'} or the environment.",
     )
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import apsw
 
+from hermes_config.home import advice
 from hermes_state.errors import NetworkFilesystem, StoreUnavailable
 
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "davfs", "lustre"}
+
+_ELSEWHERE = "Set HERMES_HOME to a folder you can write."
 
 
 def prepare(path: Path) -> None:
@@ -22,7 +25,7 @@ def prepare(path: Path) -> None:
             raise StoreUnavailable(
                 f"the folder of the database cannot be made: {error.strerror}",
                 where=str(folder),
-                hint="Set HERMES_HOME to a folder you can write.",
+                hint=advice(error) or _ELSEWHERE,
             ) from error
     refuse_network(folder)
     try:
@@ -34,7 +37,7 @@ def prepare(path: Path) -> None:
         raise StoreUnavailable(
             f"the database file cannot be made: {error.strerror}",
             where=str(path),
-            hint="Set HERMES_HOME to a folder you can write.",
+            hint=advice(error) or _ELSEWHERE,
         ) from error
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import apsw
 
+from hermes_config.home import advice
 from hermes_state.errors import (
     IntegrityError,
     NotADatabase,
@@ -16,6 +21,8 @@ from hermes_state.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+
+_LEAST_ROOM = 65_536  # what SQLite's shared memory beside the file needs at least
 
 
 class translated:  # noqa: N801 - reads as a verb at its call sites
@@ -41,17 +48,44 @@ def our_error(error: apsw.Error, where: str) -> StateError:
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return StoreBusy(where=where, hint="Try again in a moment.")
     if isinstance(error, apsw.FullError):
-        return StoreFull(where=where, hint="Free some space and try again.")
+        return StoreFull(where=where, hint=_advice(errno.ENOSPC))
     if isinstance(error, apsw.NotADBError):
-        return NotADatabase(where=where, hint="Move it away, or point HERMES_HOME elsewhere.")
+        return NotADatabase(where=where, hint="hermes doctor says what to do; nothing is lost that a backup has.")
     if isinstance(error, apsw.CorruptError):
         return StoreDamaged(text, where=where, hint="Run `hermes state check`, then `hermes backup restore`.")
-    if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError)):
-        return StoreReadOnly(where=where, hint="Check the owner and mode of the file and its folder.")
-    if isinstance(error, apsw.CantOpenError):
-        return StoreUnavailable(
-            "the database file cannot be opened", where=where, hint="Check that its folder exists and can be written."
-        )
-    if isinstance(error, apsw.IOError):
-        return StoreUnavailable(f"reading or writing failed: {text}", where=where, hint="Check the disk.")
+    if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError, apsw.IOError)):
+        return _refused(error, where)
     return StateError(text, where=where)
+
+
+def _refused(error: apsw.Error, where: str) -> StateError:
+    """SQLite says little about why the file could not be used; the file system says more."""
+    cause = _cause(Path(where))
+    if cause == errno.ENOSPC:
+        return StoreFull(where=where, hint=_advice(cause))
+    if cause == errno.EISDIR:
+        return StoreUnavailable("a folder stands where the database should be", where=where, hint=_advice(cause))
+    if cause == errno.EROFS or isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError)):
+        return StoreReadOnly(where=where, hint=_advice(cause or errno.EACCES))
+    if isinstance(error, apsw.CantOpenError):
+        return StoreUnavailable("the database file cannot be opened", where=where, hint=_advice(errno.EACCES))
+    return StoreUnavailable(f"reading or writing failed: {error}", where=where, hint=_advice(errno.EIO))
+
+
+def _cause(file: Path) -> int:
+    """The number of what is wrong with the place; 0 when nothing is to be seen. The file itself is never opened."""
+    if sys.platform == "win32":
+        return 0
+    try:
+        if file.is_dir():
+            return errno.EISDIR
+        room = os.statvfs(file.parent)
+    except OSError:
+        return 0
+    if room.f_flag & os.ST_RDONLY:
+        return errno.EROFS
+    return errno.ENOSPC if room.f_bavail * room.f_frsize < _LEAST_ROOM else 0
+
+
+def _advice(number: int) -> str:
+    return advice(OSError(number, os.strerror(number)))

@@ -123,8 +123,8 @@ def test_the_wire_can_be_said_or_seen(home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "env", "key", "words"),
     [
-        ("", KEYS, "model.default", ["no model is chosen", "--model demo"]),
-        ("model: {default: '', provider: openai}", KEYS, "model.default", ["no model is chosen", "hermes config set"]),
+        ("", KEYS, "model.default", ["no model is chosen", "hermes setup", "--model demo"]),
+        ("model: {default: '', provider: openai}", KEYS, "model.default", ["no model is chosen", "hermes setup"]),
         ("model: [a]", KEYS, "model", ["must be a model's name"]),
         ("model: {default: 7}", KEYS, "model.default", ["must be the name of a model"]),
         ("model: {default: gpt-5, provider: opnai}", KEYS, "model.provider", ["Did you mean openai?"]),

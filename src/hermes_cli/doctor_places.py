@@ -1,0 +1,57 @@
+"""Command lines that make a place usable, for the advice of `hermes doctor`: a folder made, opened, remounted or left.
+
+They are printed for a person to run as they stand. What needs more rights than this person has begins with sudo.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from pathlib import Path
+
+from hermes_cli.doctor_base import Seen
+from hermes_config import config
+
+
+def to_be_made(home: Path) -> Seen:
+    """There is no home yet; and whether one could be made there."""
+    place = next(one for one in home.parents if one.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".hermes-", dir=place):
+            pass
+    except OSError as error:
+        says = f"there is no home, and none can be made: {error.strerror} ({home})"
+        fix = "unset HERMES_HOME" if os.environ.get("HERMES_HOME") else to_write(place)
+        return Seen(check="home", mark="problem", says=says, fix=fix, advice="Or set it to a folder you can write.")
+    return Seen(check="home", mark="warning", says=f"there is no home yet ({home})", fix="hermes setup")
+
+
+def to_write(folder: Path) -> str:
+    """The command after which this person can read and write there."""
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return _with_rights(f"mount -o remount,rw {shlex.quote(str(_mount_point(folder)))}")
+    if folder.stat().st_uid == os.getuid():
+        return f"chmod -R u+rwX {shlex.quote(str(folder))}"
+    return _with_rights(f"chown -R {os.getuid()} {shlex.quote(str(folder))}")
+
+
+def to_move(home: Path) -> str:
+    """The commands that take a home to a disk of this machine. Nobody has its database open: Hermes refuses to."""
+    place = shlex.quote(str(config.free_name(Path.home() / ".hermes")))
+    return f"cp -a {shlex.quote(str(home))} {place} && export HERMES_HOME={place}"
+
+
+def _with_rights(command: str) -> str:
+    return command if os.getuid() == 0 else f"sudo {command}"
+
+
+def _mount_point(folder: Path) -> Path:
+    """The kernel's table knows bind mounts, which look like plain folders; without one, the folder itself must do."""
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return next(one for one in (folder, *folder.parents) if one.is_mount())
+    mounted = {line.split()[4].encode().decode("unicode_escape") for line in table.splitlines()}
+    place = folder.resolve()
+    return next((one for one in (place, *place.parents) if str(one) in mounted), place)
