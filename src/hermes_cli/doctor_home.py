@@ -134,10 +134,8 @@ def file_system(patient: Patient) -> Iterator[Seen]:
     try:
         database_files.refuse_network(where)
     except HermesError as error:
-        fix, advice = (
-            doctor_places.to_move(patient.home),
-            f"Keep that HERMES_HOME in your shell's profile. {error.hint}",
-        )
+        fix = doctor_places.to_move(patient.home)
+        advice = f"Keep that HERMES_HOME in your shell's profile. {error.hint}"
         yield Seen(check="file-system", mark="problem", says=f"{error.what} ({where})", fix=fix, advice=advice)
         return
     yield ok("file-system", "the database lies on a disk of this machine")

@@ -78,10 +78,9 @@ def _damaged(patient: Patient, what: str) -> Seen:
     says = f"{what} ({patient.database})"
     if not copies:
         fix = f"hermes gateway stop; {_aside(patient)}"
-        advice = (
-            "There is no backup. That starts anew and deletes nothing; before it, hermes sessions export rescue.zip"
-        )
-        return Seen(check="database", mark="problem", says=says, fix=fix, advice=f"{advice} saves what can be read.")
+        saves = "before it, hermes sessions export rescue.zip saves what can be read."
+        advice = f"There is no backup. That starts anew and deletes nothing; {saves}"
+        return Seen(check="database", mark="problem", says=says, fix=fix, advice=advice)
     newest = copies[0]
     fix = f"hermes gateway stop; hermes backup restore {shlex.quote(newest.path.name)} --yes"
     advice = f"That backup was made {text.when(newest.made_at)}; what is replaced is kept."
