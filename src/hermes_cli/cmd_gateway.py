@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
-from hermes_cli import text
+from hermes_cli import cmd_logs, secret_input, text
 from hermes_cli.parser import Parser, Verbs, add_json, add_yes, positive
 from hermes_config import config
 from hermes_config.errors import ConfigError
@@ -46,13 +44,12 @@ def register(parser: Parser) -> None:
     install.add_argument("--print", action="store_true", help="only print the unit")
     verbs.add("uninstall", _uninstall, help="take the unit out again", example="hermes gateway uninstall")
     logs = verbs.add("logs", _logs, help="the end of the gateway's log", example="hermes gateway logs -f")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
-    logs.add_argument("-n", "--lines", type=positive, default=40, metavar="N", help="how many lines (default 40)")
+    cmd_logs.add_arguments(logs)
     setup = verbs.add(
         "setup", _setup, help="connect a chat platform, step by step", example="hermes gateway setup telegram"
     )
     setup.add_argument("platform", nargs="?", metavar="PLATFORM", help="for example telegram")
-    setup.add_argument("--token", metavar="TOKEN", help="do not ask for it (- reads it from standard input)")
+    setup.add_argument("--token", metavar="WHERE", help=f"do not ask for it: {secret_input.WHERE}")
     setup.add_argument("--no-pair", action="store_true", help="do not wait for the owner's first message")
     setup.add_argument("--owner", metavar="ID", help="your id there, instead of a message with a code")
     setup.add_argument("--wait", type=positive, default=600, metavar="SECONDS", help="for that message (default 600)")
@@ -169,37 +166,5 @@ def _setup(args: argparse.Namespace) -> None:
     gateway_setup.run(args)
 
 
-# -- logs ----------------------------------------------------------------------------------------------------
-
-
 def _logs(args: argparse.Namespace) -> None:
-    file = hermes_home() / "logs" / "gateway.log"
-    if not file.exists():
-        print(f"There is no log yet: {file}")
-        return
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()[-args.lines :]
-    for line in lines:
-        print(text.harmless(line))
-    if args.follow:
-        _follow(file)
-
-
-def _follow(file: Any) -> None:
-    """New lines as they come; a file that was put aside is followed by its successor."""
-    where, known = file.stat().st_size, file.stat().st_ino
-    try:
-        while True:
-            sys.stdout.flush()
-            time.sleep(0.3)
-            now = file.stat()
-            if now.st_ino != known or now.st_size < where:
-                where, known = 0, now.st_ino
-            with file.open("rb") as opened:
-                opened.seek(where)
-                fresh = opened.read()
-            end = fresh.rfind(b"\n") + 1
-            where += end
-            for line in fresh[:end].decode("utf-8", "replace").splitlines():
-                print(text.harmless(line))
-    except (KeyboardInterrupt, FileNotFoundError):
-        return
+    cmd_logs.show(("gateway",), lines=args.lines, follow=args.follow)

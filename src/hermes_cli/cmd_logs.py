@@ -10,6 +10,8 @@ import argparse
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hermes_cli import text
@@ -23,25 +25,35 @@ _PAUSE = 0.3
 def register(parser: Parser) -> None:
     parser.epilog = "examples:\n  hermes logs\n  hermes logs gateway -f\n  hermes logs agent -n 200"
     parser.add_argument("which", nargs="?", choices=_NAMES, metavar="WHICH", help="agent or gateway (default: both)")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
-    parser.add_argument("-n", "--lines", type=positive, default=40, metavar="N", help="how many lines (default 40)")
+    add_arguments(parser)
     parser.set_defaults(run=_logs)
 
 
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("-n", "--lines", type=positive, default=40, metavar="N", help="how many lines (default 40)")
+
+
 def _logs(args: argparse.Namespace) -> None:
+    show((args.which,) if args.which else _NAMES, lines=args.lines, follow=args.follow)
+
+
+def show(names: Sequence[str], *, lines: int, follow: bool) -> None:
+    """The last lines of these logs; with `follow`, what comes until Ctrl-C."""
     folder = hermes_home() / "logs"
-    files = [folder / f"{name}.log" for name in ((args.which,) if args.which else _NAMES)]
+    files = [folder / f"{name}.log" for name in names]
     places = {file: _place(file) for file in files}  # before the reading: what comes meanwhile is left to the following
     for file in files:
-        ends = _end(file, args.lines, places[file][0])
+        ends = _end(file, lines, places[file][0])
         if len(files) > 1 and ends:
             print(f"== {file.name} ==")
         for line in ends:
             print(text.harmless(line))
-    if not any(file.exists() for file in files) and not args.follow:
+    if not any(file.exists() for file in files) and not follow:
         print(f"Nothing was written down yet ({folder}).")
-    if args.follow:
-        _follow(places)
+    if follow:
+        with suppress(KeyboardInterrupt):  # the way to end it
+            _follow(places)
 
 
 def _end(file: Path, most: int, size: int) -> list[str]:

@@ -2,8 +2,8 @@
 
 Model, its key, a platform, how careful to be, how much a day may cost. Each question shows what is set now and keeps it
 on Enter, so running it again changes only what is answered. Every question has a flag; `--non-interactive` asks none.
-A key is tried before it is kept, and goes into `.env` alone. Nothing is sent anywhere but to the model that was chosen
-and the platform that is connected.
+A key is tried before it is kept, and goes into `.env` alone; Ctrl-C at a question keeps what was answered before it.
+Nothing is sent anywhere but to the model that was chosen and the platform that is connected.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hermes_cli import output, setup_model, text
+from hermes_cli import output, secret_input, setup_model, text
 from hermes_cli.parser import Parser
 from hermes_cli.setup_model import Choice
 from hermes_config import config
@@ -32,10 +32,10 @@ def register(parser: Parser) -> None:
     parser.add_argument("-m", "--model", metavar="NAME", help="the model, such as gpt-5 or ollama/llama3")
     parser.add_argument("--provider", metavar="NAME", help="whose model it is")
     parser.add_argument("--base-url", metavar="URL", help="the address of a model server of your own")
-    parser.add_argument("--key", metavar="KEY", help="its key; - reads it from standard input")
+    parser.add_argument("--key", metavar="WHERE", help=f"its key: {secret_input.WHERE}")
     parser.add_argument("--no-test", action="store_true", help="do not ask the model anything")
     parser.add_argument("--platform", metavar="NAME", help="connect this platform, such as telegram")
-    parser.add_argument("--token", metavar="TOKEN", help="its token; - reads it from standard input")
+    parser.add_argument("--token", metavar="WHERE", help=f"its token: {secret_input.WHERE}")
     parser.add_argument("--owner", metavar="ID", help="your id there")
     parser.add_argument("--approvals", choices=("manual", "off"), help="ask before something risky, or never")
     parser.add_argument("--budget-day", metavar="USD", help="how much everybody may spend a day; none: no limit")
@@ -50,10 +50,13 @@ def _setup(args: argparse.Namespace) -> None:
         )
     home = ensure_home()
     print(f"Everything is kept in {home}. Nothing is sent anywhere but to the model you choose.\n")
-    _model(args, asks=asks)
-    _platform(args, asks=asks)
-    _safety(args, asks=asks)
-    _limit(args, asks=asks)
+    steps = (_model, _platform, _safety, _limit)
+    try:
+        for step in steps:
+            step(args, asks=asks)
+    except KeyboardInterrupt:
+        print("\n\nStopped. What was answered before is kept; hermes setup goes on from there.")
+        raise
     print("\nReady. hermes starts a conversation; hermes doctor checks everything; hermes setup changes it.")
 
 
@@ -75,6 +78,7 @@ def _model(args: argparse.Namespace, *, asks: bool) -> None:
         chosen = _asked(found, present) if asks else next(iter(found), None)
         if chosen is None:
             if present:
+                _tried_again(args, loaded)
                 return
             hint = "Start one (Ollama, LM Studio, llama.cpp, vLLM), or give --provider and --key -."
             raise UsageError("no model server answers on this machine, and none was given", hint=hint)
@@ -112,16 +116,42 @@ def _asked(found: list[Choice], present: str) -> Choice | None:
         print(f"There is no {said}.")
 
 
+def _tried_again(args: argparse.Namespace, loaded: config.Config) -> None:
+    """The model that is kept: whether it answers; with a key that is no good any more, another one is asked for."""
+    from hermes_agent.models import providers
+    from hermes_agent.models.base import ModelError
+
+    endpoint = providers.primary(loaded)
+    choice = Choice(endpoint.provider, endpoint.model)
+    if args.no_test or endpoint.provider == "demo":
+        return
+    print(f"Asking {text.harmless(endpoint.model)} …", flush=True)
+    try:
+        setup_model.try_endpoint(endpoint)
+        print("It answers.")
+    except ModelError as error:
+        print(text.harmless(f"It does not answer: {error.one_line()}"))
+        variable = setup_model.needed_key(choice, loaded)
+        if error.kind == "auth" and variable and (key := secret_input.asked("Another key (Enter keeps this one): ")):
+            setup_model.try_endpoint(providers.primary(setup_model.candidate(loaded, choice, key)))
+            config.put_variable(variable, key)
+            print(f"It answers. The key is kept in {loaded.home / '.env'}.")
+
+
 def _take(args: argparse.Namespace, choice: Choice, *, asks: bool) -> None:
     """Try the choice until it works, then keep it. A key that does not work is asked for again."""
     from hermes_agent.models import providers
 
     loaded = config.load()
-    key = _given(args.key)
+    key = (
+        ""
+        if args.key is None
+        else secret_input.from_flag("--key", args.key, variable=setup_model.needed_key(choice, loaded))
+    )
     for attempt in range(1, _ATTEMPTS + 1):
-        variable = setup_model.needed_key(choice)
+        variable = setup_model.needed_key(choice, loaded)
         if not key and variable and not loaded.environ(variable) and asks:
-            key = _secret(f"Its key (kept in {loaded.home / '.env'}, not shown): ")
+            key = secret_input.asked(f"Its key (kept in {loaded.home / '.env'}, not shown): ")
         try:
             endpoint = providers.primary(setup_model.candidate(loaded, choice, key))
             if not args.no_test:
@@ -129,15 +159,21 @@ def _take(args: argparse.Namespace, choice: Choice, *, asks: bool) -> None:
                 setup_model.try_endpoint(endpoint)
             break
         except HermesError as error:
-            if not asks or attempt == _ATTEMPTS or not variable:
+            if not asks or attempt == _ATTEMPTS or not variable or not _blames_the_key(error):
                 raise
             print(text.harmless(f"That did not work: {error.one_line()}"))
-            key = _secret("Another key (Enter gives up): ")
+            key = secret_input.asked("Another key (Enter gives up): ")
             if not key:
                 raise
     setup_model.keep(choice, key, loaded)
     tried = "" if args.no_test else " It answers."
     print(f"Model: {endpoint.provider}/{text.harmless(endpoint.model)}.{tried}")
+
+
+def _blames_the_key(error: HermesError) -> bool:
+    from hermes_agent.models.base import ModelError
+
+    return not isinstance(error, ModelError) or error.kind == "auth"
 
 
 # -- the rest ----------------------------------------------------------------------------------------------------------
@@ -147,17 +183,21 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
     from gateway.config import load_gateway_config
     from hermes_cli import gateway_setup
 
-    name = args.platform
+    name, pasted = args.platform, ""
     if name is None and asks:
         on = [one.value for one, its in load_gateway_config(config.load()).platforms.items() if its.enabled]
-        shown = f" ({', '.join(on)} is connected; Enter keeps it)" if on else ""
-        if _question(f"\nTalk to Hermes from your phone, with Telegram? [y/N]{shown} ").lower() in ("y", "yes"):
-            name = "telegram"
+        kept = f"Enter keeps {', '.join(on)}" if on else "Enter: not now"
+        print(
+            "\nTalk to Hermes from your phone, with Telegram? @BotFather there makes a bot (/newbot) and gives a token."
+        )
+        pasted = secret_input.asked(f"Paste its token, it is not shown ({kept}): ")
+        name = None if pasted.lower() in ("", "n", "no") else "telegram"
     if name is None:
         return
-    gateway_setup.run(
-        argparse.Namespace(platform=name, token=args.token, owner=args.owner, no_pair=not asks, wait=600, yes=not asks)
+    wishes = argparse.Namespace(
+        platform=name, token=args.token, owner=args.owner, no_pair=not asks, wait=600, yes=not asks or bool(pasted)
     )
+    gateway_setup.run(wishes, pasted=pasted)
 
 
 def _safety(args: argparse.Namespace, *, asks: bool) -> None:
@@ -205,13 +245,3 @@ def _question(words: str) -> str:
     if not line:
         raise UsageError("nobody answers", hint="What was answered is kept; hermes setup goes on from there.")
     return line.strip()
-
-
-def _secret(words: str) -> str:
-    import getpass
-
-    return getpass.getpass(words).strip()
-
-
-def _given(key: str | None) -> str:
-    return sys.stdin.readline().strip() if key == "-" else (key or "").strip()

@@ -91,8 +91,8 @@ def _aside(patient: Patient) -> str:
     """The command that moves the database, its log and its index out of the way."""
     assert patient.database is not None
     place = patient.home / time.strftime("damaged-%Y%m%d-%H%M%S", time.gmtime())
-    moved = " ".join(f"{shlex.quote(str(patient.database.with_suffix(one)))}*" for one in (".db", ".search.db"))
-    return f"mkdir -m 700 {shlex.quote(str(place))} && mv {moved} {shlex.quote(str(place))}"
+    files = f"{shlex.quote(str(patient.database.with_suffix('')))}.*"
+    return f"mkdir -m 700 {shlex.quote(str(place))} && mv {files} {shlex.quote(str(place))}"
 
 
 def _mend() -> None:

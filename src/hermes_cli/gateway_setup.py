@@ -14,7 +14,7 @@ import secrets
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli import output, store, text
+from hermes_cli import output, secret_input, store, text
 from hermes_config import config
 from hermes_config.errors import UsageError
 
@@ -28,8 +28,8 @@ _ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_CHARS = 8
 
 
-def run(args: argparse.Namespace) -> None:
-    """Set up the platform that was named; without a name, say which there are."""
+def run(args: argparse.Namespace, *, pasted: str = "") -> None:
+    """Set up the platform that was named, with the token that was `pasted`; without a name, say which there are."""
     from gateway.platforms import registry
 
     if args.platform is None:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
         wanted = f"hermes-gateway[{about.extra}]" if about.extra else " ".join(missing)
         raise registry.PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=f"pip install '{wanted}'")
     if about.name == "telegram":
-        _telegram(args, about)
+        _telegram(args, about, pasted)
     else:
         _explain(about)
 
@@ -58,15 +58,13 @@ def _explain(about: Descriptor) -> None:
 # -- Telegram ----------------------------------------------------------------------------------------------------------
 
 
-def _telegram(args: argparse.Namespace, about: Descriptor) -> None:
-    from gateway.platforms.telegram import meeting
+def _telegram(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
 
     loaded = config.load()
-    token = _token(args, loaded, about)
+    token, bot, anew = _met(args, loaded, about, pasted)
     extra = _extra(loaded)
-    bot = asyncio.run(meeting.look(token, extra))
     print(f"The token is good: it is {text.harmless(bot.name)} (@{text.harmless(bot.username)}).")
-    _keep(token, loaded)
+    _keep(token, loaded, replaces=args.yes or anew)
     if bot.webhook:
         _take_over(args, token, extra, bot)
     if args.owner is not None:
@@ -77,25 +75,39 @@ def _telegram(args: argparse.Namespace, about: Descriptor) -> None:
     _next()
 
 
-def _token(args: argparse.Namespace, loaded: config.Config, about: Descriptor) -> str:
-    """From the flag, from where it is kept already, or asked for. Never printed."""
-    if args.token == "-":
-        given = sys.stdin.readline().strip()
-    elif args.token is not None:
-        given = args.token.strip()
-    elif known := loaded.environ(_VARIABLE):
-        print(f"Using the token that {_VARIABLE} holds.")
-        given = known.strip()
-    elif not sys.stdin.isatty():
-        raise UsageError("there is no token, and no terminal to ask for one", hint="Give --token - and pipe it in.")
-    else:
-        import getpass
+def _met(
+    args: argparse.Namespace, loaded: config.Config, about: Descriptor, pasted: str
+) -> tuple[str, meeting.Bot, bool]:
+    """A token that Telegram knows, its bot, and whether it was asked for because the one that is kept is no good."""
+    from gateway.platforms.telegram import meeting
 
-        print(about.setup_help)
-        given = getpass.getpass("Token: ").strip()
-    if not _TOKEN.fullmatch(given):
+    extra, known = _extra(loaded), loaded.environ(_VARIABLE)
+    if args.token is None and not pasted and known:
+        print(f"Using the token that {_VARIABLE} holds.")
+        try:
+            return known, asyncio.run(meeting.look(_looks_right(known), extra)), False
+        except (meeting.UnknownToken, UsageError) as error:
+            if not sys.stdin.isatty():
+                raise
+            print(f"{error.what[:1].upper()}{error.what[1:]}.")
+    token = _looks_right(pasted or _token(args, about))
+    return token, asyncio.run(meeting.look(token, extra)), args.token is None and bool(known)
+
+
+def _token(args: argparse.Namespace, about: Descriptor) -> str:
+    """From where the flag says, or asked for. Never printed."""
+    if args.token is not None:
+        return secret_input.from_flag("--token", args.token, variable=_VARIABLE)
+    if not sys.stdin.isatty():
+        raise UsageError("there is no token, and no terminal to ask for one", hint="Give --token - and pipe it in.")
+    print(about.setup_help)
+    return secret_input.asked("Token: ")
+
+
+def _looks_right(token: str) -> str:
+    if not _TOKEN.fullmatch(token.strip()):
         raise UsageError("that is no bot token", hint="One looks like 1234567890:AA…; @BotFather shows it at /mybots.")
-    return given
+    return token.strip()
 
 
 def _extra(loaded: config.Config) -> dict[str, Any]:
@@ -105,18 +117,16 @@ def _extra(loaded: config.Config) -> dict[str, Any]:
     return {} if found is None else found.extra
 
 
-def _keep(token: str, loaded: config.Config) -> None:
-    """The token in `.env`, unless it is known already. One that stands there is the person's to change."""
+def _keep(token: str, loaded: config.Config, *, replaces: bool) -> None:
+    """The token in `.env`, unless it is known already. Another one that stands there is replaced only with leave."""
     if loaded.environ(_VARIABLE) == token:
         return
-    if config.add_variable(_VARIABLE, token, loaded.home):
-        print(f"Kept in {loaded.home / '.env'}, which only you can read.")
-    else:
-        raise UsageError(
-            f"{_VARIABLE} holds another token already",
-            where=str(loaded.home / ".env"),
-            hint="Change that line by hand.",
-        )
+    file = loaded.home / ".env"
+    if not config.add_variable(_VARIABLE, token, loaded.home):
+        if not replaces:
+            raise UsageError(f"{_VARIABLE} holds another token already", where=str(file), hint="--yes replaces it.")
+        config.put_variable(_VARIABLE, token, loaded.home)
+    print(f"Kept in {file}, which only you can read.")
     if config.load(loaded.home).environ(_VARIABLE) != token:
         print(f"Note: {_VARIABLE} is also set in the environment, to another token, and that one counts.")
 

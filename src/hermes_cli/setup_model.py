@@ -81,12 +81,13 @@ def _first_model(address: str) -> str:
         return ""
 
 
-def needed_key(choice: Choice) -> str:
+def needed_key(choice: Choice, loaded: config.Config) -> str:
     """The variable that must hold a key for this choice; empty when none is needed."""
-    from hermes_agent.models.provider_table import PROVIDERS
+    from hermes_agent.models import choosing
 
-    row = PROVIDERS.get(choice.provider)
-    return row.keys[0] if row and row.keys else ""
+    entry = {"provider": choice.provider, "base_url": choice.base_url}
+    row, _ = choosing.provider_of(loaded, entry, choice.model, key="model")
+    return row.keys[0] if row.keys and not choice.base_url else ""
 
 
 def candidate(loaded: config.Config, choice: Choice, key: str = "") -> config.Config:
@@ -96,8 +97,9 @@ def candidate(loaded: config.Config, choice: Choice, key: str = "") -> config.Co
         entry["base_url"] = choice.base_url
     dotenv = dict(loaded.dotenv)
     if key:
-        dotenv[needed_key(choice) or CUSTOM_KEY] = key
-        if not needed_key(choice):
+        variable = needed_key(choice, loaded)
+        dotenv[variable or CUSTOM_KEY] = key
+        if not variable:
             entry["key_env"] = CUSTOM_KEY
     return replace(loaded, tree=MappingProxyType({**loaded.tree, "model": entry}), dotenv=MappingProxyType(dotenv))
 
@@ -141,10 +143,9 @@ def named(words: str, *, provider: str | None = None, base_url: str | None = Non
 
 def keep(choice: Choice, key: str, loaded: config.Config) -> None:
     """Write the choice into config.yaml and the key into `.env`, and nowhere else."""
-    variable = needed_key(choice) or (CUSTOM_KEY if key else "")
+    variable = needed_key(choice, loaded) or (CUSTOM_KEY if key else "")
     if key and loaded.dotenv.get(variable) != key:
-        config.remove_variable(variable)
-        config.add_variable(variable, key)
+        config.put_variable(variable, key)
     config.set_value("model.default", choice.model)
     config.set_value("model.provider", choice.provider)
     # What belonged to the model before: its address, its key, its window.

@@ -217,6 +217,23 @@ def add_variable(name: str, value: str, home: Path | None = None) -> bool:
     raise _keeps_changing(file)
 
 
+def put_variable(name: str, value: str, home: Path | None = None) -> None:
+    """Give a variable of `.env` a new value, because a person asked for it, in one step; other lines stay."""
+    file = (home or ensure_home()) / ".env"
+    for _ in range(_SAVE_ATTEMPTS):
+        stamp, text = _read(file)
+        kept = dotenv.without(name, text, file=str(file))
+        if kept and not kept.endswith("\n"):
+            kept += "\n"
+        changed = f"{kept}{dotenv.line(name, value)}\n"
+        if dotenv.parse(changed, file=str(file)).get(name) != value:
+            raise ConfigError("cannot hold this value", file=str(file), key=name)
+        if _stamp(file) == stamp:
+            write_atomic(file, changed)
+            return
+    raise _keeps_changing(file)
+
+
 def remove_variable(name: str, home: Path | None = None) -> bool:
     """Take a variable out of `.env`, because a person asked for it; False when it is not there. Other lines stay."""
     file = (home or ensure_home()) / ".env"

@@ -8,13 +8,15 @@ import pty
 import select
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from hermes_cli.main import main
+
+from .model_server import KEY, ModelServer
 
 
 class Ran(NamedTuple):
@@ -84,3 +86,20 @@ def terminal() -> Terminal:
         return shown.decode("utf-8", "replace").replace("\r\n", "\n")
 
     return command
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    made = ModelServer()
+    monkeypatch.setenv("OLLAMA_HOST", made.address)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def keyed(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    made = ModelServer(KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://{made.address}/v1")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    yield made
+    made.close()

@@ -30,6 +30,12 @@ class MeetingFailed(HermesError):
     """Telegram could not be set up."""
 
 
+class UnknownToken(MeetingFailed):
+    """Telegram does not know this token."""
+
+    default_hint = "Copy it from @BotFather again: /mybots, API Token."
+
+
 @dataclass(frozen=True, slots=True)
 class Bot:
     id: int
@@ -53,6 +59,12 @@ async def look(token: str, extra: Mapping[str, Any]) -> Bot:
         me = await line.bot.get_me()
         hook = await line.bot.get_webhook_info()
     return Bot(me.id, me.username or "", me.full_name, hook.url or "")
+
+
+async def listen(token: str, extra: Mapping[str, Any], *, seconds: int) -> None:
+    """Ask for messages for a moment, and acknowledge none. Raises `MeetingFailed` when another program asks as well."""
+    async with _line(token, extra) as line:
+        await line.updates(offset=None, seconds=seconds, kinds=updates.ALLOWED)
 
 
 async def remove_webhook(token: str, extra: Mapping[str, Any]) -> None:
@@ -128,9 +140,7 @@ async def _line(token: str, extra: Mapping[str, Any]) -> AsyncIterator[Line]:
     try:
         yield line
     except InvalidToken:
-        raise MeetingFailed(
-            "Telegram does not know this token", hint="Copy it from @BotFather again: /mybots, API Token."
-        ) from None
+        raise UnknownToken from None
     except Conflict:
         raise MeetingFailed(
             "another program asks for this bot's messages", hint="Stop it (hermes gateway stop), then set up again."
