@@ -220,17 +220,17 @@ class TurnRunner:
             and authorisation.is_shut_out(running.source, policy, account=row.account)
         ):
             raise ShutOut
-        wanted = self._wanted(running, policy, self._override(running, entry))
+        wanted = self._wanted(running, policy, await self._override(running, entry))
         agent = await self._agents.get(
             conversation_id, session_id, wanted, count=None if state is None else state.message_count
         )
         running.agent = self._agents.running[running.route] = agent
         return agent
 
-    def _override(self, running: Running, entry: Entry) -> Mapping[str, Any]:
+    async def _override(self, running: Running, entry: Entry) -> Mapping[str, Any]:
         """The model that was chosen for this place, if one was."""
         if entry is None:
-            return self._board.store.get_model_override(running.route) or {}
+            return await look(self._board.db, self._board.store.get_model_override, running.route) or {}
         return entry.get("model_override") or {}
 
     def _wanted(self, running: Running, policy: Policy, override: Mapping[str, Any]) -> Wanted:

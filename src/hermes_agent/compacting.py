@@ -35,8 +35,10 @@ class Compactor:
     async def before_call(self, asker: Asker) -> None:
         """Compress when the next request would come too near to the window."""
         window = self._window(asker)
-        estimate = self._track.of(asker.endpoint).estimate_tokens(asker.endpoint)
-        self._estimate = estimate
+        conversation = self._track.of(asker.endpoint)
+        if conversation.nbytes == 0:  # an endpoint of another format took over
+            await asyncio.to_thread(conversation.refresh)
+        self._estimate = estimate = conversation.estimate_tokens(asker.endpoint)
         if when.due(window, estimated=estimate, compactions=self.count, pace=self._track.pace):
             await self.compress(asker)
 

@@ -75,6 +75,7 @@ class Track:
         if known is None or known.hash != self._prefix.hash:
             setup.db.update_system_prompt(str(self._session_id), self._prefix.system, fence=fence)
             self._bytes.clear()
+        self.of(setup.endpoint)  # the turn's first request: what has to be read for it is read here, beside the loop
         for conversation in self._bytes.values():
             conversation.refresh()
 
