@@ -100,6 +100,11 @@ class AIAgent(Listeners):
         return self._seat.session_id
 
     @property
+    def holder(self) -> str:
+        """Who this agent is in leases."""
+        return self._setup.holder
+
+    @property
     def model(self) -> str:
         return self._setup.endpoint.model
 

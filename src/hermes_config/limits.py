@@ -203,7 +203,10 @@ class Limits:
         16 * _MIB, "bytes", "a longer request is refused", minimum=64 * _KIB, area="Terminal clients"
     )
     rpc_queue_bytes: int = _limit(32 * _MIB, "bytes", "a client that reads so slowly is let go; it can resume")
-    rpc_sessions: int = _limit(256, "conversations", "a client can open no more at once until some are closed")
+    rpc_sessions: int = _limit(
+        256, "conversations", "the one without a client for longest is closed; while all have one, no more are opened"
+    )
+    rpc_waiting: int = _limit(1_000, "requests", "further ones that may take their time are refused", fixed=True)
 
     pairing_seconds: int = _limit(3_600, "seconds", "a pairing code is over", area="Pairing")
     pairing_pending: int = _limit(3, "codes", "further strangers of the platform are not answered")

@@ -77,12 +77,13 @@ EVENTS: dict[str, Event] = {
     "clarify.request": Event(
         about="The model asks. Answer with clarify.respond.", fields=("question", "choices", "request_id")
     ),
+    "clarify.expire": Event(about="It is answered, or not needed any more.", fields=("request_id",)),
     "sudo.request": Event(about="A password is needed. Answer with sudo.respond within 120 s.", fields=("request_id",)),
-    "sudo.expire": Event(about="It is not needed any more.", fields=("request_id",)),
+    "sudo.expire": Event(about="It is answered, or not needed any more.", fields=("request_id",)),
     "secret.request": Event(
         about="A secret is needed. Answer with secret.respond.", fields=("prompt", "env_var", "metadata?", "request_id")
     ),
-    "secret.expire": Event(about="It is not needed any more.", fields=("request_id",)),
+    "secret.expire": Event(about="It is answered, or not needed any more.", fields=("request_id",)),
     "status.update": Event(
         about="A line for the person. `kind`: lifecycle, warn, compressing, ready.", fields=("kind", "text")
     ),

@@ -10,19 +10,20 @@ happens.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway import beside
-from hermes_agent import references
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import results
 from hermes_config.errors import HermesError
+from hermes_state.events import START
 from tui_gateway import live
 
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ class Following:
         self._db = self._place.db
         self.conversation = self._place.conversation()
         self._segment: str = self._db.get_compression_tip(session["session_key"])
-        self._head = self._newest()
-        self._cursor = self._at_end()
-        self._unsure: str | None = None
+        self._head, self._cursor = self._now()
         items = self._db.outbox.list(limit=1)
         self._item = items[0].id if items else 0
         self.turn: _Turn | None = None
+        self.waits = False
+        """There is something to tell, but not yet."""
         self._title = self._db.get_session_title(self._segment)
         self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
         for turn in self._db.turns.unfinished(conversation_id=self.conversation):
@@ -90,15 +91,27 @@ class Following:
         state = self._db.live_state(self._segment)
         return 0 if state is None else state.head_id
 
-    def _at_end(self) -> str:
-        batch = self._db.events.since(conversation_id=self.conversation)
-        while batch.events:
-            batch = self._db.events.since(batch.cursor, conversation_id=self.conversation)
-        return str(batch.cursor)
+    def _now(self) -> tuple[int, str]:
+        """The newest row and the end of the log, of one moment: nothing happened while they were read."""
+        cursor = START
+        while True:
+            head, before = self._newest(), cursor
+            batch = self._db.events.since(cursor, conversation_id=self.conversation)
+            while batch.events:
+                cursor = batch.cursor
+                batch = self._db.events.since(cursor, conversation_id=self.conversation)
+            if cursor == before and head == self._newest():
+                return head, cursor
+
+    @property
+    def upto(self) -> int | None:
+        """The last row that was told; None when the conversation has moved on to another segment."""
+        return self._head if self._segment == self._session["session_key"] else None
 
     def news(self) -> Iterator[News]:
         batch = self._db.events.since(self._cursor, conversation_id=self.conversation)
-        if self._must_wait(batch.events):
+        self.waits = self._must_wait(batch.events)
+        if self.waits:
             return
         self._cursor = batch.cursor
         for event in batch.events:
@@ -119,14 +132,13 @@ class Following:
             yield "session.title", {"session_id": self._segment, "title": title}
 
     def _must_wait(self, events: tuple[Event, ...]) -> bool:
-        """A turn has begun while one of ours is about to: the next look knows whether it is ours."""
-        begun = next((one.turn_id for one in events if one.kind == "turn.begun"), None)
-        if begun is None or begun in self._place.own or begun == self._unsure:
+        """A turn of ours has begun, and its agent is about to say so."""
+        begun = [one.turn_id for one in events if one.kind == "turn.begun"]
+        if not begun or not self._session["running"]:
             return False
-        if not self._session["running"] or self._place.turn is not None:
-            return False
-        self._unsure = begun
-        return True
+        lease, agent = self._db.leases.get(self.conversation), self._session["agent"]
+        ours = lease is not None and agent is not None and lease.holder == agent.holder
+        return ours and begun[-1] not in self._place.own
 
     # -- a turn --------------------------------------------------------------------------------------------
 
@@ -155,15 +167,18 @@ class Following:
         if turn is None:
             return
         rows = self._follow(turn)
-        mine = bool(rows) and all(row.id in self._place.handed_in for row in rows)
-        if mine:
-            self._place.handed_in -= {row.id for row in rows}
-        for row in () if mine else rows:
-            yield "message.user", _said(str((row.payload or {}).get("text") or ""), row.platform)
+        for row in rows:
+            text = str((row.payload or {}).get("text") or "")
+            if row.id in self._place.handed_in:
+                sender = self._place.handed_in.pop(row.id)
+                if sender is not None:
+                    self._place.typed(live.said(text, str(self._session["source"])), by=sender)
+            else:
+                yield "message.user", live.said(text, row.platform)
         if not rows:  # a terminal's: its words are the first row
             said = self._db.live_rows(turn.session_id, after=self._head)
             for message in () if said is None else said.messages[:1]:
-                yield "message.user", _said(text_of(message.get("content")), "tui")
+                yield "message.user", live.said(text_of(message.get("content")), "tui")
         yield "message.start", None
 
     def _ended(self, turn: _Turn, event: Event) -> Iterator[News]:
@@ -261,11 +276,6 @@ class Following:
                 yield "notification.show", {"text": str(item.payload.get("text") or ""), "level": "info", "kind": kind}
 
 
-def _said(text: str, source: str) -> dict[str, Any]:
-    files = references.files(text)
-    return {"text": references.words(text) if files else text, "source": source, **({"files": files} if files else {})}
-
-
 def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
     if row["role"] == "assistant":
         shown, turn.text = turn.shown, text_of(row.get("content"))
@@ -282,10 +292,10 @@ def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
 
 
 class Looker:
-    """The one thread. Started with the first stored conversation that is live."""
+    """The one thread. Started with the first session; between two looks it calls `meanwhile`."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: Host, meanwhile: Callable[[], None]) -> None:
+        self._host, self._meanwhile = host, meanwhile
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -298,6 +308,7 @@ class Looker:
     def _look(self) -> None:
         while True:
             time.sleep(_SECONDS)
+            self._meanwhile()
             with self._host.lock:
                 sessions = list(self._host.sessions.items())
             if not sessions:
@@ -306,8 +317,18 @@ class Looker:
                         self._thread = None
                         return
             for sid, session in sessions:
-                if session.get("place") is not None:
-                    self._look_at(sid, session)
+                if session.get("place") is not None and session["looking"].acquire(blocking=False):
+                    try:
+                        self._look_at(sid, session)
+                    finally:
+                        session["looking"].release()
+
+    @contextlib.contextmanager
+    def still(self, sid: str, session: Session) -> Iterator[Following | None]:
+        """All that happened elsewhere is told, and nothing more while this lasts."""
+        with session["looking"]:
+            self._look_at(sid, session)
+            yield session["following"]
 
     def _look_at(self, sid: str, session: Session) -> None:
         try:

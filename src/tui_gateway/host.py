@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tui_gateway import frames
-from tui_gateway.frames import Params, RpcError
+from tui_gateway.frames import Frame, Params, RpcError
+from tui_gateway.transports import Audience
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -44,6 +45,14 @@ class Host:
     """Start the one thread of a turn."""
     transport: Callable[[], Transport]
     """Of the request that is being answered."""
+    make_room: Callable[[int], None]
+    """Close what nobody looks at, as far as needed to open one more session of at most so many."""
+    afterwards: Callable[[Callable[[], None]], None]
+    """Done when the answer to this request is on its way."""
+    open_requests: Callable[[str], list[Frame]]
+    """What a session waits for somebody to answer (`_block`)."""
+    telling: threading.RLock
+    """Held while a session's event is told, and by whoever needs that none is."""
 
     def db(self) -> SessionDB:
         """The store; raises what a client is told when there is none."""
@@ -53,9 +62,15 @@ class Host:
         return found
 
     def rebind(self, session: Session) -> None:
-        """The session's frames go to whoever makes this request, from now on."""
+        """The session's frames go to whoever makes this request, too, from now on."""
         with self.lock:
-            session["transport"] = self.transport()
+            session.setdefault("transport", Audience()).join(self.transport())
+
+    def typed(self, sid: str, session: Session, said: Mapping[str, Any], *, by: Transport) -> None:
+        """Whoever looks at this session hears what was typed, but the client that typed it."""
+        with self.telling:
+            session["told"] = session.get("told", 0) + 1
+            session["transport"].write(frames.event("message.user", sid, said), but=by)
 
     def session(self, params: Params) -> tuple[str, Session]:
         sid = str(params.get("session_id") or "")

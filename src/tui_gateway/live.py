@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import os
 import threading
 import time
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import references, spending
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import registry, results
+from hermes_config import config as configuration
 from hermes_config.version import VERSION
 from hermes_state import unrotate
 from hermes_state.ids import LOCAL_OWNER, new_session_id
 from tui_gateway import frames
 from tui_gateway.frames import Params, RpcError
 from tui_gateway.place import Place
+from tui_gateway.transports import Audience
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -45,9 +48,10 @@ def open_session(
         "tool_progress_mode": "all", "pending_title": None, "agent_ready": threading.Event(), "agent_error": None,
         "agent_build_started": False, "created_at": now, "last_active": now, "inflight_turn": None,
         "queued_prompt": None, "cwd": str(cwd), "explicit_cwd": bool(params.get("cwd")),
-        "source": str(params.get("source") or "tui"), "transport": host.transport(),
+        "source": str(params.get("source") or "tui"), "transport": Audience(),
         "close_on_disconnect": bool(params.get("close_on_disconnect")), "tool_started_at": {},
-        "_turn_cancel_requested": False, "_sid": sid, "following": None,
+        "_turn_cancel_requested": False, "_sid": sid, "following": None, "looking": threading.Lock(), "told": 0,
+        "parked_at": None,
     }  # fmt: skip
     session["place"] = Place(
         host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
@@ -55,10 +59,20 @@ def open_session(
         max_turns=frames.whole(params, "max_turns", 0, most=_MOST_STEPS) or None,
     )  # fmt: skip
     with host.lock:
+        host.make_room(_most(db))
         if len(host.sessions) >= db.limits.rpc_sessions:
             raise RpcError(frames.TOO_MANY, f"{len(host.sessions)} sessions are live; close some")
         host.sessions[sid] = session
     return sid, session
+
+
+def _most(db: SessionDB) -> int:
+    """How many may be live before those without a client have to go."""
+    tree = configuration.load_or_last_good()[0].tree
+    under = tree.get("gateway")
+    given = tree.get("max_live_sessions") or (under.get("max_live_sessions") if isinstance(under, Mapping) else None)
+    wanted = given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else db.limits.rpc_sessions
+    return min(wanted, db.limits.rpc_sessions)
 
 
 def cols_of(params: Params) -> int:
@@ -75,7 +89,7 @@ def info(session: Session) -> dict[str, Any]:
     agent = session.get("agent")
     shown: dict[str, Any] = {
         "model": str(getattr(agent, "model", "") or ""), "provider": str(getattr(agent, "provider", "") or ""),
-        "tools": {}, "skills": {}, "cwd": str(session.get("cwd") or ""), "running": bool(session.get("running")),
+        "tools": {}, "skills": {}, "cwd": str(session.get("cwd") or ""), "running": at_work(session),
         "title": "", "stored_session_id": str(session.get("session_key") or ""), "driver": "here", "yolo": False,
         "approval_mode": "", "version": VERSION, "usage": {}, "desktop_contract": _CONTRACT, "profile_name": "default",
     }  # fmt: skip
@@ -100,6 +114,20 @@ def driver(session: Session) -> str:
     """Who runs the turns: this process, or the gateway whose chat the conversation is."""
     place: Place = session["place"]
     return "here" if place.served() is None else "gateway"
+
+
+def at_work(session: Session) -> bool:
+    """A turn is under way in this conversation, here or elsewhere."""
+    following = session.get("following")
+    return bool(session.get("running")) or (following is not None and following.turn is not None)
+
+
+def status(session: Session) -> str:
+    if session["place"].questions.waiting:
+        return "waiting"
+    if session["running"]:
+        return "streaming" if session["agent"] is not None else "starting"
+    return "working" if at_work(session) else "idle"
 
 
 def _tools(names: frozenset[str]) -> dict[str, list[str]]:
@@ -142,15 +170,35 @@ def usage(session: Session) -> dict[str, Any]:
     return shown
 
 
-def messages(db: SessionDB, session: Session, *, details: bool = False) -> list[dict[str, Any]]:
-    """All that was said, also before compressions; what was given to session.create while nothing is stored."""
+def messages(
+    db: SessionDB, session: Session, *, details: bool = False, upto: int | None = None
+) -> list[dict[str, Any]]:
+    """All that was said (up to a row), also before compressions; what was given to session.create while nothing is
+    stored."""
     shown: list[dict[str, Any]] = []
     for segment in db.get_compression_lineage(session["session_key"]):
         if shown:
             shown.append({"role": "system", "text": _COMPRESSED})
         found = db.live_rows(segment, after=unrotate.carried_up_to(db, segment))
-        shown += displayed(() if found is None else found.messages, details=details)
+        rows = [] if found is None else found.messages
+        if found is not None and upto is not None and segment == session["session_key"]:
+            rows = rows[: bisect.bisect_right(found.ids, upto)]
+        shown += displayed(rows, details=details)
     return shown or displayed(session["history"])
+
+
+def said(text: str, source: str) -> dict[str, Any]:
+    """`message.user`."""
+    files = references.files(text)
+    return {"text": references.words(text) if files else text, "source": source, **({"files": files} if files else {})}
+
+
+def has_answered(db: SessionDB, session: Session) -> bool:
+    """Whether the last row is an answer, and not a step of a turn."""
+    state = db.live_state(session["session_key"])
+    last = None if state is None else db.live_rows(session["session_key"], after=state.head_id - 1)
+    return bool(last and last.messages and last.messages[-1]["role"] == "assistant"
+                and not last.messages[-1].get("tool_calls"))  # fmt: skip
 
 
 def part(shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
@@ -197,17 +245,21 @@ def called(call: Mapping[str, Any]) -> tuple[str, str]:
     return name, tool.summary(given) if tool is not None and isinstance(given, dict) else ""
 
 
-def state(sid: str, session: Session, db: SessionDB, params: Params | None = None) -> dict[str, Any]:
+def state(
+    sid: str, session: Session, shown: list[dict[str, Any]], params: Params, *, info: dict[str, Any]
+) -> dict[str, Any]:
     """What a client gets that comes to a session: `session.resume`, `session.activate`."""
-    params = params or {}
-    shown = messages(db, session, details=bool(params.get("details")))
     first, wanted = part(shown, {"limit": params.get("limit")})
-    place: Place = session["place"]
-    waiting = place.questions.waiting
-    working = "waiting" if waiting else "streaming" if session["running"] else "idle"
     return {
         "session_id": sid, "resumed": session["session_key"], "session_key": session["session_key"],
-        "message_count": len(shown), "first": first, "messages": wanted, "info": info(session),
-        "inflight": session["inflight_turn"], "queued": bool(session["queued_prompt"]), "running": session["running"],
-        "status": working, "started_at": session["created_at"], "driver": driver(session),
+        "message_count": len(shown), "first": first, "messages": wanted, "info": info, "inflight": _inflight(session),
+        "queued": bool(session["queued_prompt"]), "running": at_work(session), "status": status(session),
+        "started_at": session["created_at"], "driver": info["driver"],
     }  # fmt: skip
+
+
+def _inflight(session: Session) -> dict[str, Any] | None:
+    """What of the running turn is not among the messages: the words said since its last row, and before its first row
+    the prompt."""
+    turn = session["inflight_turn"]
+    return None if turn is None else {**turn, "user": "" if session["place"].turn is not None else turn["user"]}

@@ -77,10 +77,11 @@ METHODS: dict[str, Method] = {
         pooled=True,
     ),
     "session.activate": Method(
-        about="Bring a live session to this connection.",
+        about="Look at a live session from this connection, too.",
         params=(_sid(), _COLS),
         result="as session.resume",
         errors=(4001,),
+        pooled=True,
     ),
     "session.close": Method(about="End the live session; the conversation stays.", params=(_sid(),), result="closed"),
     "session.history": Method(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hermes_state.turns import Work
     from tui_gateway.attach import Served
     from tui_gateway.host import Host, Session
+    from tui_gateway.transports import Transport
 
 _OWN = 64
 
@@ -63,8 +64,8 @@ class Place:
         """The agent is at work without a turn; a prompt has to wait."""
         self.own: deque[TurnId] = deque(maxlen=_OWN)
         """The turns of this place, as far back as the event log may tell of them."""
-        self.handed_in: set[int] = set()
-        """Messages of this place that the gateway answers."""
+        self.handed_in: dict[int, Transport | None] = {}
+        """Messages of this place that the gateway answers, and the client that typed them; None when all have heard."""
 
     # -- the agent -----------------------------------------------------------------------------------------
 
@@ -110,16 +111,25 @@ class Place:
         """A turn of nobody's route, whose row we want to know: the event log tells of it, too."""
 
         def began(work: Work) -> None:
-            self.turn = work.turn.id
-            self.own.append(work.turn.id)
+            with self._host.telling:
+                self.turn = work.turn.id
+                self.own.append(work.turn.id)
+                self._session["told"] += 1
 
         return Errand(route=None, inbox_ids=(), owe=lambda work, ending: None, began=began, person_id=LOCAL_OWNER)
+
+    def typed(self, said: Mapping[str, Any], *, by: Transport) -> None:
+        """One client of this place said something; the others hear it."""
+        self._host.typed(self._sid, self._session, said, by=by)
 
     def _tell(self, kind: str, payload: Mapping[str, Any]) -> None:
         self._host.emit(kind, self._sid, payload)
 
     def _tool_started(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
         self._waited = self.questions.waited  # calls run one after the other
+        with self._host.telling:
+            if (turn := self._session["inflight_turn"]) is not None:
+                turn["assistant"] = ""  # what was said before the call is a row by now
         tool = registry.shared().get(name)
         summary = "" if tool is None else tool.summary(dict(arguments))
         shown: dict[str, Any] = {"tool_id": call_id, "name": name, "context": summary}

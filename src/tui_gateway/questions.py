@@ -18,7 +18,7 @@ from hermes_agent.approvals.base import ApprovalQuestion, Choice
 from hermes_config import secrets
 from hermes_state.ids import LOCAL_OWNER
 from tui_gateway import frames
-from tui_gateway.frames import RpcError
+from tui_gateway.frames import Frame, RpcError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -49,6 +49,8 @@ class Questions:
         self._lock = threading.Lock()
         self._open: dict[str, _Here | None] = {}
         """By approval; None for one that another process waits for."""
+        self._asked: dict[str, Frame] = {}
+        """How they were put."""
         self.waited = 0.0
         """For how many seconds the turns of this session waited for a person."""
 
@@ -57,9 +59,7 @@ class Questions:
     async def ask(self, question: ApprovalQuestion) -> Choice:
         loop = asyncio.get_running_loop()
         here = _Here(loop.create_future(), loop)
-        with self._lock:
-            self._open[question.id] = here
-        self._host.emit("approval.request", self._sid, self._shown(question))
+        self._put(question, here)
         try:
             return await self._timed(here.answer)
         finally:
@@ -67,16 +67,26 @@ class Questions:
 
     def asked_elsewhere(self, approval: Approval, *, now: float) -> None:
         """A turn of the gateway asks; this screen may answer, too."""
+        if approval.id not in self._open:
+            self._put(question_of(approval, now=now), None)
+
+    def _put(self, question: ApprovalQuestion, here: _Here | None) -> None:
+        shown = self._shown(question)
+        with self._host.telling:  # whoever comes now either hears of it or finds it
+            with self._lock:
+                self._open[question.id] = here
+                self._asked[question.id] = frames.event("approval.request", self._sid, shown)
+            self._host.emit("approval.request", self._sid, shown)
+
+    def open_requests(self) -> list[Frame]:
         with self._lock:
-            if approval.id in self._open:
-                return
-            self._open[approval.id] = None
-        self._host.emit("approval.request", self._sid, self._shown(question_of(approval, now=now)))
+            return [self._asked[number] for number in self._open]
 
     def closed(self, approval_id: str) -> None:
         with self._lock:
             was = approval_id in self._open
             self._open.pop(approval_id, None)
+            self._asked.pop(approval_id, None)
         if was:
             self._host.emit("approval.closed", self._sid, {"approval_id": approval_id})
 

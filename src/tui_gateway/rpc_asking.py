@@ -44,7 +44,7 @@ def _steer(host: Host, params: Params) -> Result:
     place: Place = session["place"]
     chat = None if session["running"] else place.served()
     if chat is not None:
-        place.handed_in.add(chat.hand_in(place.db, f"/steer {text}").id)
+        place.handed_in[chat.hand_in(place.db, f"/steer {text}").id] = host.transport()
         return {"status": "queued", "text": text}
     taken = session["running"] and session["agent"] is not None and session["agent"].steer(text)
     return {"status": "queued" if taken else "rejected", "text": text}
@@ -72,7 +72,7 @@ def _exec(host: Host, params: Params) -> Result:
     place: Place = session["place"]
     chat = place.served() if invoked.name in _OF_THE_DRIVER else None
     if chat is not None:
-        place.handed_in.add(chat.hand_in(place.db, typed).id)
+        place.handed_in[chat.hand_in(place.db, typed).id] = host.transport()
         return {"output": ""}
     if commands.find("tui", invoked.name) is None:
         raise RpcError(frames.NO_COMMAND, f"there is no command /{invoked.name[:40]}; /help lists them")
@@ -85,7 +85,8 @@ def _exec(host: Host, params: Params) -> Result:
     if visit.to_prefill:
         result["prefill"] = visit.to_prefill[-1]
     if visit.turned:
-        result["session"] = live.state(sid, session, place.db)
+        shown = live.messages(place.db, session)
+        result["session"] = live.state(sid, session, shown, {}, info=live.info(session))
     if visit.turned or invoked.name in ("model", "title"):
         host.emit("session.info", sid, live.info(session))
     return result

@@ -15,7 +15,7 @@ from hermes_agent.compression import summary
 from hermes_config.home import ensure_folder, write_atomic
 from hermes_state.errors import InvalidValue, SessionNotFound
 from hermes_state.undo import ConversationHeld
-from tui_gateway import frames, live, looking
+from tui_gateway import frames, joining, live, looking
 from tui_gateway.frames import Params, Result, RpcError
 from tui_gateway.host import Host, Session
 from tui_gateway.host import text_of as word
@@ -23,6 +23,7 @@ from tui_gateway.visit import Visit
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
+    from tui_gateway.following import Looker
     from tui_gateway.place import Place
 
 Handler = Callable[[Host, Params], Result]
@@ -30,17 +31,18 @@ _LISTED, _MOST_LISTED = 200, 1_000
 _FEW = 4
 
 
-def handlers(build: Callable[[str, Session], None], watch: Callable[[], None]) -> dict[str, Handler]:
-    """`build` starts the making of an agent; `watch` sees to it that stored conversations are followed."""
+def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str, Handler]:
+    """`build` starts the making of an agent; `looker` follows stored conversations."""
 
     def create(host: Host, params: Params) -> Result:
         given = params.get("messages") or []
         if not all(isinstance(one, dict) and one.get("role") in ("user", "assistant") for one in given):
             raise RpcError(frames.BAD_VALUE, "messages are objects with role (user, assistant) and content")
         sid, session = live.open_session(host, params, host.db(), messages=given)
+        host.rebind(session)
         session["pending_title"] = word(params, "title") or None
         build(sid, session)
-        watch()
+        looker.start()
         host.boundary("on_session_reset", session["session_key"], session["source"])
         shown = live.displayed(session["history"])
         return {
@@ -55,11 +57,15 @@ def handlers(build: Callable[[str, Session], None], watch: Callable[[], None]) -
         tip = _meant(db, wanted)
         with host.lock:  # one that is about to be closed, because nobody came back, is either found or not
             sid, session = _live_on(host, tip) or live.open_session(host, params, db, key=tip)
-            _rebind(host, session, params)
+            session["parked_at"] = None
         db.ledger.reopen(tip)
         build(sid, session)
-        watch()
-        return live.state(sid, session, db, params)
+        looker.start()
+        return joining.come(host, looker, sid, session, params)
+
+    def activate(host: Host, params: Params) -> Result:
+        sid, session = host.session(params)
+        return joining.come(host, looker, sid, session, params)
 
     def branch(host: Host, params: Params) -> Result:
         _, session = host.session(params)
@@ -75,6 +81,7 @@ def handlers(build: Callable[[str, Session], None], watch: Callable[[], None]) -
             raise RpcError(frames.BAD_TITLE, error.one_line()) from error
         given = {"cols": session["cols"], "cwd": session["cwd"], "source": session["source"]}
         sid, made = live.open_session(host, given, db, key=handle.session_id)
+        host.rebind(made)
         build(sid, made)
         return {
             "session_id": sid, "stored_session_id": handle.session_id, "title": title or "",
@@ -83,6 +90,7 @@ def handlers(build: Callable[[str, Session], None], watch: Callable[[], None]) -
 
     return {
         **_PLAIN, "session.create": create, "session.resume": resume, "session.branch": branch,
+        "session.activate": activate,
     }  # fmt: skip
 
 
@@ -97,18 +105,6 @@ def _meant(db: SessionDB, wanted: str) -> str:
 def _live_on(host: Host, tip: str) -> tuple[str, Session] | None:
     with host.lock:
         return next(((sid, one) for sid, one in host.sessions.items() if one.get("session_key") == tip), None)
-
-
-def _rebind(host: Host, session: Session, params: Params) -> None:
-    host.rebind(session)
-    if params.get("cols") is not None:
-        session["cols"] = live.cols_of(params)
-
-
-def _activate(host: Host, params: Params) -> Result:
-    sid, session = host.session(params)
-    _rebind(host, session, params)
-    return live.state(sid, session, host.db())
 
 
 def _list(host: Host, params: Params) -> Result:
@@ -144,10 +140,9 @@ def _active_list(host: Host, params: Params) -> Result:
 def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict[str, Any]:
     row = db.get_session(session["session_key"]) or {}
     place: Place = session["place"]
-    status = "waiting" if place.questions.waiting else "streaming" if session["running"] else "idle"
     return {
         "id": sid, "session_key": session["session_key"], "title": row.get("title") or session["pending_title"] or "",
-        "preview": row.get("preview") or "", "status": status, "model": place.model, "current": current,
+        "preview": row.get("preview") or "", "status": live.status(session), "model": place.model, "current": current,
         "message_count": row.get("message_count") or 0, "started_at": session["created_at"],
         "last_active": session["last_active"],
     }  # fmt: skip
@@ -283,7 +278,6 @@ def _resize(host: Host, params: Params) -> Result:
 
 
 _PLAIN: dict[str, Handler] = {
-    "session.activate": _activate,
     "session.list": _list,
     "session.most_recent": _most_recent,
     "session.active_list": _active_list,

@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
-from tui_gateway import attach, following, frames, methods, rpc_about, rpc_asking, rpc_sessions, turning
+from hermes_config.limits import DEFAULTS
+from tui_gateway import attach, following, frames, methods, parking, rpc_about, rpc_asking, rpc_sessions, turning
 from tui_gateway.frames import Frame, Params, RpcError
 from tui_gateway.host import Host, Session
-from tui_gateway.transports import Nowhere, StdioTransport, Transport
+from tui_gateway.parking import Later
+from tui_gateway.transports import StdioTransport, Transport
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -44,10 +46,18 @@ _db_error: str | None = None
 _real_stdout: TextIO | None = None
 _stdio_transport = StdioTransport(lambda: _real_stdout or sys.stdout)
 _bound: contextvars.ContextVar[Transport | None] = contextvars.ContextVar("hermes_rpc_transport", default=None)
+_behind: contextvars.ContextVar[list[Later] | None] = contextvars.ContextVar("hermes_rpc_behind", default=None)
+_telling = threading.RLock()
+_asked: dict[str, Frame] = {}
+"""By request id, as `_pending`: what was asked."""
 _pool: ThreadPoolExecutor | None = None
+_pooled = threading.BoundedSemaphore(DEFAULTS.rpc_waiting)
 
 _DESKTOP, _DESKTOP_TERMINAL = "HERMES_DESKTOP", "HERMES_DESKTOP_TERMINAL"
-_EXPIRING = {"sudo.request": "sudo.expire", "secret.request": "secret.expire"}
+_TURNS = frozenset({
+    "message.start", "message.user", "message.interim", "message.complete", "tool.start", "tool.complete", "error",
+})  # fmt: skip
+_OVER = {"sudo.request": "sudo.expire", "secret.request": "secret.expire", "clarify.request": "clarify.expire"}
 
 
 # -- in ----------------------------------------------------------------------------------------------------
@@ -81,6 +91,8 @@ def dispatch(req: Any, transport: Transport | None = None) -> Frame | None:
         known = methods.METHODS.get(name) if isinstance(name, str) else None
         if known is None or not known.pooled:
             return handle_request(req)
+        if not _pooled.acquire(blocking=False):
+            return frames.failure(req.get("id"), frames.FAILED, "too many requests wait; send fewer at once")
         context = contextvars.copy_context()
         _workers().submit(context.run, _answer_later, req)
         return None
@@ -89,7 +101,23 @@ def dispatch(req: Any, transport: Transport | None = None) -> Frame | None:
 
 
 def _answer_later(req: Any) -> None:
-    write_json(handle_request(req))
+    behind: list[Later] = []
+    _behind.set(behind)
+    try:
+        write_json(handle_request(req))
+    finally:
+        _pooled.release()
+        for step in behind:
+            step()
+
+
+def _afterwards(step: Later) -> None:
+    """When the answer is out; at once for a request whose answer is returned and not written here."""
+    behind = _behind.get()
+    if behind is None:
+        step()
+    else:
+        behind.append(step)
 
 
 def _workers() -> ThreadPoolExecutor:
@@ -124,22 +152,33 @@ def write_json(obj: Frame) -> bool:
 
 
 def _emit(event: str, sid: str, payload: Mapping[str, Any] | None = None) -> None:
-    write_json(frames.event(event, sid, payload))
+    with _telling:
+        session = _sessions.get(sid)
+        if session is not None and event in _TURNS:
+            session["told"] = session.get("told", 0) + 1
+        write_json(frames.event(event, sid, payload))
 
 
 def _block(event: str, sid: str, payload: Mapping[str, Any], timeout: float = 300) -> str:
     """Ask the client and wait; its answer, or nothing when none came in time."""
     rid, rung = uuid.uuid4().hex[:8], threading.Event()
-    with _prompt_lock:
-        _pending[rid] = (sid, rung)
-    _emit(event, sid, {**payload, "request_id": rid})
-    answered = rung.wait(timeout)
+    asked = {**payload, "request_id": rid}
+    with _telling:  # whoever comes now either hears of it or finds it
+        with _prompt_lock:
+            _pending[rid], _asked[rid] = (sid, rung), frames.event(event, sid, asked)
+        _emit(event, sid, asked)
+    rung.wait(timeout)
     with _prompt_lock:
         _pending.pop(rid, None)
+        _asked.pop(rid, None)
         answer = _answers.pop(rid, "")
-    if not answered and event in _EXPIRING:
-        _emit(_EXPIRING[event], sid, {"request_id": rid})
+    _emit(_OVER[event], sid, {"request_id": rid})
     return answer
+
+
+def _open_requests(sid: str) -> list[Frame]:
+    with _prompt_lock:
+        return [_asked[rid] for rid, (whose, _) in _pending.items() if whose == sid and rid in _asked]
 
 
 def _answered(request_id: str, answer: str) -> bool:
@@ -306,13 +345,13 @@ _host = Host(
     db_trouble=lambda: _db_error or "", sync=_late("_sync_session_key_after_compress"),
     boundary=_late("_notify_session_boundary"), block=_late("_block"), stream_renderer=_late("make_stream_renderer"),
     rendered=_late("render_message"), thread=_start_turn, transport=lambda: _bound.get() or _stdio_transport,
+    make_room=_late("_make_room"), afterwards=_afterwards, open_requests=_open_requests, telling=_telling,
 )  # fmt: skip
-_looker = following.Looker(_host)
-_nowhere = Nowhere()
-
-
+_parking = parking.Parking(_host, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start())
+_make_room = _parking.make_room
+_looker = following.Looker(_host, _parking.reap)
 _HANDLERS: dict[str, rpc_sessions.Handler] = {
-    **rpc_sessions.handlers(_start_agent_build, _looker.start),
+    **rpc_sessions.handlers(_start_agent_build, _looker),
     **rpc_asking.HANDLERS,
     **rpc_about.HANDLERS,
 }

@@ -1,4 +1,4 @@
-"""Where frames go: the pipe of a stdio client, or nowhere. The WebSocket's is in `ws`.
+"""Where frames go: the pipe of a stdio client, or all the clients that look at a session. The WebSocket's is in `ws`.
 
 A transport never blocks whoever writes to it. A pipe whose reader is gone makes `write` return False and tells `lost`
 once; the process then ends in order.
@@ -27,11 +27,64 @@ class Transport(Protocol):
         """From any thread, at once; False when nobody is there any more."""
 
 
-class Nowhere:
-    """For sessions whose client has gone; what happens meanwhile is in the store."""
+class Audience:
+    """The clients of one session, each of which gets every frame. With none left, what happens is in the store."""
+
+    def __init__(self, *members: Transport) -> None:
+        self._lock = threading.Lock()
+        self._members: dict[Transport, Transport] = {one: one for one in members}
+        """Who they are, and how they are reached."""
+
+    def write(self, frame: Frame, *, but: Transport | None = None) -> bool:
+        """To all `but` one; whoever cannot be reached any more is no longer of them."""
+        with self._lock:
+            members = [pair for pair in self._members.items() if pair[0] is not but]
+        for one, way in members:
+            if not way.write(frame):
+                self.leave(one)
+        return True
+
+    def join(self, transport: Transport) -> None:
+        with self._lock:
+            self._members.setdefault(transport, transport)
+
+    def join_later(self, transport: Transport) -> Held:
+        """From now on; but what is told waits until it is released."""
+        held = Held(transport)
+        with self._lock:
+            self._members[transport] = held
+        return held
+
+    def leave(self, transport: Transport) -> bool:
+        """True when it was the last."""
+        with self._lock:
+            return self._members.pop(transport, None) is not None and not self._members
+
+    @property
+    def gone(self) -> bool:
+        return not self._members
+
+
+class Held:
+    """A client that must hear something else first."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._lock = threading.Lock()
+        self._waiting: list[Frame] | None = []
 
     def write(self, frame: Frame) -> bool:
-        return True
+        with self._lock:
+            if self._waiting is None:
+                return self._transport.write(frame)
+            self._waiting.append(frame)
+            return True
+
+    def release(self) -> None:
+        with self._lock:
+            for frame in self._waiting or ():
+                self._transport.write(frame)
+            self._waiting = None
 
 
 class StdioTransport:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import references
 from hermes_agent.agent import ConversationBusy
+from hermes_agent.command_set.wording import text_of
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_state.undo import ConversationHeld
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from tui_gateway.host import Host, Session
     from tui_gateway.place import Place
+    from tui_gateway.transports import Transport
 
 _log = logging.getLogger("hermes.rpc")
 _AGENT_SECONDS = 30.0
@@ -44,15 +46,16 @@ def submit(host: Host, params: Params, *, build: Callable[[str, Session], None])
     if place is not None and place.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
     ordinal = params.get("truncate_before_user_ordinal")
-    if not session["running"] and (handed := _handed_in(session, content, ordinal)) is not None:
+    sender = host.transport()
+    if not session["running"] and (handed := _handed_in(session, content, sender, ordinal)) is not None:
         return {**handed, **named}
     while True:
         with session["history_lock"]:
             if not session["running"]:
                 _truncate(session, ordinal)
-                _begin(session, content)
+                _begin(host, sid, session, content, sender)
                 break
-        if (met := _meet(session, content)) is not None:
+        if (met := _meet(host, sid, session, content, sender)) is not None:
             return {**met, **named}
     if "agent_ready" in session:
         build(sid, session)
@@ -79,7 +82,7 @@ def _with_files(place: Place | None, content: Any) -> Any:
         raise RpcError(frames.BAD_VALUE, error.one_line()) from error
 
 
-def _handed_in(session: Session, content: Any, ordinal: Any = None) -> Result | None:
+def _handed_in(session: Session, content: Any, sender: Transport | None, ordinal: Any = None) -> Result | None:
     """To the gateway, when it drives this conversation."""
     place: Place | None = session.get("place")
     chat = None if place is None else place.served()
@@ -89,16 +92,21 @@ def _handed_in(session: Session, content: Any, ordinal: Any = None) -> Result | 
         raise RpcError(frames.BAD_VALUE, "only text can be handed to the gateway that serves this chat")
     _truncate(session, ordinal)
     busy = place.db.turns.unfinished(conversation_id=place.conversation())
-    place.handed_in.add(chat.hand_in(place.db, content).id)
+    place.handed_in[chat.hand_in(place.db, content).id] = sender
     session["last_active"] = time.time()
     return {"status": "queued" if busy else "streaming", "driver": "gateway"}
 
 
-def _begin(session: Session, content: Any) -> None:
-    now = time.time()
-    session.update(running=True, _turn_cancel_requested=False, last_active=now)
-    shown = references.words(content) if isinstance(content, str) else "[picture]"
-    session["inflight_turn"] = {"user": shown, "assistant": "", "streaming": True, "started_at": now, "updated_at": now}
+def _begin(host: Host, sid: str, session: Session, content: Any, sender: Transport | None) -> None:
+    """Nobody is the sender of what all clients of the session have heard already."""
+    now, said = time.time(), live.said(text_of(content), str(session.get("source") or "tui"))
+    with host.telling:  # whoever comes now either hears of it or finds it
+        session.update(running=True, _turn_cancel_requested=False, last_active=now)
+        session["inflight_turn"] = {
+            "user": said["text"], "assistant": "", "streaming": True, "started_at": now, "updated_at": now,
+        }  # fmt: skip
+        if sender is not None:
+            host.typed(sid, session, said, by=sender)
 
 
 def _truncate(session: Session, ordinal: Any) -> None:
@@ -124,11 +132,12 @@ def _truncate(session: Session, ordinal: Any) -> None:
     session["history_version"] += 1
 
 
-def _meet(session: Session, content: Any) -> Result | None:
+def _meet(host: Host, sid: str, session: Session, content: Any, sender: Transport) -> Result | None:
     """A prompt meets a turn that runs here. None: the turn has just ended."""
     mode, agent = busy_mode(), session.get("agent")
     text = content if isinstance(content, str) else None
     if mode == "steer" and text is not None and agent is not None and agent.steer(text):
+        host.typed(sid, session, live.said(text, str(session.get("source") or "tui")), by=sender)
         return {"status": "steered", "driver": "here"}
     with session["history_lock"]:
         if not session["running"]:
@@ -139,7 +148,7 @@ def _meet(session: Session, content: Any) -> Result | None:
             merged = f"{waiting['text']}\n\n{text}"
         elif waiting is not None:
             raise RpcError(frames.BUSY, "something waits already")
-        session["queued_prompt"] = {"text": merged, "transport": session.get("transport")}
+        session["queued_prompt"] = {"text": merged, "transport": sender}
     if mode != "queue" and agent is not None:
         agent.interrupt(text)
     return {"status": "queued", "driver": "here"}
@@ -162,14 +171,21 @@ def _drive(host: Host, sid: str, session: Session, content: Any) -> None:
         with session["history_lock"]:
             waiting, session["queued_prompt"] = session.get("queued_prompt"), None
             content = None if waiting is None else waiting["text"]
-            session.update(running=False, inflight_turn=None, last_active=time.time())
-            if content is not None:
-                _begin(session, content)
+            _end(host, session)
+            if waiting is not None:
+                _begin(host, sid, session, content, waiting["transport"])
         with _told(host, sid):
-            if content is not None and _handed_in(session, content) is not None:  # a gateway has started meanwhile
-                session.update(running=False, inflight_turn=None)
+            if content is not None and _handed_in(session, content, None) is not None:  # a gateway started meanwhile
+                _end(host, session)
                 content = None
             host.emit("session.info", sid, live.info(session))
+
+
+def _end(host: Host, session: Session) -> None:
+    with host.telling:
+        session.update(running=False, inflight_turn=None, last_active=time.time())
+        if session.get("place") is not None:
+            session["place"].turn = None
 
 
 @contextlib.contextmanager
@@ -211,7 +227,7 @@ def _one(host: Host, sid: str, session: Session, content: Any) -> None:
     if isinstance(result, dict) and result.get("pending_steer"):
         with session["history_lock"]:  # it came too late for the model: it is the next prompt
             if session["queued_prompt"] is None:
-                session["queued_prompt"] = {"text": result["pending_steer"], "transport": session.get("transport")}
+                session["queued_prompt"] = {"text": result["pending_steer"], "transport": None}
 
 
 def _agent(session: Session) -> Any:
@@ -230,11 +246,12 @@ def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, befor
     def heard(piece: str | None) -> None:
         if not piece:
             return
-        if (turn := session.get("inflight_turn")) is not None:
-            turn["assistant"] += piece
         shown = {"text": piece}
         rendered = None if renderer is None else renderer.feed(piece)
-        host.emit("message.delta", sid, shown if rendered is None else {**shown, "rendered": rendered})
+        with host.telling:
+            if (turn := session.get("inflight_turn")) is not None:
+                turn["assistant"] += piece
+            host.emit("message.delta", sid, shown if rendered is None else {**shown, "rendered": rendered})
 
     options: dict[str, Any] = {"stream_callback": heard}
     place: Place | None = session.get("place")
@@ -248,10 +265,7 @@ def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, befor
     )
     if before:  # given to session.create; the store has nothing yet
         options["conversation_history"] = before
-    try:
-        return _in_turn(host, sid, session, agent, content, {**options, "errand": place.errand()})
-    finally:
-        place.turn = None
+    return _in_turn(host, sid, session, agent, content, {**options, "errand": place.errand()})
 
 
 def _in_turn(host: Host, sid: str, session: Session, agent: Any, content: Any, options: dict[str, Any]) -> Any:

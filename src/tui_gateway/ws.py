@@ -1,15 +1,13 @@
 """The server over a WebSocket, at `/api/ws` of the API server: the same frames, one a text message.
 
 `mount` puts it there; the API's guard has let the client in already. Requests of a connection are answered in order,
-on a thread, so that nothing here blocks the gateway's loop. What a connection leaves behind is parked and closed after
-a grace, unless a client comes back for it or a turn runs.
+on a thread, so that nothing here blocks the gateway's loop. What a connection leaves behind is parked (`parking`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.rpc")
 PATH = "/api/ws"
 SUBPROTOCOL = "hermes.v1"
-_GRACE_SECONDS = 20.0
 _TRY_AGAIN_LATER, _GOING_AWAY = 1013, 1001
 
 
@@ -95,7 +92,7 @@ async def handle_ws(socket: WebSocket) -> None:
         for outcome in await asyncio.gather(reading, writing, return_exceptions=True):
             if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect | RuntimeError):
                 _log.error("a connection ended (%s)", type(outcome).__name__, extra={"action": "rpc_ws"})
-        await asyncio.to_thread(_left, transport, asyncio.get_running_loop())
+        await asyncio.to_thread(server._parking.left, transport)
         await _closed(socket)
 
 
@@ -121,45 +118,3 @@ async def _read(socket: WebSocket, transport: _WsTransport) -> None:
             answer = frames.failure(None, error.code, error.message)
         if answer is not None:
             transport.write(answer)
-
-
-# -- what a connection leaves behind ---------------------------------------------------------------------------
-
-
-def _left(transport: _WsTransport, loop: asyncio.AbstractEventLoop) -> None:
-    """Close what was to be closed with it; park the rest."""
-    with server._sessions_lock:
-        mine = {sid: one for sid, one in server._sessions.items() if one.get("transport") is transport}
-        closing = {sid for sid, one in mine.items() if one.get("close_on_disconnect")}
-        for session in mine.values():
-            session["transport"] = server._nowhere
-    for sid in mine:
-        if sid in closing:
-            server._teardown(sid, "ws_disconnect")
-        else:
-            _reap_later(sid, loop)
-
-
-def _reap_later(sid: str, loop: asyncio.AbstractEventLoop) -> None:
-    given = os.environ.get("HERMES_TUI_WS_ORPHAN_REAP_GRACE_S", "")
-    seconds = float(given) if given.replace(".", "", 1).isdecimal() else _GRACE_SECONDS
-    if seconds and not loop.is_closed():
-        loop.call_soon_threadsafe(loop.call_later, seconds, _reap_beside, sid, loop)
-
-
-def _reap_beside(sid: str, loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_in_executor(None, _reap, sid, loop)
-
-
-def _reap(sid: str, loop: asyncio.AbstractEventLoop) -> None:
-    with server._sessions_lock:
-        session = server._sessions.get(sid)
-        if session is None or session["transport"] is not server._nowhere:
-            return
-        working = session["running"] or session["place"].questions.waiting
-        if not working:
-            del server._sessions[sid]  # with the look that found nobody: somebody may be coming back just now
-    if working:
-        _reap_later(sid, loop)
-    else:
-        server._end_session(sid, session, "ws_orphan_reap")

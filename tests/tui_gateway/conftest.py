@@ -29,7 +29,17 @@ def demo_home(home: Path) -> Path:
 @pytest.fixture
 def api(demo_home: Path) -> Iterator[str]:
     """A gateway with an API, as a process of its own: the address."""
-    (demo_home / "config.yaml").write_text(f"{CONFIG}api_server:\n  enabled: true\n  port: 0\n", encoding="utf-8")
+    yield from _served(demo_home, CONFIG)
+
+
+@pytest.fixture
+def slow_api(demo_home: Path) -> Iterator[str]:
+    """One whose model takes its time."""
+    yield from _served(demo_home, CONFIG.replace("tokens_per_second: 0", "tokens_per_second: 40"))
+
+
+def _served(demo_home: Path, config: str) -> Iterator[str]:
+    (demo_home / "config.yaml").write_text(f"{config}api_server:\n  enabled: true\n  port: 0\n", encoding="utf-8")
     (demo_home / ".env").write_text(f"API_SERVER_KEY={KEY}\n", encoding="utf-8")
     with subprocess.Popen(
         [sys.executable, "-m", "hermes_cli", "gateway", "run"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -95,7 +95,6 @@ def test_what_the_phone_says_is_seen_at_the_terminal(scene: Scenario) -> None:
     ada = begun(scene)
     with StdioClient(scene.home) as client:
         sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
-        time.sleep(0.5)  # it looks on now
         ada.say("list the files here")
         assert client.event("message.user", sid) == {"text": "list the files here", "source": "telegram"}
         started = client.event("tool.start", sid)
@@ -108,7 +107,6 @@ def test_leave_that_a_phone_s_turn_needs_can_be_given_at_the_terminal(scene: Sce
     ada = begun(scene)
     with StdioClient(scene.home) as client:
         sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
-        time.sleep(0.5)
         ada.say("delete the folder old")
         asked = client.event("approval.request", sid)
         assert asked["command"] == "rm -r old"

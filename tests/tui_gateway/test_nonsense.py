@@ -13,7 +13,7 @@ from hermes_state import SessionDB
 from tui_gateway import frames, server
 from tui_gateway.events import ERRORS
 from tui_gateway.methods import METHODS
-from tui_gateway.transports import Nowhere
+from tui_gateway.transports import Audience
 
 NONSENSE: tuple[Any, ...] = (
     None, "", " ", "x", "/", "\ud800", "\x00\x1b[2J", "x" * 70_000, "../../etc", 0, -1, 2.5, 1e308, float("inf"),
@@ -25,7 +25,7 @@ NONSENSE: tuple[Any, ...] = (
 def sid(demo_home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     db = SessionDB(demo_home / "state.db")
     monkeypatch.setattr(server, "_db", db)
-    monkeypatch.setattr(server, "_stdio_transport", Nowhere())
+    monkeypatch.setattr(server, "_stdio_transport", Audience())
     made = server.handle_request({"id": 1, "method": "session.create"})["result"]
     yield made["session_id"]
     server._close_all("tui_shutdown")

@@ -303,7 +303,6 @@ def test_two_windows_on_one_conversation_take_turns_and_see_each_other(paced: Pa
         here = made["session_id"]
         one.say(here, "hello")
         there = two.call("session.resume", session_id=made["stored_session_id"])["session_id"]
-        time.sleep(0.5)  # it looks on now
         one.call("prompt.submit", session_id=here, text=STORY)
         one.event("message.delta", here)
         assert two.event("message.user", there)["text"] == STORY

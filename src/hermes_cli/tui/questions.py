@@ -29,7 +29,7 @@ class Questions:
         self.heard: dict[str, Callable[[Payload], None]] = {
             "approval.request": self._leave, "approval.closed": self._closed, "clarify.request": self._clarify,
             "secret.request": self._secret, "sudo.request": self._sudo, "secret.expire": self._closed,
-            "sudo.expire": self._closed,
+            "sudo.expire": self._closed, "clarify.expire": self._closed,
         }  # fmt: skip
         """By event."""
 

@@ -100,9 +100,10 @@ class Talk:
         self._pages.show(state)
         self.running = bool(state.get("running"))
         inflight = state.get("inflight") or {}
-        if self.running and inflight.get("user"):
+        if inflight.get("user"):
             self._transcript.add(Said(str(inflight["user"])))
-            self._turn.more(str(inflight.get("assistant") or ""))
+        if inflight.get("assistant"):
+            self._turn.more(str(inflight["assistant"]))
         self._inform(info)
 
     @property
