@@ -164,7 +164,6 @@ def test_two_terminals_and_a_phone_agree(scene: Scenario) -> None:
     with StdioClient(scene.home) as pipe, WsClient(*api_of(scene)) as socket:
         recent = pipe.call("session.most_recent")["session_id"]
         clients = {client: client.call("session.resume", session_id=recent)["session_id"] for client in (pipe, socket)}
-        time.sleep(0.5)  # they look on now
         said = ("from the pipe: hello", "from the socket: hello", "from the phone: hello")
         assert pipe.call("prompt.submit", session_id=clients[pipe], text=said[0])["driver"] == "gateway"
         assert socket.event("message.user", clients[socket])["text"] == said[0]
