@@ -13,7 +13,7 @@ while it runs (`merge`). When a turn is given up its rows go back to their old p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_args
 
 from hermes_config.records import record
 from hermes_state import leases, rows
@@ -57,9 +57,24 @@ class InboxRow:
 class Accepted:
     row: InboxRow
     new: bool
-    """False: it was here before, and this call changed nothing."""
+    """False: there is nothing to do, because it was here before, or a newer version of it was."""
     before: InboxRow | None = None
     """Of an edit: the version before it, as it stood until now."""
+
+
+class Arrival(TypedDict, total=False):
+    """A message as a platform hands it over."""
+
+    platform: Required[str]
+    chat_id: Required[str]
+    message_id: Required[str]
+    route: Required[SessionKey]
+    payload: Required[Mapping[str, Any]]
+    account: str
+    version: int
+    """0 as first sent, a larger number for every edit."""
+    person_id: PersonId | None
+    trace_id: str | None
 
 
 class _Message(NamedTuple):
@@ -82,83 +97,58 @@ class Inbox:
 
     # -- in ----------------------------------------------------------------------------------------------
 
-    def accept(
-        self,
-        *,
-        platform: str,
-        chat_id: str,
-        message_id: str,
-        route: SessionKey,
-        payload: Mapping[str, Any],
-        account: str = "",
-        version: int = 0,
-        person_id: PersonId | None = None,
-        trace_id: str | None = None,
-    ) -> Accepted:
-        """Store an allowed message; durable when this returns. One statement, unless it was here before."""
-        message = self._message(
-            platform, account, chat_id, message_id, version, route, person_id, trace_id or new_trace_id(), payload
-        )
-        while True:
-            new = scalar(self._store.engine.write(lambda conn: conn.rows(Q.accept, message.params), single=True))
-            if new is not None:
-                return Accepted(message.row(new), new=True)
-            found = self._store.engine.read(lambda conn: conn.rows(Q.find, message.key))
-            if found:  # else maintenance removed the old row just now
-                return Accepted(_row(found[0]), new=False)
+    def accept(self, **message: Unpack[Arrival]) -> Accepted:
+        """Store an allowed message; durable when this returns.
 
-    async def aaccept(
-        self,
-        *,
-        platform: str,
-        chat_id: str,
-        message_id: str,
-        route: SessionKey,
-        payload: Mapping[str, Any],
-        account: str = "",
-        version: int = 0,
-        person_id: PersonId | None = None,
-        trace_id: str | None = None,
-    ) -> Accepted:
-        """As `accept`, from an event loop: queued to the writer, perhaps sharing its commit.
-
-        An edit (`version` above 0) takes the place of the version before it when that one is still queued.
+        An edit (`version` above 0) takes the place of an older version that is still queued. One that comes after a
+        newer version is kept as superseded and changes nothing else.
         """
+        stored = self._message(**message)
+        return self._store.engine.write(lambda conn: self._accept_in(conn, stored))
+
+    async def aaccept(self, **message: Unpack[Arrival]) -> Accepted:
+        """As `accept`, from an event loop: queued to the writer, perhaps sharing its commit."""
         from hermes_state import aio
 
-        message = self._message(
-            platform, account, chat_id, message_id, version, route, person_id, trace_id or new_trace_id(), payload
-        )
-
-        def run(conn: Connection) -> Accepted:
-            before = _row(found[-1]) if version and (found := conn.rows(Q.versions, message.key[:-1])) else None
-            new = scalar(conn.rows(Q.accept, message.params))
-            if new is None:
-                return Accepted(_row(conn.rows(Q.find, message.key)[0]), new=False)
-            if before is not None:
-                end = ("superseded", "edited before it was read", self._store.clock())
-                conn.run(Q.finish_queued, (*end, rows.numbers([before.id])))
-            return Accepted(message.row(new), new=True, before=before)
-
-        accepted: Accepted = await aio.queued(self._store.engine, run)
+        stored = self._message(**message)
+        accepted: Accepted = await aio.queued(self._store.engine, lambda conn: self._accept_in(conn, stored))
         return accepted
+
+    def _accept_in(self, conn: Connection, message: _Message) -> Accepted:
+        while (new := scalar(conn.rows(Q.accept, message.params))) is None:
+            if found := conn.rows(Q.find, message.key):  # else maintenance removed the old row just now
+                return Accepted(_row(found[0]), new=False)
+        others = conn.rows(Q.other_versions, message.key)
+        if not others:
+            return Accepted(message.row(new), new=True)
+        newest, version = _row(others[-1]), message.key[-1]
+        if newest.version > version:
+            self._supersede(conn, new, "a newer version had come before it")
+            return Accepted(_row(conn.rows(Q.get, (new,))[0]), new=False)
+        self._supersede(conn, newest.id, "edited before it was read")
+        return Accepted(message.row(new), new=True, before=newest)
+
+    def _supersede(self, conn: Connection, row_id: int, reason: str) -> None:
+        conn.run(Q.finish_queued, ("superseded", reason, self._store.clock(), rows.numbers([row_id])))
 
     def _message(
         self,
+        *,
         platform: str,
-        account: str,
         chat_id: str,
         message_id: str,
-        version: int,
         route: SessionKey,
-        person_id: PersonId | None,
-        trace_id: str,
         payload: Mapping[str, Any],
+        account: str = "",
+        version: int = 0,
+        person_id: PersonId | None = None,
+        trace_id: str | None = None,
     ) -> _Message:
         rows.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
         checked_id(route, what="route")
         text = rows.to_json(payload, self._store.limits, what="the message")
         key = (platform, account, chat_id, message_id, version)
+        trace_id = trace_id or new_trace_id()
         return _Message(key, (*key, route, person_id, trace_id, text, self._store.clock()), dict(payload))
 
     def refuse(

@@ -80,12 +80,23 @@ def test_too_large_a_message_is_refused_in_one_line(make_db: Callable[..., Sessi
     assert db.inbox.counts() == {}
 
 
-def test_an_edit_is_another_version(db: SessionDB) -> None:
-    old, new = receive(db, 1), receive(db, 1, version=1)
-    assert old.new and new.new
-    assert db.inbox.finish([old.row.id], "superseded", reason="edited") == 1
-    versions = db.inbox.versions(platform="telegram", chat_id="42", message_id="1")
-    assert [(row.version, row.state) for row in versions] == [(0, "superseded"), (1, "queued")]
+def test_an_edit_takes_the_place_of_what_still_waits(db: SessionDB) -> None:
+    first, edit = receive(db, 1), receive(db, 1, version=7)
+    assert edit.new and edit.before is not None and edit.before.id == first.row.id
+    assert [row.state for row in db.inbox.versions(platform="telegram", chat_id="42", message_id="1")] == [
+        "superseded",
+        "queued",
+    ]
+
+
+@pytest.mark.parametrize("late", [0, 5])
+def test_an_older_version_that_comes_late_changes_nothing(db: SessionDB, late: int) -> None:
+    """Platforms deliver out of order after a gap. What the person wrote last is what is read."""
+    newest = receive(db, 1, version=7)
+    old = receive(db, 1, version=late)
+    assert (old.new, old.row.state, old.row.version) == (False, "superseded", late)
+    assert [row.id for row in db.inbox.queued(ROUTE)] == [newest.row.id]
+    assert receive(db, 1, version=late).row == old.row, "and a redelivery of it is one"
 
 
 def test_a_route_is_worked_off_in_order(db: SessionDB) -> None:

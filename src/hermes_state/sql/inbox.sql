@@ -34,6 +34,11 @@ WHERE platform = ? AND account = ? AND chat_id = ? AND message_id = ? AND versio
 SELECT {columns} FROM inbox
 WHERE platform = ? AND account = ? AND chat_id = ? AND message_id = ? ORDER BY version
 
+-- name: other_versions
+-- Of the message that was just stored; nearly always none.
+SELECT {columns} FROM inbox
+WHERE platform = ? AND account = ? AND chat_id = ? AND message_id = ? AND version <> ? ORDER BY version
+
 -- name: get
 SELECT {columns} FROM inbox WHERE id = ?
 

@@ -21,7 +21,7 @@ DM = {"id": 42, "type": "private", "first_name": "Ada"}
 GROUP = {"id": -100123, "type": "supergroup", "title": "Team"}
 
 
-def read(kind: str = "message", *, require_mention: bool = True, **fields: Any) -> MessageEvent | None:
+def read(kind: str = "message", *, require_mention: bool = True, number: int = 5, **fields: Any) -> MessageEvent | None:
     message = {"message_id": 7, "date": 1_700_000_000, "from": ADA, "chat": DM, **fields}
     ears = updates.Ears(
         me=ME,
@@ -29,7 +29,7 @@ def read(kind: str = "message", *, require_mention: bool = True, **fields: Any) 
         answer=lambda chat_id, data: Answer(kind="approval", id=data, choice="once"),
         require_mention=require_mention,
     )
-    return updates.read({"update_id": 5, kind: message}, ears)
+    return updates.read({"update_id": number, kind: message}, ears)
 
 
 def heard(kind: str = "message", **fields: Any) -> MessageEvent:
@@ -118,9 +118,17 @@ def test_topics_are_places_and_reply_threads_are_not() -> None:
 
 def test_an_edit_is_a_version_of_the_same_message() -> None:
     event = heard("edited_message", text="better", edit_date=1_700_000_100)
-    assert (event.message_id, event.version) == ("7", 1_700_000_100_005)
+    assert event.message_id == "7" and event.version > heard(text="good").version
     later = heard("edited_message", text="best", edit_date=1_700_000_101)
-    assert later.version > event.version
+    assert 2**63 > later.version > event.version
+
+
+def test_edits_within_one_second_are_in_the_order_of_their_updates() -> None:
+    versions = [
+        heard("edited_message", number=number, text="better", edit_date=1_700_000_100).version
+        for number in (999, 1_000, 1_999_999, 2_000_000)
+    ]
+    assert versions == sorted(set(versions))
 
 
 def test_two_edits_in_one_second_are_two_versions_and_each_comes_back_as_itself(

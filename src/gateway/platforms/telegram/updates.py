@@ -73,13 +73,17 @@ def read(update: Json, ears: Ears) -> MessageEvent | None:
     elif (message := maybe_object(update, "message")) is not None:
         event = _message(message, ears, version=0)
     elif (message := maybe_object(update, "edited_message")) is not None:
-        # Two edits may fall into one second; the number of the update tells them apart, and stays when it comes again.
-        event = _message(message, ears, version=whole(message, "edit_date") * 1000 + number % 1000)
+        event = _message(message, ears, version=_version(whole(message, "edit_date"), number))
     else:
         return None
     if event is not None:
         event.platform_update_id = number
     return event
+
+
+def _version(edited: int, update: int) -> int:
+    """Two edits may fall into one second; the number of the update orders them, and stays when it comes again."""
+    return (edited & 0xFFFF_FFFF) << 31 | update & 0x7FFF_FFFF
 
 
 def _message(message: Json, ears: Ears, *, version: int) -> MessageEvent | None:
