@@ -27,6 +27,7 @@ from gateway.authorisation import (
     api_client,
     decide,
 )
+from hermes_agent import commands
 from hermes_state.ids import LOCAL_OWNER, PersonId
 
 if TYPE_CHECKING:
@@ -214,8 +215,21 @@ def page() -> str:
     lines += ["Ada's own conversation is `own`, Bob's `another's`. `own call`: Ada asked for it.", ""]
     rows = ([actor[0], *(deed(actor, done) for done in DEEDS)] for actor in actors())
     lines += _table(["who, where", *(done.title for done in DEEDS)], rows)
+    lines += ["", _shared_rooms()]
     lines += ["", "This page is made by `make docs` from `src/gateway/authorisation.py`."]
     return "\n".join(lines) + "\n"
+
+
+def _shared_rooms() -> str:
+    """From the rows of the commands themselves."""
+    rows = commands.table("gateway").values()
+    always = ", ".join(f"`/{row.name}`" for row in rows if row.alters == "always")
+    words = ", ".join(f"`/{row.name}`" for row in rows if row.alters == "with words")
+    return (
+        "Where several people share one conversation (`group_sessions_per_user: false`, a thread), what changes it\n"
+        f"for all of them is for owners and admins: {always}, and {words} when they set\n"
+        "something. Anybody may begin anew with `/new`, while nothing of somebody else's runs."
+    )
 
 
 def _table(titles: Sequence[str], rows: Iterable[list[str]]) -> list[str]:

@@ -16,7 +16,7 @@ from gateway import authorisation
 from gateway.config import Platform
 from gateway.intake import event_of, source_of
 from gateway.running import Running
-from hermes_agent.command_set.base import Surface, Why
+from hermes_agent.command_set.base import STAFF, Surface, Why
 from hermes_agent.models import providers
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
@@ -93,6 +93,7 @@ class ChatDesk:
         self.platform: str = self.source.platform.value
         self.surface: Surface = "api" if self.source.platform is Platform.API_SERVER else "gateway"
         self.private = sender.place.place != "group"
+        self.shared: bool = board.store.is_shared(self.source)
         self.session_id: SessionId | None = None
         self.model = ""
         self.said: list[str] = []
@@ -132,7 +133,7 @@ class ChatDesk:
 
     async def drop(self, reason: str) -> int:
         """In a room that several people share, what waits is theirs, and is answered."""
-        if self._board.store.is_shared(self.source):
+        if self.shared:
             return 0
         return await self.lanes.drop(self.route, before=self.row.id, reason=reason)
 
@@ -140,13 +141,8 @@ class ChatDesk:
     def is_anothers(self) -> bool:
         """What runs here was asked for by somebody else, and this person does not run the place."""
         turn = self.lanes.running(self.route)
-        shared = self._board.store.is_shared(self.source)
-        return (
-            shared
-            and turn is not None
-            and turn.person_id != self.person.id
-            and self.person.role not in ("owner", "admin")
-        )
+        others = self.shared and turn is not None and turn.person_id != self.person.id
+        return others and self.person.role not in STAFF
 
     async def show(self, handle: Handle, *, why: Why) -> None:
         await asyncio.to_thread(self._leave)

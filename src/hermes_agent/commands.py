@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hermes_agent.command_set import rows
-from hermes_agent.command_set.base import EVERYONE, SURFACES, Command, CommandContext, Handler, Surface
+from hermes_agent.command_set.base import EVERYONE, STAFF, SURFACES, Command, CommandContext, Handler, Surface
 from hermes_agent.command_set.wording import brief, columns
 from hermes_cli import plugins
 from hermes_config.errors import HermesError
@@ -110,7 +110,7 @@ async def run(ctx: CommandContext, text: str) -> bool:
     if typed is None:
         return False
     command = _find(table(ctx.surface), typed.name)
-    refusal = _unknown(typed.name, ctx) if command is None else _refusal(command, ctx)
+    refusal = _unknown(typed.name, ctx) if command is None else _refusal(command, ctx, typed.args)
     if command is None or refusal:
         await ctx.reply(refusal)
         return True
@@ -135,12 +135,15 @@ def _find(known: Mapping[str, Command], name: str) -> Command | None:
     return found or next((command for command in known.values() if name in command.aliases), None)
 
 
-def _refusal(command: Command, ctx: CommandContext) -> str:
+def _refusal(command: Command, ctx: CommandContext, args: str) -> str:
     """Why this person cannot have it here and now; empty when they can."""
     if ctx.person.role not in command.roles:
         return f"/{command.name} is not for {ctx.person.role}s."
     if command.private and not ctx.private:
         return f"/{command.name} is answered in private only: others read along here."
+    alters = command.alters == "always" or (command.alters and args)
+    if alters and ctx.shared and ctx.person.role not in STAFF:
+        return f"/{command.name} changes this conversation for everybody here: ask an owner or admin."
     if command.idle and ctx.busy:
         return f"A turn is running. /stop it, then /{command.name}."
     return ""

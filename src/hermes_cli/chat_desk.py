@@ -56,6 +56,7 @@ class Desk:
     surface: Literal["cli"] = "cli"
     platform = "cli"
     private = True
+    shared = False
     route = None
     scope = ""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class Visit:
     surface: Literal["tui"] = "tui"
     private = True
+    shared = False
     route = None
     scope = ""
 

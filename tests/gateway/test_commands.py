@@ -281,6 +281,43 @@ def test_in_a_shared_room_nobody_ends_what_another_asked_for(db: SessionDB, home
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("text", ["/undo", "/redo", "/retry", "/branch", "/compress", "/title Ours", "/model demo"])
+def test_in_a_shared_room_what_changes_it_for_all_is_for_those_who_run_it(db: SessionDB, home: Path, text: str) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Noted.")) as model:
+            async with gateway(db, home, model, group_sessions_per_user=False) as here:
+                await here.chat.say("we meet at nine", OWNER, group=True)
+                await here.quiet()
+                (route,) = here.parts.board.store._entries
+                before = transcript(db, here, route)
+                assert "for everybody here" in await told(here, text, MEMBER, group=True)
+                assert transcript(db, here, route) == before and len(model.requests) == 1
+                assert "for everybody here" not in await told(here, "/title", MEMBER, group=True), "looking is free"
+
+    asyncio.run(go())
+
+
+def test_in_a_room_where_everybody_has_their_own_conversation_it_is_theirs_to_change(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Noted.")) as model:
+            async with gateway(db, home, model) as here:
+                await here.chat.say("we meet at nine", MEMBER, group=True)
+                await here.quiet()
+                assert "Took back 1 turn" in await told(here, "/undo", MEMBER, group=True)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("user", [OWNER, MEMBER])
+def test_no_chat_is_told_where_the_home_is(db: SessionDB, home: Path, user: str) -> None:
+    async def go() -> None:
+        async with gateway(db, home) as here:
+            said = await told(here, "/skills", user)
+            assert "no skills" in said and str(home) not in said
+
+    asyncio.run(go())
+
+
 def test_a_redelivered_command_runs_once(db: SessionDB, home: Path) -> None:
     async def go() -> None:
         with ScriptedModel(say("A."), say("B.")) as model:

@@ -38,6 +38,7 @@ class Place:
     surface: Surface = "cli"
     platform: str = "cli"
     private: bool = True
+    shared: bool = False
     route: SessionKey | None = None
     scope: str = ""
     busy: bool = False

@@ -177,5 +177,7 @@ async def skills(ctx: CommandContext, args: str) -> str:
 
     found = await asyncio.to_thread(known.discover, ctx.config.home, ctx.config.tree, platform=ctx.platform)
     if not found.skills:
-        return f"There are no skills. They are folders with a SKILL.md in {ctx.config.home / 'skills'}."
+        # Where the home is concerns those at this machine, and nobody in a chat.
+        where = ctx.config.home / "skills" if ctx.surface in ("cli", "tui") else "the folder `skills` of the home"
+        return f"There are no skills. They are folders with a SKILL.md in {where}."
     return columns([(skill.name, brief(skill.description, 90)) for skill in found.skills])

@@ -23,6 +23,8 @@ Surface = Literal["cli", "tui", "gateway", "api"]
 Why = Literal["new", "resume", "branch"]
 SURFACES: frozenset[Surface] = frozenset({"cli", "tui", "gateway", "api"})
 EVERYONE = frozenset({"owner", "admin", "member", "guest"})
+STAFF = frozenset({"owner", "admin"})
+"""Those who run the place."""
 
 
 class CommandContext(Protocol):
@@ -43,6 +45,10 @@ class CommandContext(Protocol):
     @property
     def private(self) -> bool:
         """Only this person reads the answer. False in a room of several people."""
+
+    @property
+    def shared(self) -> bool:
+        """Several people talk in this conversation: what changes it changes it for all of them."""
 
     @property
     def session_id(self) -> SessionId | None:
@@ -107,6 +113,9 @@ class Command:
     roles: frozenset[str] = EVERYONE
     private: bool = False
     """Its answer is for this person's eyes: refused in a room of several people."""
+    alters: Literal["", "always", "with words"] = ""
+    """It changes what was said, or how it is answered. Where several people share a conversation, that is for those
+    who run the place; without words it only shows."""
     idle: bool = False
     """It changes what a running turn works on: refused while one runs."""
     stops: bool = False
