@@ -17,7 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from gateway import run, run_parts, status, tracing, warming
+from gateway import memory, run, run_parts, status, tracing, warming
 from gateway.api import server as api_server
 from gateway.config import Platform, load_gateway_config
 from gateway.platforms import registry
@@ -37,6 +37,7 @@ _log = logging.getLogger("hermes.gateway")
 
 async def serve(config: Config, *, attached: bool = False) -> int:
     """Until somebody ends it, or `attached` whoever started it is gone. The exit code."""
+    memory.few_arenas()
     lock = status.acquire_gateway_lock(config.home)
     try:
         log_file.install("gateway.log", level=logging.INFO, screen=True)
@@ -159,6 +160,7 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
             "config_problem": None if broken is None else broken.one_line(),
         }  # fmt: skip
         try:
+            await asyncio.to_thread(log_file.bound_printed, "gateway.out")
             await asyncio.to_thread(functools.partial(status.write_runtime_status, board.home, **facts))
         except OSError as error:  # a full disk passes, and the heart must beat on after it
             _log.warning("no heartbeat was written (%s)", error.strerror, extra={"action": "heartbeat"})

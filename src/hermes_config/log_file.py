@@ -38,6 +38,24 @@ class LogFile(logging.Handler):
         """Say nothing: the only other place would be the person's screen."""
 
 
+def bound_printed(name: str) -> None:
+    """When this process prints into `<home>/logs/<name>`, keep that file small: its newest half stays when it is full.
+
+    Whoever started the process opened it for appending, so it can be cut while it is in use.
+    """
+    try:
+        printed, file = os.fstat(2), ensure_folder("logs") / name
+        if printed.st_size <= DEFAULTS.log_bytes or not os.path.samestat(printed, file.stat()):
+            return
+        with file.open("rb") as opened:
+            opened.seek(-(DEFAULTS.log_bytes // 2), os.SEEK_END)
+            newest = opened.read()
+        os.ftruncate(2, 0)
+        os.write(2, newest.partition(b"\n")[2])
+    except (OSError, HermesError):  # no such file, or a full disk: there is another round
+        return
+
+
 class _Lines(logging.Formatter):
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%SZ"

@@ -17,6 +17,7 @@ import pytest
 from gateway import status
 from hermes_cli import gateway_process
 from hermes_config.errors import UsageError
+from hermes_config.limits import DEFAULTS
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 
@@ -55,6 +56,21 @@ def test_it_is_started_seen_and_ended(demo: Path) -> None:
     assert "has ended" in hermes("gateway", "stop").stdout
     assert status.read_pid(demo) is None and not status.is_running(demo)
     assert "No gateway" in hermes("gateway", "stop").stdout
+
+
+def test_what_it_prints_in_the_background_is_bounded(demo: Path) -> None:
+    hermes("gateway", "start")
+    printed = demo / "logs" / "gateway.out"
+    with printed.open("ab") as file:
+        file.write(b"a plug-in says something\n" * (DEFAULTS.log_bytes // 20) + b"its last words\n")
+    until = time.monotonic() + 20
+    while printed.stat().st_size > DEFAULTS.log_bytes and time.monotonic() < until:
+        time.sleep(0.05)
+    assert DEFAULTS.log_bytes // 3 < printed.stat().st_size < DEFAULTS.log_bytes
+    hermes("gateway", "stop")
+    said = printed.read_text(encoding="utf-8")
+    assert said.startswith("a plug-in says something\n")
+    assert "its last words\n" in said and "ending: running turns" in said.partition("its last words\n")[2]
 
 
 def test_a_broken_configuration_is_said_and_nothing_runs(demo: Path) -> None:
