@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.config import Platform
 from gateway.entries import SessionSource
 from hermes_agent.errand import Ending
 from hermes_state.outbox import Parcel
@@ -18,6 +19,10 @@ from hermes_state.turns import Work
 _SILENCE = frozenset({"[SILENT]", "SILENT", "NO_REPLY", "NO REPLY"})
 _CONTEXT_WORDS = ("context", "token", "too large", "too long", "exceed", "payload")
 _LONG_HISTORY = 50
+_TOLD = (
+    "model", "input_tokens", "output_tokens", "cache_read_tokens", "completed", "partial", "failed", "interrupted",
+    "turn_exit_reason", "error",
+)  # fmt: skip
 
 
 def is_silence(text: str) -> bool:
@@ -54,6 +59,8 @@ def owe(
     if row is not None and row.payload is not None:
         place, account = SessionSource.from_dict(row.payload["source"]), row.account
     payload: dict[str, Any] = {"text": text, "kind": "answer"}
+    if place.platform is Platform.API_SERVER:  # whoever asks again is told what the turn used, too
+        payload["result"] = {name: ending.facts.get(name) for name in _TOLD}
     if place.thread_id:
         payload["thread_id"] = place.thread_id
     if row is not None and place.chat_type != "dm":

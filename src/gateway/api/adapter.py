@@ -125,6 +125,14 @@ class ApiAdapter(BasePlatformAdapter):
                     outcomes.settle(self._db, one, ended[one.inbox_id])
             suspects = set(ended)
 
+    async def _settle(self, exchange: Exchange) -> None:
+        """The turn has told its end to the first request alone; what it used is in the store."""
+        try:
+            row = await asyncio.to_thread(self._db.inbox.get, exchange.inbox_id)
+            await asyncio.to_thread(outcomes.settle, self._db, exchange, row)
+        except StateError as error:
+            _log.warning("the inbox cannot be read: %s", error.one_line(), extra={"action": "api_store"})
+
     # -- out -----------------------------------------------------------------------------------------------
 
     def pieces(self, text: str) -> list[str]:
@@ -136,6 +144,8 @@ class ApiAdapter(BasePlatformAdapter):
         trace_id = str((metadata or {}).get("trace_id"))
         exchanges = self._waiting.get(trace_id, ())
         for exchange in exchanges:
+            if exchange.again:
+                await self._settle(exchange)
             exchange.complete(content)
         try:
             async with asyncio.timeout(_WRITTEN_SECONDS):

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
 
 
+_ALIKE = 16
+"""As many conversations with the same first words are known by their history after a restart; to the next ones a
+client that sends it goes on in a copy."""
+
+
 class Place(NamedTuple):
     """Where a request goes."""
 
@@ -83,29 +88,36 @@ class Conversations:
         if name is not None:
             self._moved(name)
             return self.place(name)
-        place = self.place(_first_name(asked))
-        if place.name in self._at:
-            return None
-        self._moved(place.name)
-        session_id = await self._session(place)
-        if session_id is None:
+        wanted = _exchanges((said.role, said.text) for said in asked.earlier)
+        for place in map(self.place, _names(asked)):
+            if place.name in self._at:
+                continue
+            self._moved(place.name)  # from here on nobody else takes it
+            session_id = await self._session(place)
+            if session_id is not None and await asyncio.to_thread(self._stored, session_id) == wanted:
+                return place
             self._drop(place.name)
-            return None
-        stored = await asyncio.to_thread(self._stored, session_id)
-        return place if stored == _exchanges((said.role, said.text) for said in asked.earlier) else None
+            if session_id is None:
+                return None
+        return None
 
     async def begun(self, asked: Asked, name: str | None = None) -> Place:
         """A new conversation, which begins with the history of the request."""
-        if name is None:
-            name = _first_name(asked)
-            taken = name in self._at
-            self._moved(name)  # from here on nobody else takes it
-            if taken or await self._session(self.place(name)) is not None:
-                name = f"{name}-{secrets.token_hex(4)}"
-        place = self.place(name)
+        place = self.place(await self._free(asked) if name is None else name)
         if asked.earlier:
             await self._fill(place, asked.earlier)
         return place
+
+    async def _free(self, asked: Asked) -> str:
+        """A name that no conversation has."""
+        for name in _names(asked):
+            if name in self._at:
+                continue
+            self._moved(name)  # from here on nobody else takes it
+            if await self._session(self.place(name)) is None:
+                return name
+            self._drop(name)
+        return f"{name}-{secrets.token_hex(4)}"
 
     def answered(self, name: str, asked: Asked, *answers: str) -> None:
         """What was said there now; a client may have read the answer in more than one way."""
@@ -190,9 +202,11 @@ def _exchanges(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return kept
 
 
-def _first_name(asked: Asked) -> str:
+def _names(asked: Asked) -> list[str]:
+    """Of conversations that begin with these words, in the order in which they were begun."""
     first = (asked.earlier or (asked.said,))[0]
-    return f"chat-{_digest([asked.system, first.text])[:24]}"
+    name = f"chat-{_digest([asked.system, first.text])[:24]}"
+    return [name, *(f"{name}-{number}" for number in range(2, _ALIKE + 1))]
 
 
 def _fingerprint(system: str | None, said: Iterable[Said]) -> str:

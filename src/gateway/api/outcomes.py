@@ -10,22 +10,25 @@ if TYPE_CHECKING:
     from gateway.api.exchange import Exchange
     from hermes_state import SessionDB
     from hermes_state.inbox import InboxRow
+    from hermes_state.outbox import OutboxItem
 
 
 def settle(db: SessionDB, exchange: Exchange, row: InboxRow | None) -> None:
     """Complete an exchange whose message has ended."""
-    text = None if row is None else stored_answer(db, row)
+    item = None if row is None else _owed(db, row)
+    if item is not None:
+        exchange.result = item.payload.get("result") or {}
     if row is not None and row.state == "error":
-        exchange.result = {"failed": True, "completed": False, "error": row.reason}
-    if text is not None:
-        exchange.complete(text)
+        exchange.result = {**exchange.result, "failed": True, "completed": False, "error": row.reason}
+    if item is not None:
+        exchange.complete(str(item.payload.get("text") or ""))
     elif row is not None and row.state == "silent":
         exchange.complete("")
     else:
         exchange.refuse(unanswered(row))
 
 
-def stored_answer(db: SessionDB, row: InboxRow) -> str | None:
+def _owed(db: SessionDB, row: InboxRow) -> OutboxItem | None:
     """What was owed for a message; None when nothing was. One or two reads of a row by its key."""
     keys = [f"command:{row.id}", f"answer:inbox:{row.id}"]
     if row.turn_id is not None:
@@ -33,7 +36,7 @@ def stored_answer(db: SessionDB, row: InboxRow) -> str | None:
     for key in keys:
         item = db.outbox.find(key)
         if item is not None:
-            return str(item.payload.get("text") or "")
+            return item
     return None
 
 

@@ -68,6 +68,22 @@ def test_it_goes_on_after_a_restart(door: Open) -> None:
     asyncio.run(go())
 
 
+def test_each_of_several_with_the_same_first_words_goes_on_after_a_restart(door: Open) -> None:
+    async def go() -> None:
+        answers = [say(f"Hi {number}.") for number in range(3)]
+        with ScriptedModel(*answers, say("New."), always(say("Yes."))) as model:
+            async with door(model) as here:
+                began = [await here.ask("hello") for _ in answers]
+            async with door(model) as here:
+                assert said(await here.ask("hello")) == "New.", "which takes none of them away"
+                for number, first in enumerate(began):
+                    went_on = await here.ask("hello", f"Hi {number}.", "still there?")
+                    assert went_on.headers["x-hermes-session-id"] == first.headers["x-hermes-session-id"]
+                assert len(await sessions(here)) == 4
+
+    asyncio.run(go())
+
+
 def test_an_edited_history_is_another_conversation_that_begins_with_it(door: Open) -> None:
     async def go() -> None:
         with ScriptedModel(say("Hi."), say("Yes."), say("Fork.")) as model:
@@ -356,9 +372,14 @@ def test_the_same_key_gives_the_same_answer_and_asks_the_model_once(door: Open) 
             async with door(model) as here:
                 both = await asyncio.gather(here.ask("order", headers=ONCE), here.ask("order", headers=ONCE))
                 assert [said(answer) for answer in both] == ["Done.", "Done."]
-                assert said(await here.ask("order", headers=ONCE)) == "Done."
+                again = await here.ask("order", headers=ONCE)
             async with door(model) as here:
-                assert said(await here.ask("order", headers=ONCE)) == "Done.", "after a restart, too"
+                after = await here.ask("order", headers=ONCE)
+            used = both[0].json()["usage"]
+            assert used["total_tokens"] > 0
+            for answer in (*both, again, after):  # after a restart, too
+                assert said(answer) == "Done." and answer.json()["usage"] == used
+                assert answer.json()["hermes"] == both[0].json()["hermes"]
             assert len(model.requests) == 1
 
     asyncio.run(go())
