@@ -1,8 +1,8 @@
 """The window: what is where, which key does what, and that it can always be left in order.
 
-Ctrl-C copies what is marked, else stops what runs, else clears the line, else (twice) leaves. A signal to end, or a
-terminal that is gone, ends it like Ctrl-D; a defect of ours ends it with the terminal restored and is raised to whoever
-ran it.
+Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. A
+signal to end, or a terminal that is gone, ends it like Ctrl-D; a defect of ours ends it with the terminal restored, and
+is raised to whoever ran it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual import events, on
@@ -104,6 +104,7 @@ class HermesApp(App[int]):
     def on_load(self) -> None:
         """Before the terminal is touched."""
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._went_wrong)
         if sys.platform != "win32":
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self.exit, 128 + number)
@@ -112,6 +113,7 @@ class HermesApp(App[int]):
     def on_mount(self) -> None:
         self._editor.focus()
         self._link.heard, self._link.lost = self.talk.heard, self._server_lost
+        self._link.failed = self._handle_exception
         self._link.attach(asyncio.get_running_loop())
         self.app_resume_signal.subscribe(self, lambda app: self.screen.refresh(layout=True))  # back from Ctrl+Z
         self._do(self.talk.begin())
@@ -136,17 +138,25 @@ class HermesApp(App[int]):
             try:
                 await work
             except (Refused, ServerLost) as error:
-                self.talk.trouble(error.one_line())
+                if not (isinstance(error, ServerLost) and error.told):
+                    self.talk.trouble(error.one_line())
                 self._status.state = "ready"
                 self._status.show()
 
         self.run_worker(told(), exit_on_error=True)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Textual would print a traceback over the restored terminal; ours becomes a report and a line."""
+        """Textual would print a traceback over the restored terminal; ours becomes a line, a defect also a report."""
         if self.failure is None:
             self.failure = error
         self.exit(70)
+
+    def _went_wrong(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """In what the loop itself calls, such as an event of the server."""
+        if isinstance(error := context.get("exception"), Exception):
+            self._handle_exception(error)
+        else:
+            loop.default_exception_handler(dict(context))
 
     def _server_lost(self, why: str) -> None:
         now = time.monotonic()
@@ -176,6 +186,8 @@ class HermesApp(App[int]):
             self.screen.clear_selection()
             self._editor.move_cursor(self._editor.cursor_location)
             self.notify("copied", timeout=1.5)
+        elif isinstance(self.screen, ModalScreen) and not self._questions.is_asked(self.screen):
+            self.screen.dismiss(None)
         elif self.talk.running:
             self.action_stop()
         elif self._editor.text:

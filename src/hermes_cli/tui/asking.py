@@ -20,7 +20,7 @@ from textual.widgets import Button, Input, Label, Static
 
 from hermes_agent.approvals import showing
 from hermes_cli import text as words
-from hermes_cli.tui.bars import folder
+from hermes_cli.tui.bars import Line, folder
 
 _QUIET_SECONDS = 0.6
 """No key may have been pressed for so long before one counts as an answer."""
@@ -130,7 +130,7 @@ class Question(ModalScreen[str]):
         hint = "it is not shown" if self._secret else "a number, or your own words" if self._choices else "your answer"
         with Vertical():
             yield Static(Text("\n".join(lines)))
-            yield Input(password=self._secret, compact=True, placeholder=f"{hint} · Escape answers nothing")
+            yield Line(password=self._secret, compact=True, placeholder=f"{hint} · Escape answers nothing")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         said = event.value.strip()

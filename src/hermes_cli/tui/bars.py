@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from rich.text import Text
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from hermes_cli import text as words
 
@@ -20,6 +20,13 @@ def folder(path: str) -> str:
     place = PurePath(path)
     inside = path and place.is_relative_to(Path.home())
     return words.harmless(f"~/{place.relative_to(Path.home())}" if inside else path)
+
+
+class Line(Input):
+    """A line to type into, in a box. Its cursor does not blink: an idle window writes nothing to the terminal."""
+
+    def on_mount(self) -> None:
+        self.cursor_blink = False
 
 
 class Waiting(Static):
@@ -72,7 +79,7 @@ class Status(Static):
 
     def _line(self, width: int) -> str:
         busy = self.state not in ("ready", "")
-        state = f"{_FRAMES[self._tick % len(_FRAMES)]} {self.state}" if busy else "ready"
+        state = f"{_FRAMES[self._tick % len(_FRAMES)]} {words.harmless(self.state)}" if busy else "ready"
         parts = [
             state, "↓ Ctrl+End newest" if self.reads_back else "",
             words.harmless(str(self.info.get("model") or "")), self._fullness() or self._tokens(), self._cost(),

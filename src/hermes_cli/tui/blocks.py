@@ -214,11 +214,14 @@ class Opening(Block):
         self._info = info
 
     def draw(self, width: int, inks: Inks) -> list[Strip]:
-        model, where = str(self._info.get("model") or "no model"), str(self._info.get("cwd") or "")
-        provider = str(self._info.get("provider") or "")
+        model, where = str(self._info.get("model") or ""), str(self._info.get("cwd") or "")
+        provider = words.harmless(str(self._info.get("provider") or ""))
+        trouble = ""
+        if not provider:  # then there is no model, and what stands in its place says why
+            trouble = f"✗ {words.harmless(model)}\n  hermes setup finds a model, or asks for a key.\n"
         made = Text.assemble(
-            ("Hermes", "bold"), f" · {words.harmless(model)}{f' ({words.harmless(provider)})' if provider else ''}\n",
-            (f"{folder(where)}\n\n", inks.dim),
+            ("Hermes", "bold"), f" · {words.harmless(model)} ({provider})\n" if provider else " · no model yet\n",
+            (trouble, inks.bad), (f"{folder(where)}\n\n", inks.dim),
             ("Enter sends · Ctrl+J new line · / commands · @ files · Ctrl+R conversations · F1 all keys", inks.dim),
         )  # fmt: skip
         return markdown.drawn(made, width, inks)

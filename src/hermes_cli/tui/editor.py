@@ -56,6 +56,7 @@ class Editor(TextArea):
             id="editor", soft_wrap=True, tab_behavior="focus", show_line_numbers=False, compact=True,
             highlight_cursor_line=False, placeholder="Say something · /help · Ctrl+D leaves",
         )  # fmt: skip
+        self.cursor_blink = False  # an idle window writes nothing: over a slow link each byte counts
         self.take_key: Callable[[str], bool] = lambda key: False
         """The completion's first look at a key; True when it was meant for it."""
         self._pastes: list[str] = []

@@ -6,6 +6,7 @@ The terminal is put back in order whatever ended the window. What was last talke
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +53,9 @@ def open_window(wanted: Callable[[], Start], *, folder: Path | None = None) -> i
     try:
         return _run(link, wanted())
     finally:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # one Ctrl-C too many must not leave the server behind
         link.close()
+        signal.signal(signal.SIGINT, before)
 
 
 def _run(link: Link, start: Start) -> int:

@@ -39,6 +39,13 @@ class Refused(HermesError):
 class ServerLost(HermesError):
     """The server ended before it answered."""
 
+    told = False
+    """Whether the person hears of it anyway, from whoever was told by `lost`."""
+
+
+class NotStarted(HermesError):
+    """The process behind the window could not start."""
+
 
 class Link:
     """One server process at a time. `start` may be called anywhere; all else on the loop given to `attach`."""
@@ -59,18 +66,22 @@ class Link:
         self._lock = threading.Lock()
         self._generation = 0
         self._complaints = b""
+        self._overhearing: threading.Thread | None = None
         self._closing = False
+        self._was_ready = False
         self._over = "it was not started"
         """Why nobody answers; empty as long as somebody does."""
         self._unsent: SimpleQueue[bytes | None] = SimpleQueue()
         self.heard: Callable[[Event], None] = lambda event: None
         self.lost: Callable[[str], None] = lambda why: None
+        self.failed: Callable[[NotStarted], None] = lambda error: None
+        """Instead of `lost`, when a server said itself why it cannot start: another one could not, either."""
 
     # -- the process ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._generation += 1
-        self._complaints = b""
+        self._complaints, self._was_ready = b"", False
         process = self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True, cwd=self._folder,
@@ -78,7 +89,7 @@ class Link:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         self._over, self._unsent = "", SimpleQueue()
         _thread(self._read, process.stdout, self._generation)
-        _thread(self._overhear, process.stderr, self._generation)
+        self._overhearing = _thread(self._overhear, process.stderr, self._generation)
         _thread(_write_all, process.stdin, self._unsent)
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -139,6 +150,7 @@ class Link:
                 generation, frame = self._early.popleft()
             if generation != self._generation:
                 continue
+            self._was_ready = self._was_ready or frame is not None
             if frame is None:
                 self._ended()
             elif frame.get("method") == "event":
@@ -160,11 +172,20 @@ class Link:
         why = self._over = self._why()
         self._unsent.put(None)
         waiting, self._waiting = list(self._waiting.values()), {}
+        lost = ServerLost(why)
+        lost.told = True
         for one in waiting:
             if not one.done():
-                one.set_exception(ServerLost(why))
-        if not self._closing:
+                one.set_exception(lost)
+        if self._closing:
+            return
+        if not self._was_ready and (said := self._last_words().removeprefix("hermes: ")):
+            self.failed(NotStarted(said))
+        else:
             self.lost(why)
+
+    def _last_words(self) -> str:
+        return self._complaints.decode("utf-8", "replace").strip().rpartition("\n")[2]
 
     def _why(self) -> str:
         assert self._process is not None
@@ -173,7 +194,9 @@ class Link:
         except subprocess.TimeoutExpired:  # it closed its output and stays: that is no server any more
             self._process.kill()
             code = None
-        said = self._complaints.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        if self._overhearing is not None:
+            self._overhearing.join(_ENDING_SECONDS)
+        said = self._last_words().rstrip(".")
         how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}"
         return f"the process behind this window ended {how}{f': {said}' if said else ''}"
 
@@ -197,5 +220,7 @@ def _write_all(stream: IO[bytes], unsent: SimpleQueue[bytes | None]) -> None:
             stream.flush()
 
 
-def _thread(target: Callable[..., None], *args: object) -> None:
-    threading.Thread(target=target, args=args, daemon=True, name=f"link{target.__name__}").start()
+def _thread(target: Callable[..., None], *args: object) -> threading.Thread:
+    made = threading.Thread(target=target, args=args, daemon=True, name=f"link{target.__name__}")
+    made.start()
+    return made

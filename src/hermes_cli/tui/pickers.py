@@ -20,6 +20,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from hermes_cli import text as words
+from hermes_cli.tui.bars import Line
 
 _PAUSE = 0.08
 Ask = Callable[..., Awaitable[dict[str, Any]]]
@@ -45,7 +46,6 @@ class Picker(ModalScreen[str]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
-        Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("up", "move(-1)", show=False, priority=True),
         Binding("down", "move(1)", show=False, priority=True),
         Binding("pageup", "move(-10)", show=False, priority=True),
@@ -70,7 +70,7 @@ class Picker(ModalScreen[str]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Input(placeholder=self.prompt, compact=True)
+            yield Line(placeholder=self.prompt, compact=True)
             yield OptionList(markup=False)
             yield Static("", id="about")
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App
+from textual.screen import Screen
 
 if TYPE_CHECKING:
     from hermes_cli.tui.asking import Approval, Question
@@ -32,6 +33,10 @@ class Questions:
             "sudo.expire": self._closed, "clarify.expire": self._closed,
         }  # fmt: skip
         """By event."""
+
+    def is_asked(self, screen: Screen[Any]) -> bool:
+        """Whether it is a question of a turn."""
+        return screen is self._asking
 
     def clear(self) -> None:
         self._waiting.clear()

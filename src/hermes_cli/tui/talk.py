@@ -148,9 +148,9 @@ class Talk:
             self._drop(said)
             self._transcript.take_out(said)
             self._window.prefill(text)
-            self.trouble(error.one_line())
+            if not (isinstance(error, ServerLost) and error.told):
+                self.trouble(error.one_line())
             return
-        self._pages.count += 1
         said.went_along(answer.get("files") or ())
         if not at_once and answer.get("status") != "queued":
             self._drop(said)
@@ -212,6 +212,7 @@ class Talk:
     def _began(self, payload: Mapping[str, Any]) -> None:
         self._turn.forget()
         self.running = True
+        self._pages.count += 1
         for said in self._queue:
             self._transcript.add(said)
         self._queue = []

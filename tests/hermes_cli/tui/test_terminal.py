@@ -71,6 +71,21 @@ def test_a_signal_ends_it_in_order(window: Open, number: signal.Signals) -> None
         assert _ended(terminal) == 128 + number
 
 
+def test_an_idle_window_writes_nothing(window: Open) -> None:
+    with window() as terminal:
+        terminal.type("what is 3 * 3?")
+        terminal.see("3 * 3 = 9")
+        terminal.see("context")
+        terminal._read(time.monotonic() + 0.5)
+        before = len(terminal.raw)
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            terminal._read(until)
+        assert terminal.raw[before:] == ""
+        terminal.press("ctrl-d")
+        assert _ended(terminal) == 0
+
+
 def test_ctrl_c_twice_leaves(window: Open) -> None:
     with window() as terminal:
         terminal.press("ctrl-c")
@@ -136,6 +151,47 @@ def test_a_terminal_that_is_gone_ends_window_and_server(window: Open) -> None:
         assert time.monotonic() < deadline, "it lives on without a terminal"
         time.sleep(0.05)
     assert os.waitstatus_to_exitcode(status) in (129, -signal.SIGHUP, 70)
+
+
+def test_a_home_that_cannot_be_is_one_line_and_no_window(place: Path) -> None:
+    env = {"TERM": "xterm-256color", "HERMES_HOME": "/proc/nowhere"}
+    with Terminal([sys.executable, "-m", "hermes_cli"], env=env, cwd=place) as terminal:
+        terminal.see("cannot create the Hermes home")
+        assert _ended(terminal) == 1
+        assert "Set HERMES_HOME to a folder you own." in terminal.shown and "Go on with it" not in terminal.shown
+
+
+def test_a_defect_of_the_window_itself_leaves_the_terminal_in_order(place: Path, home: Path) -> None:
+    broken = "from hermes_cli.tui import turn; turn.Turn.more = None; import hermes_cli.main as m; exit(m.main())"
+    with Terminal([sys.executable, "-c", broken], env={"TERM": "xterm-256color"}, lines=24, cwd=place) as terminal:
+        terminal.see("ready")
+        terminal.type("what is 3 * 3?")
+        terminal.see("internal error: TypeError")
+        assert _ended(terminal) != 0
+    assert list((home / "logs").glob("crash-*.txt"))
+
+
+def test_ctrl_c_at_any_moment(place: Path) -> None:
+    """From before the first paint on, in a box and while an answer comes: it never breaks, and it ends."""
+    command = [sys.executable, "-m", "hermes_cli"]
+    with Terminal(command, env={"TERM": "xterm-256color"}, lines=24, cwd=place) as terminal:
+        terminal.see("starting")
+        terminal.press("ctrl-c")
+        terminal.see("ready")
+        terminal.type("delete the folder old")
+        terminal.see("Hermes wants to run a command")
+        terminal.press("ctrl-c")
+        terminal.see("interrupted; what was done")
+        assert (place / "old").is_dir()
+        terminal.keys("\x12")  # Ctrl+R: the conversations
+        terminal.see("Enter takes")
+        terminal.press("ctrl-c")
+        terminal.type("what is 5 * 5?")
+        terminal.see("5 * 5 = 25")
+        for _ in range(12):
+            terminal.press("ctrl-c")
+            terminal._read(time.monotonic() + 0.05)
+        assert _ended(terminal) in (0, -signal.SIGINT, 128 + signal.SIGINT)
 
 
 def test_plain_and_a_dumb_terminal_get_lines(place: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
 
 
@@ -34,7 +35,11 @@ def test_a_tool_call_is_one_line_that_unfolds_and_the_answer_is_markdown(sit: Si
     play(scene())
 
 
-def test_what_would_run_is_shown_and_keys_on_their_way_answer_nothing(sit: Sit, place: Path) -> None:
+def test_what_would_run_is_shown_and_keys_on_their_way_answer_nothing(
+    sit: Sit, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_cli.tui.asking._QUIET_SECONDS", 3.0)  # a busy machine has its pauses
+
     async def scene() -> None:
         async with sit() as person:
             await person.say("delete the folder old")
@@ -43,7 +48,7 @@ def test_what_would_run_is_shown_and_keys_on_their_way_answer_nothing(sit: Sit, 
             await person.press("o")  # somebody was typing when it appeared
             await asyncio.sleep(0.2)
             assert "Hermes wants" in person.screen and (place / "old").is_dir()
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(3.1)
             await person.press("o")
             await person.see("It is gone")
             assert not (place / "old").exists()

@@ -1,0 +1,133 @@
+"""What goes wrong around the window: it stays usable, and says what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import apsw
+import pytest
+from tests.hermes_cli.tui.conftest import Sit, configure, stored
+
+from hermes_testing.scripted_model import ScriptedModel, say
+
+_LONG = "\n\n".join(
+    f"## Part {number}\n\n" + "Some *words* of it. " * 40 + f"\n\n```python\npart = {number}\n```"
+    for number in range(250)
+)
+
+
+def test_a_turn_whose_server_is_killed_is_told_and_taken_up(sit: Sit, home: Path) -> None:
+    async def scene() -> None:
+        configure(home, pace=40)
+        async with sit() as person:
+            await person.say("tell me the long story")
+            await person.see("harbour town")
+            assert person.link.pid is not None
+            os.kill(person.link.pid, signal.SIGKILL)
+            await person.see("the last turn was cut off")
+            assert "❯ tell me the long story" in person.screen
+            await person.say("what is 6 + 6?")
+            await person.see("taking up the turn that was interrupted when the process was lost")
+            await person.see("harbour town")
+            await person.press("escape")
+            await person.ready()
+
+    asyncio.run(scene())
+    said = [words for role, words in stored(home) if role == "user"]
+    assert said == ["tell me the long story", "what is 6 + 6?"]
+
+
+def test_a_store_that_is_locked_is_said_and_the_words_stay(sit: Sit, home: Path, place: Path) -> None:
+    async def scene() -> None:
+        configure(home, more="limits:\n  write_wait_ms: 300\n")
+        async with sit() as person:
+            await person.say("what is 1 + 1?")
+            await person.see("1 + 1 = 2")
+            await person.ready()
+            other = apsw.Connection(str(home / "state.db"))
+            other.execute("BEGIN IMMEDIATE")
+            await person.say("what is 2 + 2?")
+            await person.see("locked")
+            await person.ready()
+            other.execute("ROLLBACK")
+            other.close()
+            await person.say("what is 3 + 3?")
+            await person.see("3 + 3 = 6")
+
+    asyncio.run(scene())
+
+
+def test_an_answer_of_200_kb_comes_whole_and_keys_are_heard_meanwhile(sit: Sit, home: Path) -> None:
+    assert len(_LONG) > 200_000
+
+    async def scene(address: str) -> None:
+        model = f"provider: custom, default: m-1, base_url: '{address}/v1', api_key: scripted-key"
+        (home / "config.yaml").write_text(f"auto_title: false\nmodel: {{{model}}}\n")
+        async with sit() as person:
+            await person.say("all of it, please")
+            await person.see("Some words of it.")
+            slowest = 0.0
+            while "Part 249" not in person.screen or " ready" not in person.lines[-1]:
+                began = time.perf_counter()
+                await person.press("x")
+                slowest = max(slowest, time.perf_counter() - began)
+                await asyncio.sleep(0.05)
+            assert slowest < 2.0 and set(person.app._editor.text) <= {"x"}
+            await person.press("ctrl+u", "ctrl+y")
+            await person.see("copied the answer")
+            assert person.app.clipboard == _LONG
+            person.app._transcript.scroll_home(animate=False)
+            await person.see("❯ all of it, please")
+
+    pieces = [_LONG[at : at + 400] for at in range(0, len(_LONG), 400)]
+    with ScriptedModel(say(*pieces), model="m-1").served() as server:
+        asyncio.run(asyncio.wait_for(scene(server.origin), 60))
+
+
+@pytest.mark.parametrize("kind", ["secret", "sudo"])
+def test_a_secret_is_not_shown_and_nothing_keeps_it(sit: Sit, home: Path, kind: str) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.ready()
+            asked = {"request_id": "0badcafe", "prompt": "The key of the weather service", "env_var": "WEATHER_KEY"}
+            person.app.talk.heard({"type": f"{kind}.request", "payload": asked})
+            await person.see("it is not shown")
+            await person.write("hunter2")
+            await person.see("•••••••")
+            assert "hunter2" not in person.screen
+            await person.press("enter")
+            await person.until(lambda screen: "•" not in screen, "answered")
+            await person.press("up")
+            assert "hunter2" not in person.screen and person.app._editor.text == ""
+            await person.say("what is 1 + 1?")
+            await person.see("1 + 1 = 2")
+
+    asyncio.run(scene())
+    kept = [file for file in home.rglob("*") if file.is_file() and b"hunter2" in file.read_bytes()]
+    assert not kept
+
+
+def test_control_sequences_are_harmless_wherever_they_come_from(sit: Sit, home: Path, place: Path) -> None:
+    evil = "\x1b[2J\x1b]52;c;aGk=\x07\x1b[?1049l\x9bm\u202e"
+    (place / f"a{evil}b.txt").write_text("x")
+
+    async def scene() -> None:
+        async with sit() as person:
+            await person.ready()
+            await person.write("@a")
+            await person.see("b.txt")
+            await person.press("escape", "ctrl+u")
+            await person.say(f"look {evil} here")
+            await person.ready()
+            person.app.talk.heard({"type": "session.title", "payload": {"title": f"t{evil}t"}})
+            person.app.talk.heard({"type": "status.update", "payload": {"kind": "x", "text": evil}})
+            person.app.talk.heard({"type": "tool.start", "payload": {"tool_id": "1", "name": evil, "context": evil}})
+            await person.pilot.pause()
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", person.screen)
+
+    asyncio.run(scene())
