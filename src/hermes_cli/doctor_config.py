@@ -8,10 +8,12 @@ import shlex
 from collections.abc import Iterator
 
 from hermes_cli import text
-from hermes_cli.doctor_base import Patient, Seen, ok
+from hermes_cli.doctor_base import Patient, Seen, ok, problem_of
 from hermes_config.errors import ConfigError, HermesError
 
 _NOTED_KEY = re.compile(r"(?P<key>[a-z_]+(?:\.[A-Za-z0-9_-]+)+)\b")
+
+_LISTEN_SECONDS = 3  # another program that asks for the same messages comes back within that
 
 
 def configuration(patient: Patient) -> Iterator[Seen]:
@@ -100,22 +102,29 @@ def platforms(patient: Patient) -> Iterator[Seen]:
             off = f"or hermes config set platforms.{name}.enabled false"
             yield Seen(check=check, mark="problem", says=says, fix=f"hermes gateway setup {name}", advice=off)
         elif patient.online and name == "telegram":
-            yield _telegram(check, one.token or "", one.extra)
+            yield _telegram(patient, check, one.token or "", one.extra)
         else:
             yield ok(check, "its token is there" + ("" if patient.online else "; --online tries it"))
 
 
-def _telegram(check: str, token: str, extra: dict[str, object]) -> Seen:
+def _telegram(patient: Patient, check: str, token: str, extra: dict[str, object]) -> Seen:
     import asyncio
 
+    from gateway import status
     from gateway.platforms.telegram import meeting
 
     try:
         bot = asyncio.run(meeting.look(token, extra))
-    except HermesError as error:
-        advice = "If the token is not good any more: hermes config edit --env takes it out, then the command above."
+        if not bot.webhook and not status.is_running(patient.home):
+            asyncio.run(meeting.listen(token, extra, seconds=_LISTEN_SECONDS))
+    except meeting.UnknownToken as error:
         fix = "hermes gateway setup telegram"
-        return Seen(check=check, mark="problem", says=error.what, fix=fix, advice=error.hint or advice)
+        return Seen(check=check, mark="problem", says=error.what, fix=fix, advice=f"It asks for another. {error.hint}")
+    except HermesError as error:
+        return problem_of(check, error)
+    if bot.webhook:
+        says = f"Telegram sends the messages of @{text.harmless(bot.username)} elsewhere: {text.harmless(bot.webhook)}"
+        return Seen(check=check, mark="problem", says=says, fix="hermes gateway setup telegram --no-pair --yes")
     return ok(check, f"Telegram knows it as @{text.harmless(bot.username)}")
 
 

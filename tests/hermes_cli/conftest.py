@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from hermes_cli.main import main
+from hermes_config import config
 
+from . import doctors
 from .model_server import KEY, ModelServer
 
 
@@ -103,3 +105,16 @@ def keyed(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     yield made
     made.close()
+
+
+@pytest.fixture
+def healthy(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with nothing wrong: a model, one conversation, a backup. `hermes` is on the path, as for a person."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    home.mkdir(mode=0o700)
+    config.set_value("model.default", "demo")
+    with doctors.Opened(home) as db:
+        db.create_session("one", source="cli")
+        db.append_message("one", "user", "hello")
+    assert doctors.shell("hermes backup create").returncode == 0
+    return home

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,50 +20,10 @@ from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
 from hermes_testing.reference_homes import ReferenceHome
 
+from .doctors import Opened, doctor, shell, wrong
+
+pytestmark = pytest.mark.usefixtures("healthy")
 Fault = Callable[[Path], None]
-
-
-@pytest.fixture(autouse=True)
-def healthy(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with nothing wrong: a model, one conversation, a backup. `hermes` is on the path, as for a person."""
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    home.mkdir(mode=0o700)
-    config.set_value("model.default", "demo")
-    with Opened(home) as db:
-        db.create_session("one", source="cli")
-        db.append_message("one", "user", "hello")
-    assert _shell("hermes backup create").returncode == 0
-    return home
-
-
-class Opened:
-    def __init__(self, home: Path) -> None:
-        self._db = SessionDB(home / "state.db")
-
-    def __enter__(self) -> SessionDB:
-        return self._db
-
-    def __exit__(self, *_: object) -> None:
-        self._db.close()
-
-
-def _shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, check=False, timeout=60,
-        stdin=subprocess.DEVNULL, env={**os.environ, **environment},
-    )  # fmt: skip
-
-
-def _doctor(*flags: str) -> dict[str, Any]:
-    ran = _shell(f"hermes doctor --json {' '.join(flags)}")
-    assert ran.stderr == "", ran.stderr
-    found: dict[str, Any] = json.loads(ran.stdout)
-    assert ran.returncode == (0 if found["ok"] else 1)
-    return found
-
-
-def _wrong(found: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for one in found["checks"] if one["mark"] != "ok"]
 
 
 # -- the faults --------------------------------------------------------------------------------------------------------
@@ -198,10 +157,10 @@ MENDED_BY_A_COMMAND: dict[str, tuple[Fault, str, str]] = {
 
 
 def test_a_healthy_home_has_nothing_wrong(healthy: Path) -> None:
-    found = _doctor()
-    assert found["ok"] and _wrong(found) == [] and found["home"] == str(healthy)
+    found = doctor()
+    assert found["ok"] and wrong(found) == [] and found["home"] == str(healthy)
     assert len(found["checks"]) >= 15
-    shown = _shell("hermes doctor").stdout
+    shown = shell("hermes doctor").stdout
     assert shown.count("✓") == len(found["checks"]) and "Everything is in order." in shown
 
 
@@ -209,13 +168,13 @@ def test_a_healthy_home_has_nothing_wrong(healthy: Path) -> None:
 def test_a_planted_fault_is_found_and_the_advice_mends_it(name: str, healthy: Path) -> None:
     plant, check, command = MENDED_BY_A_COMMAND[name]
     plant(healthy)
-    wrong = _wrong(_doctor())
-    seen = next((one for one in wrong if one["check"] == check), None)
-    assert seen is not None, wrong
+    found = wrong(doctor())
+    seen = next((one for one in found if one["check"] == check), None)
+    assert seen is not None, found
     assert command in seen["fix"]
-    ran = _shell(seen["fix"])
+    ran = shell(seen["fix"])
     assert ran.returncode == 0, ran.stderr
-    left = [one for one in _wrong(_doctor()) if one["check"] == check]
+    left = [one for one in wrong(doctor()) if one["check"] == check]
     assert [one["mark"] for one in left] == (["warning"] if name == "home-is-a-file" else []), "no home yet is no fault"
 
 
@@ -236,13 +195,13 @@ def test_a_turn_that_a_dead_process_left(healthy: Path) -> None:
     drop = f"hermes turns cancel {work.turn.id}"
     config.set_value("platforms.telegram.token", "1234567890:" + "a" * 35)
     config.set_value("platforms.telegram.enabled", True)
-    (seen,) = [one for one in _wrong(_doctor()) if one["check"] == "turns"]
+    (seen,) = [one for one in wrong(doctor()) if one["check"] == "turns"]
     assert seen["fix"] == "hermes gateway start" and drop in seen["advice"]
     config.set_value("platforms.telegram.enabled", False)
-    (seen,) = [one for one in _wrong(_doctor()) if one["check"] == "turns"]
+    (seen,) = [one for one in wrong(doctor()) if one["check"] == "turns"]
     assert seen["fix"] == drop, "no gateway could go on with it"
-    assert _shell(drop).returncode == 0
-    assert _doctor()["ok"]
+    assert shell(drop).returncode == 0
+    assert doctor()["ok"]
 
 
 def test_a_gateway_that_hangs_is_replaced(healthy: Path) -> None:
@@ -257,16 +216,16 @@ def test_a_gateway_that_hangs_is_replaced(healthy: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code, str(healthy)], stdout=subprocess.PIPE, text=True) as hanging:
         try:
             assert hanging.stdout is not None and hanging.stdout.readline() == "held\n"
-            (seen,) = [one for one in _wrong(_doctor()) if one["check"] == "gateway"]
+            (seen,) = [one for one in wrong(doctor()) if one["check"] == "gateway"]
             assert str(hanging.pid) in seen["says"]
-            ran = _shell(seen["fix"])
+            ran = shell(seen["fix"])
             assert ran.returncode == 0, ran.stderr
             hanging.wait(10)
             _until(lambda: status.read_status(healthy).heard_at is not None)
-            assert "gateway" not in {one["check"] for one in _wrong(_doctor())}
+            assert "gateway" not in {one["check"] for one in wrong(doctor())}
         finally:
             hanging.kill()
-            _shell("hermes gateway stop --force")
+            shell("hermes gateway stop --force")
 
 
 def _until(holds: Callable[[], bool], seconds: float = 20) -> None:
@@ -278,29 +237,29 @@ def _until(holds: Callable[[], bool], seconds: float = 20) -> None:
 
 def test_without_a_model_setup_is_the_advice_and_mends_it(healthy: Path) -> None:
     config.unset_value("model.default")
-    (seen,) = _wrong(_doctor())
+    (seen,) = wrong(doctor())
     assert (seen["check"], seen["mark"], seen["fix"]) == ("model", "problem", "hermes setup")
-    assert _shell(f"{seen['fix']} --non-interactive --model demo").returncode == 0
-    assert _doctor()["ok"]
+    assert shell(f"{seen['fix']} --non-interactive --model demo").returncode == 0
+    assert doctor()["ok"]
 
 
 def test_a_key_that_is_missing_is_named(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     config.set_value("model.default", "gpt-5")
     config.set_value("model.provider", "openai")
-    (seen,) = _wrong(_doctor())
+    (seen,) = wrong(doctor())
     assert "OPENAI_API_KEY is not set" in seen["says"] and seen["fix"] == "hermes setup"
     line = f"{seen['fix']} --non-interactive --provider openai --key - --no-test <<< sk-{'x' * 40}"
-    assert _shell(line).returncode == 0
-    assert _doctor()["ok"]
+    assert shell(line).returncode == 0
+    assert doctor()["ok"]
 
 
 def test_a_platform_without_its_token(healthy: Path) -> None:
     config.set_value("platforms.telegram.enabled", True)
-    (seen,) = _wrong(_doctor())
+    (seen,) = wrong(doctor())
     assert seen["check"] == "platform telegram" and seen["fix"] == "hermes gateway setup telegram"
-    assert _shell(seen["advice"].removeprefix("or ")).returncode == 0
-    assert _doctor()["ok"]
+    assert shell(seen["advice"].removeprefix("or ")).returncode == 0
+    assert doctor()["ok"]
 
 
 def test_a_log_that_grew_too_long(healthy: Path) -> None:
@@ -310,24 +269,24 @@ def test_a_log_that_grew_too_long(healthy: Path) -> None:
     with Opened(healthy) as db:
         reader = SessionDB(healthy / "state.db", True)
         db.append_message("one", "user", "x" * (least + 100_000))
-        found = _doctor()
+        found = doctor()
         reader.close()
-        assert [one["check"] for one in _wrong(found)] == ["wal"]
+        assert [one["check"] for one in wrong(found)] == ["wal"]
 
 
 def test_broken_yaml_can_be_mended_in_the_editor_as_well(healthy: Path) -> None:
     file = healthy / "config.yaml"
     file.write_text("model: {default: demo\n")
-    (seen,) = [one for one in _wrong(_doctor()) if one["check"] == "config"]
+    (seen,) = [one for one in wrong(doctor()) if one["check"] == "config"]
     assert "hermes config edit" in seen["advice"] and "config.yaml:" in seen["says"]
-    ran = _shell("hermes config edit", EDITOR="sed -i s/demo/demo}/")
+    ran = shell("hermes config edit", EDITOR="sed -i s/demo/demo}/")
     assert ran.returncode == 0, ran.stderr
-    assert _doctor()["ok"]
+    assert doctor()["ok"]
 
 
 def test_repair_keeps_what_was_there(healthy: Path) -> None:
     broken_yaml(healthy)
-    ran = _shell("hermes config repair")
+    ran = shell("hermes config repair")
     assert "line 1 is a comment now" in ran.stdout and "config.yaml.bak" in ran.stdout
     assert config.load(healthy).sessions.retention_days == 30, "the rest holds"
     assert "demo" in (healthy / "config.yaml.bak").read_text()
@@ -337,8 +296,8 @@ def test_repair_keeps_what_was_there(healthy: Path) -> None:
 def test_fix_mends_what_cannot_lose_anything(healthy: Path) -> None:
     for plant in (home_open, env_open, database_open, wrong_counter):
         plant(healthy)
-    assert len(_wrong(_doctor())) == 4
-    found = _doctor("--fix")
+    assert len(wrong(doctor())) == 4
+    found = doctor("--fix")
     assert found["ok"] and len(found["mended"]) == 4
 
 
@@ -346,22 +305,22 @@ def test_the_reference_in_the_same_environment(healthy: Path, tmp_path: Path) ->
     beside = tmp_path / "site" / "hermes_agent-0.9.dist-info"
     beside.mkdir(parents=True)
     (beside / "METADATA").write_text("Metadata-Version: 2.1\nName: hermes-agent\nVersion: 0.9\n")
-    ran = _shell("hermes doctor --json", PYTHONPATH=str(beside.parent))
+    ran = shell("hermes doctor --json", PYTHONPATH=str(beside.parent))
     (seen,) = [one for one in json.loads(ran.stdout)["checks"] if one["check"] == "reference"]
     assert ran.returncode == 1 and seen["mark"] == "problem" and "pipx install" in seen["fix"]
 
 
 def test_a_zone_that_does_not_exist(healthy: Path) -> None:
-    found = json.loads(_shell("hermes doctor --json", TZ="Europe/Atlantis").stdout)
-    (seen,) = _wrong(found)
+    found = json.loads(shell("hermes doctor --json", TZ="Europe/Atlantis").stdout)
+    (seen,) = wrong(found)
     assert seen["check"] == "clock" and found["ok"], "a warning alone is no problem"
-    assert "in order" in _shell(f"export TZ=Europe/Atlantis; {seen['fix']}; hermes doctor").stdout
+    assert "in order" in shell(f"export TZ=Europe/Atlantis; {seen['fix']}; hermes doctor").stdout
 
 
 def test_no_home_yet(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERMES_HOME", str(home / "nowhere"))
-    found = _doctor()
-    assert {one["check"] for one in _wrong(found)} == {"home", "model"}
+    found = doctor()
+    assert {one["check"] for one in wrong(found)} == {"home", "model"}
     assert not (home / "nowhere").exists(), "looking makes nothing"
 
 
@@ -369,5 +328,5 @@ def test_no_secret_is_shown(healthy: Path) -> None:
     secret = "sk-" + "a1b2c3d4" * 5
     config.add_variable("OPENAI_API_KEY", secret)
     config.set_value("model.default", "gpt-5")
-    ran = _shell("hermes doctor; hermes doctor --json; hermes status; hermes status --json")
+    ran = shell("hermes doctor; hermes doctor --json; hermes status; hermes status --json")
     assert "OPENAI_API_KEY in .env" in ran.stdout and secret not in ran.stdout + ran.stderr
