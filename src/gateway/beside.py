@@ -5,27 +5,21 @@ them a few times a second with one small read. From there on they are messages l
 what was typed, so that whoever reads there sees no answer without its question. Whoever can write to the store is its
 owner: the row carries the person, as a row from a platform does after the decision to let it in.
 
-Whoever typed reads what becomes of it from the store. To see the answer while it is made they may follow a small file
-(`live`), which is gone when the turn has ended; nothing depends on it.
+Whoever typed reads what becomes of it from the store, and sees the answer while it is made as `onlookers` do.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
-import shutil
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gateway import keys
 from gateway.entries import SessionSource
 from gateway.intake import payload, source_of
 from gateway.lane import Tell
 from gateway.platforms.base import MessageEvent
-from gateway.watching import Watcher
-from hermes_config.home import private_open
 from hermes_state.errors import StateError
 from hermes_state.inbox import BESIDE
 
@@ -33,7 +27,6 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.ids import PersonId, SessionKey
     from hermes_state.inbox import InboxRow
-    from hermes_state.turns import Work
 
 _log = logging.getLogger("hermes.gateway")
 _SECONDS = 0.2
@@ -47,7 +40,7 @@ class Taking(Protocol):
         self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = ""
     ) -> None: ...
 
-    def take(self, row: InboxRow, *, watcher: Watcher | None = None) -> bool:
+    def take(self, row: InboxRow) -> bool:
         """Put a row that another process has queued; False when it is there already."""
 
 
@@ -71,59 +64,13 @@ def is_beside(row: InboxRow) -> bool:
     return row.message_id.startswith(BESIDE)
 
 
-def live(home: Path, row_id: int) -> Path:
-    """Where the answer to a row stands while it is made: one JSON text a line, and null where a step has ended."""
-    return home / "beside" / str(row_id)
-
-
-class _Live:
-    """Writes that file; a watcher."""
-
-    def __init__(self, file: Path) -> None:
-        self._path = file
-        self._file: IO[str] | None = None
-
-    def began(self, work: Work) -> None:
-        self._path.parent.mkdir(mode=0o700, exist_ok=True)
-        self._file = private_open(self._path)
-
-    def delta(self, text: str) -> None:
-        self._write(text)
-
-    def step(self) -> None:
-        self._write(None)
-
-    def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
-        return None
-
-    def status(self, kind: str, text: str) -> None:
-        return None
-
-    def ended(self, result: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._path.unlink(missing_ok=True)
-
-    def _write(self, text: str | None) -> None:
-        if self._file is not None:
-            self._file.write(f"{json.dumps(text)}\n")
-            self._file.flush()
-
-
-def watcher(home: Path, row: InboxRow) -> Watcher | None:
-    """Who writes down the answer to a row while it is made, for whoever typed it."""
-    return _Live(live(home, row.id)) if is_beside(row) else None
-
-
-async def begin(db: SessionDB, tell: Tell, home: Path) -> None:
-    """At a start, before anything is taken up: what a lost process had begun to say is said anew, and chats see what
-    was typed for them meanwhile."""
-    await asyncio.to_thread(shutil.rmtree, home / "beside", ignore_errors=True)
+async def begin(db: SessionDB, tell: Tell) -> None:
+    """At a start, before anything is taken up: chats see what was typed for them meanwhile."""
     for row in await asyncio.to_thread(db.inbox.typed_beside):
         await _show(row, tell)
 
 
-async def watch(db: SessionDB, lanes: Taking, home: Path, *, seconds: float = _SECONDS) -> None:
+async def watch(db: SessionDB, lanes: Taking, *, seconds: float = _SECONDS) -> None:
     """Find them and put them into their lanes, for as long as the gateway runs."""
     taken: set[int] = set()
     while True:
@@ -134,7 +81,7 @@ async def watch(db: SessionDB, lanes: Taking, home: Path, *, seconds: float = _S
             for row in found:
                 if row.id not in taken:
                     await _show(row, lanes.tell)  # first, and once for each row: the answer comes after it
-                    lanes.take(row, watcher=watcher(home, row))
+                    lanes.take(row)
                     taken.add(row.id)
         except StateError as error:  # the store is busy or full; there is another round
             _log.warning("messages from terminals were not taken up: %s", error, extra={"action": "beside"})

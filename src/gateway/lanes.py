@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gateway import beside, busy, notices, prepared
+from gateway import busy, notices, prepared
 from gateway.backlog import Backlog
 from gateway.entries import SessionSource
 from gateway.intake import is_stale, source_of
@@ -223,12 +223,12 @@ class Lanes:
         self._kick(lane)
         return len(new)
 
-    def take(self, row: InboxRow, *, watcher: Watcher | None = None) -> bool:
+    def take(self, row: InboxRow) -> bool:
         """A row that another process has queued; False when it is here already."""
         lane = self._lane(row)
         if row.id in lane.ids:
             return False
-        self.put(row, watcher=watcher)
+        self.put(row)
         return True
 
     async def tell(self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = "") -> None:
@@ -251,7 +251,7 @@ class Lanes:
             known = {one.id for one in lane.waiting}
             for row in found.fresh:
                 if row.id not in known:
-                    lane.add(row, beside.watcher(self._board.home, row))
+                    lane.add(row)
             if found.held:
                 await self._backlog.tell_held(route)
             self._forget(lane)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from gateway import agents as agents_module
-from gateway import beside, run_parts, status, stop_wishes, watchers
+from gateway import beside, onlookers, run_parts, status, stop_wishes, watchers
 from gateway.config import GatewayConfig
 from gateway.defaults import Lazy
 from gateway.looking import look
@@ -124,13 +124,14 @@ class GatewayRunner:
         parts = self.parts
         self._running = True
         await parts.deliverer.start()
-        await beside.begin(parts.board.db, parts.lanes.tell, parts.board.home)
+        await asyncio.to_thread(onlookers.forget, parts.board.home)
+        await beside.begin(parts.board.db, parts.lanes.tell)
         await parts.lanes.start()
         parts.connections.start()
         self._spawn(self._session_expiry_watcher())
         self._spawn(watchers.take_up_lost_turns(parts.lanes))
         self._spawn(stop_wishes.watch(parts.board.db, parts.lanes))
-        self._spawn(beside.watch(parts.board.db, parts.lanes, parts.board.home))
+        self._spawn(beside.watch(parts.board.db, parts.lanes))
         await parts.board.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
 
     async def stop(

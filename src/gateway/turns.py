@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gateway import authorisation, media, notices, prepared, replies
+from gateway import authorisation, media, notices, onlookers, prepared, replies
 from gateway.agents import PENDING, Agents, Wanted
 from gateway.beside import is_beside
 from gateway.entries import SessionSource
@@ -122,7 +122,7 @@ class TurnRunner:
             if agent.in_turn:  # another place of this conversation has the same agent, and was quicker
                 raise ConversationBusy(where=str(handle.session_id))
             shown = self._shown(running)
-            watchers = [one for one in (shown, watcher) if one is not None]
+            watchers = self._watchers(handle.conversation_id, shown, watcher)
             with watched(agent, watchers), _or_left(shown):
                 result = await agent.arun_conversation(
                     message.content, persist_user_message=message.persist, persist_user_timestamp=_said_at(running),
@@ -137,13 +137,13 @@ class TurnRunner:
         await self._settle(running, handle.conversation_id, handle.session_id, result)
         return result
 
-    async def resume(self, running: Running, turn: Turn, watcher: Watcher | None = None) -> Result | None:
+    async def resume(self, running: Running, turn: Turn) -> Result | None:
         """Bring a turn to its end that a lost process left behind; None when somebody else did."""
         self._agents.running[running.route] = PENDING
         try:
             agent = await self._agent(running, turn.conversation_id, turn.session_id)
             shown = self._shown(running)
-            watchers = [one for one in (shown, watcher) if one is not None]
+            watchers = self._watchers(turn.conversation_id, shown)
             with watched(agent, watchers), _or_left(shown):
                 result = await agent.resume_unfinished(errand=self._errand(running, shown, watchers))
         finally:
@@ -155,6 +155,10 @@ class TurnRunner:
         else:
             self._deliverer.wake()
         return result
+
+    def _watchers(self, conversation_id: ConversationId, *others: Watcher | None) -> list[Watcher]:
+        onlooker = onlookers.writer(self._board.home, conversation_id)
+        return [one for one in (*others, onlooker) if one is not None]
 
     async def compress(self, running: Running, focus: str | None) -> bool:
         """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from gateway import beside, tracing
+from gateway import tracing
 from gateway.backlog import Backlog, nobody_waits
 from gateway.intake import source_of
 from gateway.lane import Commands, Lane, Waiting
@@ -157,8 +157,7 @@ class Worker:
         running = Running(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
         with lane.occupied(running):
             try:
-                watcher = beside.watcher(self._board.home, rows[-1]) if rows else None
-                await self._attempt(running, lambda: self._turns.resume(running, turn, watcher))
+                await self._attempt(running, lambda: self._turns.resume(running, turn))
             except Exception as error:  # noqa: BLE001 - the named boundary of a lane
                 await self._troubles.after(error, running, Patience())
         self._wait_again(lane)

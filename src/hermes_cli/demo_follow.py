@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway import beside
+from gateway import beside, onlookers
 from hermes_agent.tools import registry
 from hermes_state.routes import Routes
 
@@ -103,7 +103,6 @@ class _Followed:
     said: str = ""
     steps: int = 0
     """How many times the model has said something whole."""
-    live: Path | None = None
     shown: str = ""
     """What was shown of what it is saying now."""
     asked: set[str] = field(default_factory=set)
@@ -137,11 +136,14 @@ class Follower:
         # The events are read first: what a turn wrote before its end is there when its end is.
         batch = self._db.events.since(self._cursor)
         self._cursor = batch.cursor
+        here = Routes(self._db, _SCOPE).look(self._route)
+        if here is not None and here.root_id is not None:
+            onlookers.look_on(self._home, here.root_id)
         told: list[News] = [*self._typed()]
         for event in batch.events:
             told += self._happened(event)
         for followed in self._turns.values():
-            told += [*self._rows(followed), *self._questions(followed), *_pieces(followed)]
+            told += [*self._rows(followed), *self._questions(followed), *self._pieces(followed)]
         return [*told, *self._notices()]
 
     # -- from the chat -------------------------------------------------------------------------------------
@@ -175,7 +177,6 @@ class Follower:
                 used = self._before.get(turn.session_id)
                 self._turns[turn.id] = _Followed(
                     turn, self._used(turn.session_id) if used is None else used, last_at=turn.started_at,
-                    live=self._live(turn, event),
                 )  # fmt: skip
         elif event.kind == "turn.resumed" and followed is not None:
             yield from self._rows(followed)
@@ -184,11 +185,6 @@ class Follower:
         elif event.kind in _ENDED and followed is not None:
             yield from self._rows(followed)
             yield from self._end(followed, event)
-
-    def _live(self, turn: Turn, event: Event) -> Path | None:
-        """Of a message that was typed at a terminal the answer can be followed while it is made."""
-        rows = self._db.inbox.of_turn(turn.id) if event.kind == "turn.begun" else ()
-        return beside.live(self._home, rows[-1].id) if rows and beside.is_beside(rows[-1]) else None
 
     def _end(self, followed: _Followed, event: Event) -> Iterator[News]:
         del self._turns[followed.turn.id]
@@ -243,6 +239,16 @@ class Follower:
                 followed.asked.add(approval.id)
                 yield Asked(approval)
 
+    def _pieces(self, followed: _Followed) -> Iterator[News]:
+        """What was said since, of the step whose row is not there yet."""
+        found = onlookers.made(self._home, followed.turn.conversation_id)
+        if found is None or found.turn_id != followed.turn.id or followed.steps >= len(found.steps):
+            return
+        now = found.steps[followed.steps]
+        if len(now) > len(followed.shown):
+            yield Piece(now.removeprefix(followed.shown))
+            followed.shown = now
+
     def _used(self, session_id: str) -> int:
         row = self._db.get_session(session_id) or {}
         return int(row.get("input_tokens") or 0) + int(row.get("output_tokens") or 0)
@@ -251,23 +257,6 @@ class Follower:
 def _is_known(text: str, said: str, *, stopped: bool) -> bool:
     """What stands in the chat at the end was shown here. Of a turn that was stopped its tool lines stand there too."""
     return text == said or (stopped and bool(said) and text.startswith(said))
-
-
-def _pieces(followed: _Followed) -> Iterator[News]:
-    """What was said since, of the step whose row is not there yet."""
-    if followed.live is None:
-        return
-    try:
-        lines = followed.live.read_text(encoding="utf-8").split("\n")[:-1]
-    except OSError:  # it has not begun, or has ended: the row says it all
-        return
-    said = [""]
-    for text in map(json.loads, lines):
-        said = [*said, ""] if text is None else [*said[:-1], said[-1] + text]
-    now = said[followed.steps] if followed.steps < len(said) else ""
-    if len(now) > len(followed.shown):
-        yield Piece(now.removeprefix(followed.shown))
-        followed.shown = now
 
 
 def _summary(name: str, arguments: str) -> str:

@@ -1,7 +1,7 @@
 """What happens in a conversation that somebody else drives, read from the store and told as events of the protocol.
 
-The event log says which turns began, were taken up again and ended; the rows say what was done and said; of what was
-typed here the gateway writes the answer down while it is made (`gateway.beside.live`). Partial text is an event and
+The event log says which turns began, were taken up again and ended; the rows say what was done and said; the gateway
+writes an answer down while it is made, because somebody looks on (`gateway.onlookers`). Partial text is an event and
 never a row. Turns of this very process are left out: their agent tells of them. Nothing is written.
 
 One thread looks for all live sessions, a few times a second, with one indexed read for a conversation in which nothing
@@ -11,7 +11,6 @@ happens.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import threading
 import time
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gateway import beside
+from gateway import onlookers
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import results
 from hermes_config.errors import HermesError
@@ -27,8 +26,6 @@ from hermes_state.events import START
 from tui_gateway import live
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hermes_state.events import Event
     from hermes_state.inbox import InboxRow
     from hermes_state.turns import Turn
@@ -53,8 +50,8 @@ class _Turn:
     """What the model said last."""
     steps: int = 0
     calls: dict[str, tuple[str, str, float]] = field(default_factory=dict)
-    partial: Path | None = None
     shown: str = ""
+    """What was told of the step whose row is not there yet."""
     asked: set[str] = field(default_factory=set)
 
 
@@ -68,6 +65,7 @@ class Following:
         self.conversation = self._place.conversation()
         self._segment: str = self._db.get_compression_tip(session["session_key"])
         self._head, self._cursor = self._now()
+        self._look_until = 0.0
         items = self._db.outbox.list(limit=1)
         self._item = items[0].id if items else 0
         self.turn: _Turn | None = None
@@ -81,10 +79,8 @@ class Following:
 
     def _follow(self, turn: Turn) -> tuple[InboxRow, ...]:
         """What the turn answers; empty for a terminal's."""
-        rows: tuple[InboxRow, ...] = self._db.inbox.of_turn(turn.id)
         self.turn = _Turn(turn)
-        if rows and beside.is_beside(rows[-1]):
-            self.turn.partial = beside.live(self._place.config.home, rows[-1].id)
+        rows: tuple[InboxRow, ...] = self._db.inbox.of_turn(turn.id)
         return rows
 
     def _newest(self) -> int:
@@ -109,6 +105,9 @@ class Following:
         return self._head if self._segment == self._session["session_key"] else None
 
     def news(self) -> Iterator[News]:
+        if time.monotonic() >= self._look_until:
+            self._look_until = time.monotonic() + onlookers.TOUCH_SECONDS
+            onlookers.look_on(self._place.config.home, self.conversation)
         batch = self._db.events.since(self._cursor, conversation_id=self.conversation)
         self.waits = self._must_wait(batch.events)
         if self.waits:
@@ -158,7 +157,7 @@ class Following:
 
     def _began(self, event: Event) -> Iterator[News]:
         if self.turn is not None and event.turn_id == self.turn.turn.id:
-            self.turn.steps, self.turn.shown = 0, ""
+            self.turn.steps = 0  # it is said anew; what was told of it is not told again
             said = "the process that worked on this was lost; another one goes on where it stood"
             yield "status.update", {"kind": "lifecycle", "text": said}
             return
@@ -229,16 +228,10 @@ class Following:
 
     def _pieces(self, turn: _Turn) -> Iterator[News]:
         """What was said since, of the step whose row is not there yet."""
-        if turn.partial is None:
+        found = onlookers.made(self._place.config.home, self.conversation)
+        if found is None or found.turn_id != turn.turn.id or turn.steps >= len(found.steps):
             return
-        try:
-            lines = turn.partial.read_text(encoding="utf-8").split("\n")[:-1]
-        except OSError:  # it has not begun, or has ended: the row says it all
-            return
-        said = [""]
-        for piece in map(json.loads, lines):
-            said = [*said, ""] if piece is None else [*said[:-1], said[-1] + piece]
-        now = said[turn.steps] if turn.steps < len(said) else ""
+        now = found.steps[turn.steps]
         if len(now) > len(turn.shown) and now.startswith(turn.shown):
             yield "message.delta", {"text": now[len(turn.shown) :]}
             turn.shown = now

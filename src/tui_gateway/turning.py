@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gateway import onlookers
 from hermes_agent import references
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.command_set.wording import text_of
@@ -91,7 +92,9 @@ def _handed_in(session: Session, content: Any, sender: Transport | None, ordinal
     if not isinstance(content, str):
         raise RpcError(frames.BAD_VALUE, "only text can be handed to the gateway that serves this chat")
     _truncate(session, ordinal)
-    busy = place.db.turns.unfinished(conversation_id=place.conversation())
+    conversation = place.conversation()
+    busy = place.db.turns.unfinished(conversation_id=conversation)
+    onlookers.look_on(place.config.home, conversation)  # before the turn begins
     place.handed_in[chat.hand_in(place.db, content).id] = sender
     session["last_active"] = time.time()
     return {"status": "queued" if busy else "streaming", "driver": "gateway"}

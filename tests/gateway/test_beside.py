@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
@@ -69,20 +68,6 @@ def test_a_command_is_a_command(gateway: Start, db: SessionDB) -> None:
             await here.until(lambda: (found := db.inbox.get(row.id)) is not None and found.state == "answered")
             await here.chat.heard(2)
             assert here.chat.chat()[-1].startswith("stopped")
-
-    asyncio.run(go())
-
-
-def test_the_answer_can_be_followed_while_it_is_made(gateway: Start, db: SessionDB, home: Path) -> None:
-    async def go() -> None:
-        async with gateway({"provider": "demo", "default": "demo"}, demo={"tokens_per_second": 60}) as here:
-            row = await asyncio.to_thread(hand_in, db, "tell me the long story")
-            file = beside.live(home, row.id)
-            await here.until(lambda: file.exists() and file.stat().st_size > 200)
-            lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-            assert "".join(map(json.loads, lines)).startswith("# The conversation that would not be lost")
-            await asyncio.to_thread(hand_in, db, "/stop")
-            await here.until(lambda: not file.exists())
 
     asyncio.run(go())
 

@@ -1,0 +1,126 @@
+"""Terminals of this machine that look on at a conversation, and the answer they see while the gateway makes it.
+
+Whoever looks on says so, again and again, by touching a file of the conversation's (`look_on`). A turn that begins
+while somebody does is written down as it comes in a second one, which is gone when the turn has ended; `made` reads it.
+Nothing depends on either: what counts is what the store has. Files are named by a digest, because an id may come from
+anywhere.
+
+Limits: whoever comes in the middle of a turn sees what was said when it is stored, and the next turn as it comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from hermes_config.home import private_open
+
+if TYPE_CHECKING:
+    from gateway.watching import Watcher
+    from hermes_state.turns import Work
+
+_log = logging.getLogger("hermes.gateway")
+_FRESH_SECONDS = 10.0
+TOUCH_SECONDS = 3.0
+"""How often whoever looks on has to say so."""
+
+
+class Made(NamedTuple):
+    """What a turn has said so far: the words of its steps, of which the last may not be whole."""
+
+    turn_id: str
+    steps: list[str]
+
+
+def look_on(home: Path, conversation_id: str) -> None:
+    """Somebody looks on, for the next seconds."""
+    eye = _file(home, conversation_id, ".eye")
+    with contextlib.suppress(OSError):  # a full or read-only disk: they see the answer when it is stored
+        eye.parent.mkdir(mode=0o700, exist_ok=True)
+        eye.touch(mode=0o600)
+
+
+def writer(home: Path, conversation_id: str) -> Watcher | None:
+    """The watcher that writes a turn's answer down; None while nobody looks on."""
+    try:
+        touched = _file(home, conversation_id, ".eye").stat().st_mtime
+    except OSError:
+        return None
+    return _Writer(_file(home, conversation_id, ".live")) if time.time() - touched < _FRESH_SECONDS else None
+
+
+def made(home: Path, conversation_id: str) -> Made | None:
+    """What the turn that runs has said, if it is written down."""
+    try:
+        lines = _file(home, conversation_id, ".live").read_text(encoding="utf-8").split("\n")[:-1]
+    except OSError:  # it has not begun, or has ended
+        return None
+    if not lines:
+        return None
+    turn_id, *pieces = map(json.loads, lines)
+    said = [""]
+    for piece in pieces:
+        said = [*said, ""] if piece is None else [*said[:-1], said[-1] + piece]
+    return Made(str(turn_id), said)
+
+
+def forget(home: Path) -> None:
+    """At a start: what a lost process had begun to say is said anew, and whoever looked on long ago has gone."""
+    for file in (home / "beside").glob("*"):
+        with contextlib.suppress(OSError):  # somebody else was quicker
+            if file.suffix != ".eye" or time.time() - file.stat().st_mtime > _FRESH_SECONDS:
+                file.unlink()
+
+
+def _file(home: Path, conversation_id: str, kind: str) -> Path:
+    name = hashlib.sha256(conversation_id.encode("utf-8", "replace")).hexdigest()[:32]
+    return home / "beside" / f"{name}{kind}"
+
+
+class _Writer:
+    """One JSON value a line: the turn's id, then its words as they come, and null where a step has ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def began(self, work: Work) -> None:
+        try:
+            self._file = private_open(self._path)
+        except OSError as error:
+            self._give_up(error)
+        self._write(work.turn.id)
+
+    def delta(self, text: str) -> None:
+        self._write(text)
+
+    def step(self) -> None:
+        self._write(None)
+
+    def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
+        return None
+
+    def status(self, kind: str, text: str) -> None:
+        return None
+
+    def ended(self, result: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._path.unlink(missing_ok=True)
+
+    def _write(self, value: str | None) -> None:
+        try:
+            if self._file is not None:
+                self._file.write(f"{json.dumps(value)}\n")
+                self._file.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._file = None
+        _log.warning("nobody can look on at this turn: %s", error.strerror, extra={"action": "onlookers"})
