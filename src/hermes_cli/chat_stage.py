@@ -122,7 +122,7 @@ class Stage:
         seen = 0
         while not (ended.is_set() and self._posted.empty()):
             quiet = self._wait(typed)
-            self._show_posted()
+            self.show_posted()
             if quiet and idle is not None:
                 idle()
             if self._interrupts > seen:
@@ -148,7 +148,12 @@ class Stage:
                 typed(line.decode("utf-8", "replace").strip())
         return not ready
 
-    def _show_posted(self) -> None:
+    @property
+    def has_posted(self) -> bool:
+        return not self._posted.empty()
+
+    def show_posted(self) -> None:
+        """On whichever thread has the terminal at this moment."""
         with suppress(Empty):
             while True:
                 self._posted.get_nowait()()

@@ -101,7 +101,7 @@ def _demo(args: argparse.Namespace) -> int:
         if not args.plain and launch.can_open():
             code = _open_window(backstage, card, home / "workspace")
         else:
-            code = _talk(backstage, card, at_terminal=at_terminal)
+            code = _talk(backstage, card, home / "workspace", at_terminal=at_terminal)
     finally:
         backstage.end()
         port.close()
@@ -123,24 +123,27 @@ def _open_window(backstage: Backstage, card: demo_card.Lines, workspace: Path) -
     print(demo_card.in_lines(card)[0], flush=True)
 
     def wanted() -> launch.Start:
-        backstage.wait()
-        with store.open_store() as db:
-            return launch.Start(session_id=finding.find(db, demo_home.TRIP)["id"], card=card)
+        return launch.Start(session_id=_trip(backstage), card=card)
 
     return launch.open_window(wanted, folder=workspace)
 
 
-def _talk(backstage: Backstage, card: demo_card.Lines, *, at_terminal: bool) -> int:
-    from hermes_cli.demo_desk import DeskChat
-    from hermes_config import config
+def _talk(backstage: Backstage, card: demo_card.Lines, workspace: Path, *, at_terminal: bool) -> int:
+    """The same in lines; one turn where nobody can type."""
+    from hermes_cli.chat_attached import AttachedChat
 
+    chat = AttachedChat(_trip(backstage), folder=workspace)
+    if at_terminal:
+        return chat.talk(demo_card.in_lines(card))
+    print("\n".join([*demo_card.in_lines(card), ""]), flush=True)
+    return chat.play(_PLAYED)
+
+
+def _trip(backstage: Backstage) -> str:
+    """The conversation that the phone is in, once the gateway serves it."""
+    backstage.wait()
     with store.open_store() as db:
-        source = demo_home.phone_chat(OWNER_ID)
-        chat = DeskChat(db, config.load(), source, trouble=lambda: backstage.problem)
-        if at_terminal:
-            return chat.talk(demo_card.in_lines(card))
-        print("\n".join([*demo_card.in_lines(card), ""]))
-        return chat.play(_PLAYED)
+        return str(finding.find(db, demo_home.TRIP)["id"])
 
 
 def _furnish(home: Path, telegram: Telegram, *, port: int, pace: int) -> None:

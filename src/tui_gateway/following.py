@@ -73,7 +73,7 @@ class Following:
         """There is something to tell, but not yet."""
         self._title = self._db.get_session_title(self._segment)
         self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
-        for turn in self._db.turns.unfinished(conversation_id=self.conversation):
+        for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
             if turn.id not in self._place.own:  # it is under way: what comes of it from now on is told
                 self._follow(turn)
 

@@ -32,7 +32,7 @@ def interrupt(host: Host, session: Session) -> None:
     if place is not None:
         place.questions.leave()
         chat = None if session["running"] else place.served()
-        if chat is not None and place.db.turns.unfinished(conversation_id=place.conversation()):
+        if chat is not None and place.db.turns.list(state="running", conversation_id=place.conversation(), limit=1):
             chat.hand_in(place.db, "/stop")
 
 

@@ -93,7 +93,7 @@ def _handed_in(session: Session, content: Any, sender: Transport | None, ordinal
         raise RpcError(frames.BAD_VALUE, "only text can be handed to the gateway that serves this chat")
     _truncate(session, ordinal)
     conversation = place.conversation()
-    busy = place.db.turns.unfinished(conversation_id=conversation)
+    busy = place.db.turns.list(state="running", conversation_id=conversation, limit=1)
     onlookers.look_on(place.config.home, conversation)  # before the turn begins
     place.handed_in[chat.hand_in(place.db, content).id] = sender
     session["last_active"] = time.time()

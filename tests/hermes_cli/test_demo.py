@@ -181,7 +181,7 @@ def test_what_is_asked_at_the_desk_can_be_answered_on_the_phone(desk: Terminal, 
     ada = telegram.person("ada")
     ada.expect("Hermes wants to run a command")
     ada.press("Once")
-    desk.see("→ allowed, this once, on the phone")
+    desk.see("→ answered in another place")
     shown = desk.see("It is gone.")
     assert "✓ terminal  rm -r old" in shown
     desk.ready()
@@ -193,7 +193,7 @@ def test_phone_and_desk_are_one_conversation(desk: Terminal, telegram: RemoteTel
     ada.say("what is 17 * 4?")
     ada.expect("17 * 4 = 68")
     shown = desk.see("of $1.00")
-    assert "phone > what is 17 * 4?\n17 * 4 = 68\n" in shown
+    assert "telegram > what is 17 * 4?\n17 * 4 = 68\n" in shown
     assert shown.count("17 * 4 = 68") == 1
     desk.see("\n\n> half a li")  # what was being typed still stands there
     desk.press("ctrl-c")
@@ -302,7 +302,7 @@ def test_a_gateway_killed_in_the_middle_of_an_answer_is_back_and_nothing_is_lost
     stories = [message for message in ada.messages() if "The conversation that would not be lost" in message.text]
     assert len(stories) == 1 and stories[0].edits > 0
     shown = desk.see("It is also written down.")
-    assert "· the gateway was lost and is back" in shown
+    assert "· the process that worked on this was lost" in shown
     assert shown.count("It is also written down.") == 1
 
 
@@ -315,7 +315,7 @@ def test_what_was_shown_at_the_desk_before_the_crash_is_not_shown_again(folder: 
     (row,) = json.loads(hermes("inbox", "list", "--json", HERMES_HOME=str(folder / ".demo")))["messages"]
     assert f"trace {row['trace_id']}\n" in told
     shown = desk.see("It is also written down.")
-    assert "· the gateway was lost and is back" in shown
+    assert "· the process that worked on this was lost" in shown
     assert shown.count("The conversation that would not be lost") == 1
     assert shown.count("harbour town") == 1
 

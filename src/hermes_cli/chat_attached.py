@@ -1,0 +1,352 @@
+"""The line chat at a conversation that a gateway drives: a client of `tui_gateway`, as the window is, in lines.
+
+What is typed goes into the gateway's inbox, and what happens there is shown, also what comes from the phone. While the
+person sits at the prompt a thread shows it above the line they type; while something of theirs is worked on the main
+thread does, and takes answers to questions. Ctrl-C stops what runs; pressed again it leaves.
+
+Limits: at the prompt words are shown when they are whole, and a question that came from another place is told, to be
+answered there or with /approve and /deny.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+from hermes_agent import commands, loop_thread
+from hermes_agent.approvals.base import ApprovalQuestion, Choice
+from hermes_cli import chat_approval, text
+from hermes_cli.chat_keyboard import Keyboard
+from hermes_cli.chat_screen import Screen
+from hermes_cli.chat_stage import Left, Stage
+from hermes_cli.tui.link import Event, Link
+from hermes_config.errors import HermesError
+from hermes_state.ids import ConversationId, TurnId
+
+PROMPT = "> "
+_LOOK_SECONDS = 0.1
+_MOST_LOSSES = 3
+_LEAVE = ("/quit", "/exit")
+_PLACES = {"tui": "another window"}
+Payload = Mapping[str, Any]
+
+
+class AttachedChat:
+    """One sitting. `stored_id` names the conversation; tools that run here work in `folder`."""
+
+    def __init__(self, stored_id: str, *, folder: Path | None = None) -> None:
+        self._stored_id, self._link = stored_id, Link(folder=folder)
+        self._stage, self._screen = Stage(), Screen()
+        self._keyboard: Keyboard | None = None
+        self._sid, self._model = "", ""
+        self._used = 0
+        """Tokens of the conversation before the turn that runs."""
+        self._said, self._held = "", ""
+        """What was streamed since the last tool call; what is kept until it is whole."""
+        self._calls: dict[str, str] = {}
+        self._closed: set[str] = set()
+        self._turning = self._waiting = False
+        """A turn runs; something waits for its end."""
+        self._losses, self._status = 0, ""
+        self._over = asyncio.Event()
+        self._lock = threading.Lock()
+        """Whoever shows something holds it."""
+        self._at_prompt = False
+        self._left = threading.Event()
+
+    # -- at a terminal -------------------------------------------------------------------------------------
+
+    def talk(self, opening: Sequence[str]) -> int:
+        """Until the person leaves; the exit code."""
+        keyboard = self._keyboard = Keyboard()
+        keyboard.complete(lambda: [f"/{name}" for name in commands.table("tui")])
+        keyboard.when_ready(self._prompted)
+        self._screen.banner(opening)
+        watching = threading.Thread(target=self._look_on, daemon=True, name="look-on")
+        code = 0
+        try:
+            self._open()
+            watching.start()
+            while not self._stage.typing_ended and (message := self._typed(keyboard)) is not None:
+                if message.strip() in _LEAVE:
+                    break
+                if message.strip():
+                    self._drive(self._send(message))
+        except Left:
+            self._screen.say("\nStopped. What was done so far is kept.")
+            code = 130
+        finally:
+            self._left.set()
+            self._close()
+        return code
+
+    def play(self, message: str) -> int:
+        """One message where nobody is there to type; the exit code."""
+        try:
+            self._open()
+            self._screen.say(f"{PROMPT}{message}")
+            self._drive(self._send(message))
+        finally:
+            self._close()
+        return 0 if self._status == "complete" else 1
+
+    def _open(self) -> None:
+        self._link.start()
+        self._link.heard, self._link.lost = self._heard, self._lost
+        self._stage.drive(self._begin(), interrupt=lambda: None)
+
+    async def _begin(self) -> None:
+        self._link.attach(asyncio.get_running_loop())
+        state = await self._link.ask("session.resume", session_id=self._stored_id, limit=1)
+        self._sid, info = str(state["session_id"]), state.get("info") or {}
+        self._model, self._used = str(info.get("model") or ""), int((info.get("usage") or {}).get("total") or 0)
+
+    def _heard(self, event: Event) -> None:
+        """On the loop. That a question is closed is known at once, because whoever asks it looks for that."""
+        if event.get("type") == "approval.closed":
+            self._closed.add(str((event.get("payload") or {}).get("approval_id")))
+        self._stage.post(lambda: self._show(event))
+
+    def _lost(self, why: str) -> None:
+        """On the loop. Another server goes on; what was said is stored."""
+        self._over.set()
+        self._losses += 1
+        again = self._losses <= _MOST_LOSSES
+        self._stage.post(
+            lambda: self._screen.trouble(f"{why}; {'a new one goes on here' if again else 'Ctrl-D leaves'}")
+        )
+        if again:
+            self._link.start()
+            self._tell(self._begin())
+
+    def _close(self) -> None:
+        self._link.close()
+        self._stage.close()
+
+    def _typed(self, keyboard: Keyboard) -> str | None:
+        """The next message; None when the person leaves."""
+        self._screen.say("")
+        warned = False
+        while True:
+            try:
+                return keyboard.message(PROMPT)
+            except EOFError:
+                self._screen.say("")
+                return None
+            except KeyboardInterrupt:
+                self._left_prompt()
+                self._screen.say("" if warned else "\n(Ctrl-C again leaves)")
+                if warned:
+                    return None
+                warned = True
+            finally:
+                self._left_prompt()
+
+    def _prompted(self) -> None:
+        self._at_prompt = True
+
+    def _left_prompt(self) -> None:
+        with self._lock:
+            self._at_prompt = False
+
+    def _look_on(self) -> None:
+        """On a thread of its own: what comes in while the person sits at the prompt, above the line they type."""
+        while not self._left.wait(_LOOK_SECONDS):
+            with self._lock:
+                if self._at_prompt and self._stage.has_posted:
+                    with self._above_prompt():
+                        self._stage.show_posted()
+
+    @contextmanager
+    def _above_prompt(self) -> Iterator[None]:
+        typed = "" if self._keyboard is None else self._keyboard.so_far()
+        sys.stdout.write("\r\x1b[K")
+        yield
+        # An empty line below what is over: nothing more belongs to it.
+        sys.stdout.write(f"{'' if self._turning else chr(10)}{PROMPT}{typed}")
+        sys.stdout.flush()
+
+    # -- what is typed -------------------------------------------------------------------------------------
+
+    def _drive(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._stage.drive(work, interrupt=self._interrupt, idle=self._screen.waiting, typed=self._typed_meanwhile)
+        except HermesError as error:
+            self._screen.trouble(error.one_line())
+
+    async def _send(self, message: str) -> None:
+        """Hand it in, and see it through."""
+        self._over.clear()
+        if await self._hand_in(message):
+            await self._over.wait()
+
+    async def _hand_in(self, message: str) -> bool:
+        """True when a turn comes of it. A command of the server's may ask for a message to be sent."""
+        if commands.parse(message) is None:
+            await self._link.ask("prompt.submit", session_id=self._sid, text=message)
+            return True
+        answer = await self._link.ask("slash.exec", session_id=self._sid, command=message)
+        if said := str(answer.get("output") or "").strip():
+            self._stage.post(lambda: self._screen.say(said))
+        if (prefill := answer.get("prefill")) is not None and self._keyboard is not None:
+            self._keyboard.prefill(str(prefill))
+        return answer.get("message") is not None and await self._hand_in(str(answer["message"]))
+
+    def _typed_meanwhile(self, line: str) -> None:
+        self._screen.typed()
+        self._waiting = self._waiting or commands.parse(line) is None
+        self._tell(self._hand_in(line))
+
+    def _interrupt(self) -> None:
+        self._screen.note("stopping (Ctrl-C again leaves)")
+        self._waiting = False
+        self._tell(self._link.ask("session.interrupt", session_id=self._sid))
+
+    def _tell(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Something for the server, whose refusal is a line."""
+
+        async def told() -> None:
+            try:
+                await work
+            except HermesError as error:
+                line = error.one_line()
+                self._stage.post(lambda: self._screen.trouble(line))
+
+        loop_thread.submit(told())
+
+    # -- what comes, on the thread that has the terminal ---------------------------------------------------------
+
+    def _show(self, event: Event) -> None:
+        kind, payload = str(event.get("type")), event.get("payload") or {}
+        show: Callable[[Payload], None] | None = {
+            "message.start": self._began, "message.user": self._said_elsewhere, "message.delta": self._delta,
+            "message.interim": self._whole, "message.complete": self._completed, "tool.start": self._tool_began,
+            "tool.complete": self._tool_ended, "status.update": self._updated, "notification.show": self._notified,
+            "approval.request": self._asked, "session.info": self._informed,
+            "clarify.request": self._clarify, "error": self._failed,
+        }.get(kind)  # fmt: skip
+        if show is None:
+            return
+        if self._held and kind != "message.delta":
+            held, self._held = self._held, ""
+            self._screen.answer(held)
+        show(payload)
+
+    def _began(self, payload: Payload) -> None:
+        self._said, self._waiting, self._turning = "", False, True
+
+    def _said_elsewhere(self, payload: Payload) -> None:
+        self._turning = True
+        source = str(payload.get("source") or "")
+        words = text.harmless_block(str(payload.get("text") or ""))
+        self._screen.say(f"{text.harmless(_PLACES.get(source, source))} {PROMPT}{words}", style="bold")
+
+    def _delta(self, payload: Payload) -> None:
+        piece = str(payload.get("text") or "")
+        self._said += piece
+        if self._at_prompt:
+            self._held += piece
+        else:
+            self._screen.answer(piece)
+
+    def _whole(self, payload: Payload) -> None:
+        self._said = ""
+        self._screen.end_answer()
+
+    def _completed(self, payload: Payload) -> None:
+        said, self._status = str(payload.get("text") or ""), str(payload.get("status") or "")
+        if self._status == "error":
+            self._screen.trouble(said.removeprefix("Error: "))
+        elif self._status == "complete" and said.strip() != self._said.strip():
+            self._screen.end_answer()
+            self._screen.answer(said)  # it is not what was streamed
+        self._screen.end_answer()
+        if self._status == "interrupted":
+            self._screen.note("interrupted; what was done so far is kept")
+        usage = payload.get("usage") or {}
+        used = int(usage.get("total") or 0)
+        if used > self._used:
+            footer = f"{self._model} · {text.counted(used - self._used, 'token')} · {usage.get('today') or ''}"
+            self._screen.say(f"\n{footer}", style="dim")
+        self._used, self._said, self._turning = used, "", False
+        if not self._waiting:
+            loop_thread.call_soon(self._over.set)
+
+    def _tool_began(self, payload: Payload) -> None:
+        name, summary = str(payload.get("name")), str(payload.get("context") or "")
+        self._calls[str(payload.get("tool_id"))] = summary
+        self._said = ""
+        if not self._at_prompt:
+            self._screen.tool_started(name, summary)
+
+    def _tool_ended(self, payload: Payload) -> None:
+        self._screen.tool_ended(
+            str(payload.get("name")), self._calls.pop(str(payload.get("tool_id")), ""),
+            seconds=float(payload.get("duration_s") or 0.0), failed=bool(payload.get("is_error")),
+            why=str(payload.get("result") or ""),
+        )  # fmt: skip
+
+    def _updated(self, payload: Payload) -> None:
+        if payload.get("kind") != "ready" and payload.get("text"):
+            self._screen.note(str(payload["text"]))
+
+    def _notified(self, payload: Payload) -> None:
+        said = str(payload.get("text") or "")
+        if payload.get("kind") == "notice":
+            self._screen.note(said)
+        else:
+            self._screen.say(said)
+
+    def _informed(self, payload: Payload) -> None:
+        self._model = str(payload.get("model") or self._model)
+
+    def _failed(self, payload: Payload) -> None:
+        self._screen.trouble(str(payload.get("message") or "something went wrong"))
+        loop_thread.call_soon(self._over.set)
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def _asked(self, payload: Payload) -> None:
+        """Put here when something of ours is worked on; whoever answers first, here or elsewhere, has answered."""
+        if self._at_prompt or self._keyboard is None:
+            self._screen.note(
+                f"asked: may it run {payload.get('command')}? /approve once and /deny answer it here, too"
+            )
+            return
+        number, seconds = str(payload.get("approval_id")), float(payload.get("expires_in") or 0.0)
+        why = str(payload.get("description") or "").partition(": ")[2]
+        question = ApprovalQuestion(
+            id=number, kind=str(payload.get("kind") or ""), command=str(payload.get("command") or ""),
+            workdir=str(payload.get("workdir") or ""), detail=str(payload.get("detail") or ""), why=why,
+            conversation_id=ConversationId(""), turn_id=TurnId(""), call_id="", person_id=None, platform="",
+            expires_at=time.time() + seconds, seconds=seconds,
+            choices=tuple(one for one in get_args(Choice) if one in (payload.get("choices") or ())),
+        )  # fmt: skip
+        choice = chat_approval.put(
+            question, screen=self._screen, keyboard=self._keyboard,
+            whom=f"{payload.get('requester')}, who asked for it in this conversation",
+            over=lambda: self._stage.interrupted or self._is_closed(number),
+            unanswered=lambda: "answered in another place" if self._is_closed(number) else "no answer: denied",
+        )  # fmt: skip
+        if not self._is_closed(number):
+            self._tell(self._link.ask("approval.respond", session_id=self._sid, approval_id=number, choice=choice))
+
+    def _is_closed(self, number: str) -> bool:
+        return number in self._closed
+
+    def _clarify(self, payload: Payload) -> None:
+        number = str(payload.get("request_id"))
+        if self._keyboard is None:
+            return
+        choices = tuple(str(one) for one in payload.get("choices") or ())
+        said = chat_approval.clarify(
+            str(payload.get("question") or ""), choices, screen=self._screen, keyboard=self._keyboard,
+            over=lambda: self._stage.interrupted,
+        )  # fmt: skip
+        self._tell(self._link.ask("clarify.respond", request_id=number, answer=said or ""))
