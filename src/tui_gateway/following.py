@@ -74,8 +74,15 @@ class Following:
         self._title = self._db.get_session_title(self._segment)
         self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
         for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
-            if turn.id not in self._place.own:  # it is under way: what comes of it from now on is told
-                self._follow(turn)
+            if turn.id not in self._place.own:
+                self._join(turn)
+
+    def _join(self, turn: Turn) -> None:
+        """It is under way: what comes of it from now on is told."""
+        self.turn = _Turn(turn)
+        made = onlookers.made(self._place.config.home, self.conversation)
+        if made is not None and made.turn_id == turn.id:
+            self.turn.steps = len(made.steps) - 1  # those before are stored
 
     def _follow(self, turn: Turn) -> tuple[InboxRow, ...]:
         """What the turn answers; empty for a terminal's."""
