@@ -146,7 +146,12 @@ class Lanes:
     @property
     def active(self) -> int:
         """How many turns run now."""
-        return sum(lane.at_work is not None for lane in self._lanes.values())
+        return len(self.turns)
+
+    @property
+    def turns(self) -> list[Running]:
+        """Those that run now."""
+        return [turn for lane in self._lanes.values() if (turn := lane.at_work) is not None]
 
     # -- what commands ask -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from gateway import agents as agents_module
-from gateway import beside, onlookers, run_parts, status, stop_wishes, watchers
+from gateway import beside, onlookers, run_parts, silent_turns, status, stop_wishes, watchers
 from gateway.config import GatewayConfig
 from gateway.defaults import Lazy
 from gateway.looking import look
@@ -131,6 +131,7 @@ class GatewayRunner:
         self._spawn(self._session_expiry_watcher())
         self._spawn(watchers.take_up_lost_turns(parts.lanes))
         self._spawn(stop_wishes.watch(parts.board.db, parts.lanes))
+        self._spawn(silent_turns.watch(parts.lanes, seconds=parts.board.settings.turn_seconds))
         self._spawn(beside.watch(parts.board.db, parts.lanes))
         await parts.board.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
 

@@ -54,6 +54,8 @@ class Running:
     """It has its end; what is still done is about the next one, and nobody needs to wait for it."""
     on_begun: Callable[[], None] = _nothing
     """Told when the turn has its row: the next one may be prepared."""
+    asks: int = 0
+    """How many questions of it wait for a person."""
     on_asking: Callable[[bool], None] = _nothing_of
     """Told that it waits for a person, and when it does no more."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,10 +76,12 @@ class Running:
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
         """While it waits for a person."""
+        self.asks += 1
         self.on_asking(True)
         try:
             yield
         finally:
+            self.asks -= 1
             self.on_asking(False)
 
     def interrupt(self, message: str | None = None, *, reason: str | None = None) -> None:

@@ -1,0 +1,48 @@
+"""A turn of which nothing is heard any more is stopped, and the person is told."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from hermes_state import SessionDB
+from hermes_testing.gateways import PretendGateway
+from hermes_testing.scripted_model import Hold, ScriptedModel, call, say
+
+SECONDS = 0.4
+
+
+def gateway(db: SessionDB, home: Path, model: ScriptedModel) -> PretendGateway:
+    return PretendGateway(db, home, model, streaming={"enabled": False}, agent={"gateway_timeout": SECONDS})
+
+
+def test_a_silent_turn_is_stopped_told_and_does_not_hold_up_the_chat(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("never", hold=Hold()), say("Here.")) as model:
+            async with gateway(db, home, model) as here:
+                await here.chat.say("hello")
+                await here.until(lambda: any("neither the model nor a tool" in text for text in here.chat.chat()))
+                await here.quiet()
+                await here.chat.say("still there?")
+                await here.until(lambda: "Here." in here.chat.chat())
+                await here.quiet()
+            (stopped,) = db.inbox.list(state="dropped")
+            assert stopped.reason == "nothing was heard of it for 0.4 seconds"
+            assert len(here.chat.chat()) == 2, "told once"
+
+    asyncio.run(go())
+
+
+def test_waiting_for_a_person_is_no_silence(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        asks = say(calls=[call("clarify", {"question": "Which city?", "choices": ["Lisbon", "Porto"]})])
+        with ScriptedModel(asks, say("Booked.")) as model:
+            async with gateway(db, home, model) as here:
+                await here.chat.say("book a trip")
+                shown = await here.until(lambda: next((one for one in here.chat.messages if one.buttons), None))
+                await asyncio.sleep(3 * SECONDS)
+                await here.chat.press(shown.buttons[1][0])
+                await here.until(lambda: "Booked." in here.chat.chat())
+                await here.quiet()
+
+    asyncio.run(go())
