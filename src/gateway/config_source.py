@@ -16,8 +16,10 @@ from gateway import config_values as coerce
 from hermes_config import document
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
+from hermes_config.home import advice
 
 MOST = 2**53
+_MEND = "Mend it or move it away."
 YEAR = 366 * 24 * 3600
 
 
@@ -155,14 +157,18 @@ def _older(file: Path) -> Value | None:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}", file=str(file)) from error
+    except OSError as error:
+        raise ConfigError(
+            f"{file.name} cannot be read: {error.strerror}", file=str(file), hint=advice(error)
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file.name} is not UTF-8 text", file=str(file), hint=_MEND) from error
     try:
         raw = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"is not valid JSON: {error}", file=str(file), hint="Mend it or move it away.") from None
+        raise ConfigError(f"{file.name} is not valid JSON: {error}", file=str(file), hint=_MEND) from None
     if not isinstance(raw, dict):
-        raise ConfigError("must hold an object", file=str(file), hint="Mend it or move it away.")
+        raise ConfigError(f"{file.name} must hold an object", file=str(file), hint=_MEND)
     return Value(raw, file, ())
 
 

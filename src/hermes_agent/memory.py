@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from hermes_agent.suspicion import suspicion
 from hermes_config.errors import HermesError
-from hermes_config.home import private_open, write_atomic
+from hermes_config.home import advice, private_open, write_atomic
 from hermes_config.limits import DEFAULTS, Limits
 from hermes_config.records import record
 from hermes_state.ids import LOCAL_OWNER, PersonId
@@ -163,7 +163,9 @@ class MemoryStore:
                 "the memory file is not UTF-8 text", where=str(path), hint="Save it as UTF-8."
             ) from None
         except OSError as error:
-            raise MemoryRefused(f"cannot read the memory: {error.strerror}", where=str(path)) from error
+            raise MemoryRefused(
+                f"cannot read the memory: {error.strerror}", where=str(path), hint=advice(error)
+            ) from error
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[None]:
@@ -174,7 +176,9 @@ class MemoryStore:
                 _wait_for_lock(file.fileno(), self._limits.memory_lock_ms / 1000)
                 yield
         except OSError as error:
-            raise MemoryRefused(f"cannot write the memory: {error.strerror}", where=str(path)) from error
+            raise MemoryRefused(
+                f"cannot write the memory: {error.strerror}", where=str(path), hint=advice(error)
+            ) from error
 
 
 def _folder(person: PersonId) -> str:

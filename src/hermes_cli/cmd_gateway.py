@@ -80,13 +80,14 @@ def _start(args: argparse.Namespace) -> None:
 
 
 def _stop(args: argparse.Namespace) -> None:
+    from gateway import status
     from hermes_cli import gateway_process
 
     home = hermes_home()
     if gateway_process.manages(home):
         gateway_process.systemd("stop", gateway_process.UNIT)
         print("Stopped by systemd.")
-    elif _end(home, _drain_or_default(), args.force):
+    elif status.is_running(home) and _end(home, _drain_or_default(), args.force):
         print("The gateway has ended. What was not finished is taken up at the next start.")
     else:
         print("No gateway is running on this home.")

@@ -25,6 +25,7 @@ from typing import IO, Any
 
 from hermes_config import home
 from hermes_config.errors import UsageError
+from hermes_config.home import advice
 from hermes_config.version import VERSION
 from hermes_state import secrets, tables
 from hermes_state.engine.base import Connection, scalar
@@ -221,7 +222,9 @@ def write(
         draft.replace(path)
         home.sync_folder(path.parent)
     except OSError as error:
-        raise StateError(f"the archive cannot be written: {error.strerror}", where=str(path)) from error
+        raise StateError(
+            f"the archive cannot be written: {error.strerror}", where=str(path), hint=advice(error)
+        ) from error
     finally:
         with suppress(FileNotFoundError):  # it has its name already, or was never made
             draft.unlink()

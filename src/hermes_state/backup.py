@@ -20,7 +20,7 @@ from pathlib import Path
 import apsw
 
 from hermes_config.errors import UsageError
-from hermes_config.home import sync_folder
+from hermes_config.home import advice, sync_folder
 from hermes_config.limits import Limits
 from hermes_state import archive_store, opening, tables
 from hermes_state.archive_file import ArchiveFile
@@ -159,7 +159,9 @@ def copy(source: apsw.Connection, path: Path, *, progress: Progress | None = Non
         draft.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise StateError(f"the backup cannot be written: {error.strerror}", where=str(path)) from error
+        raise StateError(
+            f"the backup cannot be written: {error.strerror}", where=str(path), hint=advice(error)
+        ) from error
     finally:
         with suppress(FileNotFoundError):  # it has its name already, or was never made
             draft.unlink()

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from hermes_config import home as homes
 from hermes_config.errors import HermesError
+from hermes_config.home import advice
 
 _STEP = 1 << 20
 _ENDING = re.compile(r"\.[a-z0-9]{1,8}")
@@ -47,7 +48,9 @@ def draft(home: Path) -> Path:
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise MediaError(f"cannot make the folder for files: {error.strerror}", where=str(place)) from error
+        raise MediaError(
+            f"cannot make the folder for files: {error.strerror}", where=str(place), hint=advice(error)
+        ) from error
     return place / f".{os.urandom(8).hex()}.part"
 
 
@@ -118,5 +121,5 @@ def _settle(home: Path, source: Path, found: tuple[str, int], ending: str) -> Ke
         os.utime(target)
         homes.sync_folder(target.parent)
     except OSError as error:
-        raise MediaError(f"cannot keep the file: {error.strerror}", where=str(target)) from error
+        raise MediaError(f"cannot keep the file: {error.strerror}", where=str(target), hint=advice(error)) from error
     return Kept(target, sha256, size)

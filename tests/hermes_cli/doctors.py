@@ -1,4 +1,4 @@
-"""What the tests of `hermes doctor` share: a home with nothing wrong, a shell to run advice in, and what was found."""
+"""What tests of faults share: a shell to run advice in, what the doctor found, worlds in which a place is at fault."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from hermes_state.session_db import SessionDB
+
+_ROOT = os.getuid() == 0
+MOUNTS = ["unshare", "-m" if _ROOT else "-rm"]
+"""A command in front of another: mounts that it makes are its own, and gone with it."""
+PLAIN = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner"] if _ROOT else []
+"""The same, without root's right to pass by permissions."""
+READ_ONLY = 'mount --bind "$HERMES_HOME" "$HERMES_HOME" && mount -o remount,bind,ro "$HERMES_HOME"'
 
 
 def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:

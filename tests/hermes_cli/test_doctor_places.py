@@ -1,7 +1,6 @@
 """`hermes doctor` where the place itself is at fault: a read-only mount, closed folders, a network, little room.
 
-Mounts are made in a mount namespace of the shell's own and are gone with it. Folders are closed to a shell that gave up
-root's right to pass by permissions. The advice is run in that same shell, as a person would.
+The advice is run in that same shell, as a person would.
 """
 
 from __future__ import annotations
@@ -14,13 +13,10 @@ from typing import Any
 
 import pytest
 
-from .doctors import Opened, wrong
+from .doctors import MOUNTS, PLAIN, READ_ONLY, Opened, wrong
 
 pytestmark = pytest.mark.usefixtures("healthy")
 
-_ROOT = os.getuid() == 0
-MOUNTS = ["unshare", "-m" if _ROOT else "-rm"]
-PLAIN = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner"] if _ROOT else []
 _FIX = (
     """python -c 'import json, sys; print(next(one["fix"] for one in json.load(sys.stdin)["checks"] if one["fix"]))'"""
 )
@@ -43,9 +39,6 @@ def _followed(world: list[str], plant: str, folder: Path) -> tuple[dict[str, Any
     assert ran.returncode == 0, ran.stderr
     before, after = (json.loads((folder / name).read_text()) for name in ("before", "after"))
     return wrong(before)[0], wrong(after)
-
-
-READ_ONLY = 'mount --bind "$HERMES_HOME" "$HERMES_HOME" && mount -o remount,bind,ro "$HERMES_HOME"'
 
 
 def test_a_read_only_mount(tmp_path: Path, healthy: Path) -> None:
