@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from gateway import sending, tracing, verdicts
 from gateway.board import Board
+from gateway.clock_jumps import ClockJumps
 from gateway.config import Platform
 from gateway.insisting import written
 from gateway.platforms.base import BasePlatformAdapter
@@ -145,8 +146,14 @@ class Deliverer:
     async def _run(self) -> None:
         clock = asyncio.get_running_loop().time
         lose_at = clock() + _LOSE_SECONDS
+        jumps, back = ClockJumps(self._db.clock), 0.0
         while True:
             try:
+                back += jumps.set_back()
+                if back:
+                    log.warning("the clock was set back by %.0f s", back, extra={"action": "delivery.clock"})
+                    await asyncio.to_thread(self._db.outbox.clock_was_set_back, back)
+                    back = 0.0
                 pause = self._poll_seconds if await self._claim() == 0 else 0.0
                 if clock() >= lose_at:
                     lose_at = clock() + _LOSE_SECONDS

@@ -116,7 +116,7 @@ def _show(args: argparse.Namespace) -> None:
         ("key", item.dedup_key),
         ("attempts", f"{item.attempts} of {item.give_up_after}"),
         ("made", facts_view.moment(item.created_at)),
-        ("next attempt", facts_view.moment(item.next_attempt_at) if item.state == "pending" else None),
+        ("next attempt", _next_attempt(item)),
         ("ended", facts_view.moment(item.ended_at)),
         ("sender", item.sender if item.state == "sending" else None),
         ("messages", ", ".join(item.platform_ids)),
@@ -132,6 +132,12 @@ def _advice(item: OutboxItem) -> str:
     if item.state == "unknown":
         return f"look into the chat; if it is not there, hermes outbox retry {item.id}"
     return f"hermes outbox retry {item.id}, or hermes outbox drop {item.id}" if item.state == "failed" else ""
+
+
+def _next_attempt(item: OutboxItem) -> str | None:
+    if item.state != "pending":
+        return None
+    return facts_view.moment(item.next_attempt_at) if item.next_attempt_at else "at once"
 
 
 def _get(db: SessionDB, item_id: int) -> OutboxItem:

@@ -86,7 +86,7 @@ class Outbox:
 
     def enqueue_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
         now = shared_now(self._store)
-        item = self._put(conn, Q.enqueue, parcel, now, now)
+        item = self._put(conn, Q.enqueue, parcel, now)
         if parcel.sender is None or item.state != "pending":
             return item
         taken = conn.rows(Q.claim_new, (parcel.sender, now, SENDING_SECONDS, item.id))
@@ -103,14 +103,14 @@ class Outbox:
         """Whether a draft may begin now: it would stand in its place in the chat, and its turn still runs."""
         return bool(conn.rows(Q.may_show, (parcel.platform, parcel.account, parcel.chat_id, parcel.turn_id)))
 
-    def _put(self, conn: Connection, statement: Statement, parcel: Parcel, *moments: float | None) -> OutboxItem:
+    def _put(self, conn: Connection, statement: Statement, parcel: Parcel, now: float | None) -> OutboxItem:
         checked_id(parcel.dedup_key, what="dedup key")
         rows.outside_key(platform=parcel.platform, account=parcel.account, chat_id=parcel.chat_id)
         payload = rows.to_json(parcel.payload, self._store.limits, what="the reply")
         params = (
             parcel.dedup_key, parcel.platform, parcel.account, parcel.chat_id, parcel.conversation_id,
             parcel.turn_id, parcel.trace_id or new_trace_id(), payload, self._store.limits.delivery_attempts,
-            *moments,
+            now,
         )  # fmt: skip
         found = conn.rows(statement, params) or conn.rows(Q.by_key, (parcel.dedup_key,))
         return _item(found[0])
@@ -199,6 +199,13 @@ class Outbox:
         params = (rows.note(error), spare, spare, spare, now, seconds, spare, now, item.id, item.attempts)
         return self._close(conn, Q.put_off, params)
 
+    def clock_was_set_back(self, seconds: float) -> int:
+        """What was put off is due as soon as it would have been; how many. None where the clock is the database's."""
+        now = shared_now(self._store)
+        if now is None:
+            return 0
+        return self._store.engine.write(lambda conn: conn.run(Q.clock_was_set_back, (seconds, now)), single=True)
+
     def failed(self, item: OutboxItem, *, error: str) -> OutboxItem | None:
         """It did not arrive, and trying again is of no use."""
         return self._store.engine.write(lambda conn: self.close_in(conn, item, "failed", error=error))
@@ -239,7 +246,7 @@ class Outbox:
         def run(conn: Connection) -> list[OutboxItem]:
             lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, params))]
             for at, item in enumerate(lost):
-                if harmless(item) and (row := conn.rows(Q.go_on, (now, item.id))):
+                if harmless(item) and (row := conn.rows(Q.go_on, (item.id,))):
                     lost[at] = _item(row[0])
                 elif (parcel := notice(item)) is not None:
                     self.enqueue_in(conn, parcel)
@@ -283,8 +290,7 @@ class Outbox:
             item = _item(found[0])
             note = {**(item.draft or {}), "again": True} if item.state == "unknown" else item.draft
             text = rows.to_json(note, self._store.limits, what="the draft")
-            params = (text, self._store.limits.delivery_attempts, shared_now(self._store), item_id)
-            return conn.run(Q.retry, params) == 1
+            return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item_id)) == 1
 
         return self._store.engine.write(run)
 

@@ -67,6 +67,16 @@ async def put_off(board: Board, item: OutboxItem, *, after: int = 0, seconds: fl
             await asyncio.sleep(0.005)
 
 
+async def due_before(board: Board, item: OutboxItem, moment: float) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            found = board.db.outbox.get(item.id)
+            assert found is not None and found.next_attempt_at is not None
+            if found.next_attempt_at < moment:
+                return
+            await asyncio.sleep(0.01)
+
+
 def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
@@ -142,6 +152,23 @@ def test_a_long_text_goes_on_with_the_next_piece_after_a_flood(board: Board, clo
             found = await settled(board, item)
         assert (found.state, found.platform_ids) == ("sent", ("1", "2", "3"))
         assert adapter.chat() == ["the first line here", "and the second one", "and a third"]
+
+    run(story())
+
+
+def test_a_clock_that_is_set_back_by_an_hour_does_not_delay_the_next_try(board: Board, clock: Clock) -> None:
+    async def story() -> None:
+        adapter = PretendAdapter()
+        adapter.script = [FLOOD]
+        async with delivering(board, adapter) as deliverer:
+            item = await deliverer.say(parcel("a", "hello"))
+            waiting = await put_off(board, item)
+            assert waiting.next_attempt_at == pytest.approx(clock() + 7, rel=0, abs=0.5)
+            clock.advance(-3_600)
+            await due_before(board, item, clock() + 8)
+            assert adapter.chat() == [], "Retry-After is honoured all the same"
+            clock.advance(8)
+            assert (await settled(board, item)).state == "sent"
 
     run(story())
 

@@ -115,9 +115,22 @@ def test_a_failed_attempt_is_repeated_later_and_not_for_ever(make_db: Callable[.
     assert [item.dedup_key for item in outbox.dead_letters()] == ["a"]
 
 
-def test_a_clock_set_back_does_not_hold_up_a_delivery(db: SessionDB, clock: Clock) -> None:
+@pytest.mark.parametrize("seconds", [3_600, 3 * 86_400])
+def test_a_clock_set_back_does_not_hold_up_a_delivery(db: SessionDB, clock: Clock, seconds: int) -> None:
     db.outbox.enqueue(parcel("a"))
-    clock.advance(-3 * 86_400)
+    clock.advance(-seconds)
+    assert db.outbox.next_due() <= clock()
+    assert claim_one(db).dedup_key == "a"
+
+
+def test_what_was_put_off_waits_no_longer_for_a_clock_that_was_set_back(db: SessionDB, clock: Clock) -> None:
+    db.outbox.enqueue(parcel("a"))
+    db.outbox.put_off(claim_one(db), seconds=30, error="502")
+    clock.advance(-3_600)
+    assert db.outbox.clock_was_set_back(3_600) == 1
+    clock.advance(29)
+    assert db.outbox.claim_due(sender="me") == ()
+    clock.advance(1)
     assert claim_one(db).dedup_key == "a"
 
 

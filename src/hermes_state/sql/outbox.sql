@@ -6,11 +6,12 @@ id, dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, p
     give_up_after, next_attempt_at, sender, sending_until, platform_ids, draft, error, created_at, ended_at
 
 -- name: enqueue
--- Owed from now on. The same key again changes nothing, unless it was only a draft so far.
+-- Owed from now on, and due at once (0) whatever becomes of the clock. The same key again changes nothing, unless it
+-- was only a draft so far.
 INSERT INTO outbox (dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state,
     give_up_after, next_attempt_at, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, {now}, {now})
-ON CONFLICT (dedup_key) DO UPDATE SET payload = excluded.payload, state = 'pending', next_attempt_at = excluded.created_at
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, 0, {now})
+ON CONFLICT (dedup_key) DO UPDATE SET payload = excluded.payload, state = 'pending', next_attempt_at = 0
 WHERE outbox.state = 'draft'
 RETURNING {columns}
 
@@ -97,6 +98,10 @@ UPDATE outbox SET error = ?, sending_until = NULL, give_up_after = give_up_after
 WHERE id = ? AND attempts = ? AND state = 'sending'
 RETURNING {columns}
 
+-- name: clock_was_set_back
+-- By so many seconds: what was put off waits no longer for it.
+UPDATE outbox SET next_attempt_at = next_attempt_at - ? WHERE state = 'pending' AND next_attempt_at > {now}
+
 -- name: close
 -- failed or unknown
 UPDATE outbox SET state = ?, error = ?, sending_until = NULL, ended_at = {now}
@@ -118,7 +123,7 @@ SELECT DISTINCT sender FROM outbox WHERE state = 'sending' AND sender IS NOT NUL
 
 -- name: go_on
 -- Its sender is lost, and it can be finished without a second copy.
-UPDATE outbox SET state = 'pending', next_attempt_at = {now}, ended_at = NULL
+UPDATE outbox SET state = 'pending', next_attempt_at = 0, ended_at = NULL
 WHERE id = ? AND state = 'unknown' AND attempts < give_up_after
 RETURNING {columns}
 
@@ -126,7 +131,7 @@ RETURNING {columns}
 SELECT {columns} FROM outbox WHERE id = ? AND state IN ('failed', 'unknown') {lock}
 
 -- name: retry
-UPDATE outbox SET state = 'pending', draft = ?, give_up_after = attempts + ?, next_attempt_at = {now}, ended_at = NULL
+UPDATE outbox SET state = 'pending', draft = ?, give_up_after = attempts + ?, next_attempt_at = 0, ended_at = NULL
 WHERE id = ? AND state IN ('failed', 'unknown')
 
 -- name: drop
