@@ -1,8 +1,9 @@
 """`hermes`, `hermes --plain`, `hermes -q TEXT`, `hermes -z TEXT`: talking to Hermes from a shell.
 
 With a terminal and no text it is the window (`tui`), or the line chat (`chat_line`) where no window can open or none is
-wanted; with a text, or with text in a pipe, it is one turn (`chat_once`). This module reads the command line, finds
-the conversation that is meant, and opens the store.
+wanted; with a text, or with text in a pipe, it is one turn (`chat_once`). Who sits down to talk before a model was
+chosen is asked the questions of `hermes setup` first. This module reads the command line, finds the conversation that
+is meant, and opens the store.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ def _chat(args: argparse.Namespace) -> int:
     if talks and args.json:
         raise UsageError("--json answers one question", hint='Add the question: hermes -q "…" --json.')
     text = "" if talks else chat_once.whole_question(asked)
+    if talks and not args.model and not config.load().tree.get("model"):
+        from hermes_cli import cmd_setup
+
+        cmd_setup.before_talking()
     if talks and not args.plain and _has_window():
         return _open_window(args)
     wishes = _wishes(args)

@@ -42,6 +42,15 @@ def register(parser: Parser) -> None:
     parser.set_defaults(run=_setup)
 
 
+def before_talking() -> None:
+    """The questions, for somebody who wants to talk and has chosen no model yet."""
+    ensure_home()  # what is wrong with it is said alone
+    print("There is no model yet, so a few questions first. Ctrl-C leaves; hermes --model demo needs none.")
+    parser = Parser(prog="hermes setup")
+    register(parser)
+    _setup(parser.parse_args([]))
+
+
 def _setup(args: argparse.Namespace) -> None:
     asks = not args.non_interactive
     if asks and not sys.stdin.isatty():

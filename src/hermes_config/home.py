@@ -48,7 +48,7 @@ def advice(error: OSError) -> str:
 
 def fault(error: OSError, what: str, where: Path | str) -> HomeError:
     """An error of the operating system at a file of the home, as one of ours."""
-    return HomeError(f"{what}: {error.strerror}", where=str(where), hint=advice(error) or f"{_ELSEWHERE.capitalize()}.")
+    return HomeError(f"{what}: {error.strerror}", where=str(where), hint=advice(error) or f"You can {_ELSEWHERE}.")
 
 
 def hermes_home() -> Path:

@@ -354,7 +354,30 @@ def test_words_are_not_broken_and_nothing_is_wider_than_the_window(sit: Sit) -> 
 
 
 def test_no_model_is_one_line_that_says_what_to_do(sit: Sit, home: Path) -> None:
-    chat = sit(config="{}\n")
+    chat = sit(config="model: {provider: openai}\n")
     assert chat.end() == 1
     assert chat.shown.startswith("hermes: model.default: no model is chosen")
     assert "--model demo" in chat.shown
+
+
+def test_without_any_model_yet_set_up_comes_first_and_then_the_talk(sit: Sit) -> None:
+    chat = sit(config="{}\n")
+    chat.see("There is no model yet")
+    chat.see("Which model?")
+    chat.type("demo")
+    chat.see("Paste its token")
+    for question in ("something risky?", "cost a day?"):
+        chat.type("")
+        chat.see(question)
+    chat.type("")
+    chat.ready()
+    chat.type("what is 3 * 3?")
+    chat.see("3 * 3 = 9")
+
+
+def test_who_leaves_set_up_is_not_sat_down_to_talk(sit: Sit) -> None:
+    chat = sit(config="{}\n")
+    chat.see("Which model?")
+    chat.press("ctrl-c")
+    assert chat.end() == 130
+    assert "Traceback" not in chat.shown

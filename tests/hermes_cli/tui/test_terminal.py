@@ -157,8 +157,9 @@ def test_a_home_that_cannot_be_is_one_line_and_no_window(place: Path) -> None:
     env = {"TERM": "xterm-256color", "HERMES_HOME": "/proc/nowhere"}
     with Terminal([sys.executable, "-m", "hermes_cli"], env=env, cwd=place) as terminal:
         terminal.see("cannot create the Hermes home")
-        assert _ended(terminal) == 1
-        assert "Set HERMES_HOME to a folder you own." in terminal.shown and "Go on with it" not in terminal.shown
+        assert terminal.end() == 1
+        assert terminal.shown.count("\n") == 1 and "set HERMES_HOME to a folder you can write." in terminal.shown
+        assert _OPENED not in terminal.raw
 
 
 def test_a_defect_of_the_window_itself_leaves_the_terminal_in_order(place: Path, home: Path) -> None:
