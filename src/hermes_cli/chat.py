@@ -75,12 +75,29 @@ def _chat(args: argparse.Namespace) -> int:
     loaded = config.load()
     with store.open_store(create=True) as db:
         session_id = _meant(db, args)
+        if talks and session_id is not None and not _wants_its_own(args) and _is_served(db, session_id):
+            from hermes_cli import chat_attached
+
+            return chat_attached.talk(db, session_id)
         if talks:
             from hermes_cli import chat_line
 
             return chat_line.talk(db, loaded, wishes, session_id=session_id)
         form = chat_once.Form(json=args.json, bare=args.oneshot is not None)
         return chat_once.answer(db, loaded, wishes, text, form=form, session_id=session_id)
+
+
+def _wants_its_own(args: argparse.Namespace) -> bool:
+    """A turn of this process, which can have what a gateway's has not."""
+    return bool(args.model or args.provider or args.yolo or args.toolsets or args.max_turns)
+
+
+def _is_served(db: SessionDB, session_id: str) -> bool:
+    """Whether a gateway answers there: then what is typed here is handed to it."""
+    from gateway.policy import PolicyKeeper
+    from tui_gateway import attach
+
+    return attach.served(db, session_id, PolicyKeeper(db)) is not None
 
 
 def _has_window() -> bool:

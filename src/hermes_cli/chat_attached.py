@@ -17,17 +17,21 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_agent import commands, loop_thread
 from hermes_agent.approvals.base import ApprovalQuestion, Choice
-from hermes_cli import chat_approval, text
+from hermes_cli import chat_approval, output, text
+from hermes_cli.chat_desk import named
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
 from hermes_cli.chat_stage import Left, Stage
 from hermes_cli.tui.link import Event, Link
 from hermes_config.errors import HermesError
 from hermes_state.ids import ConversationId, TurnId
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
 
 PROMPT = "> "
 _LOOK_SECONDS = 0.1
@@ -350,3 +354,10 @@ class AttachedChat:
             over=lambda: self._stage.interrupted,
         )  # fmt: skip
         self._tell(self._link.ask("clarify.respond", request_id=number, answer=said or ""))
+
+
+def talk(db: SessionDB, session_id: str) -> int:
+    """Go on, line by line, with a conversation that a gateway serves; the exit code."""
+    rows = db.get_messages_as_conversation(session_id)
+    about = f"{named(db, session_id)} · {text.counted(len(rows), 'message')} · the gateway answers"
+    return AttachedChat(session_id).talk([about, output.style("/help lists commands, Ctrl-D leaves", "dim")])

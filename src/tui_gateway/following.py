@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gateway import onlookers
+from gateway import beside, onlookers
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import results
 from hermes_config.errors import HermesError
@@ -180,7 +180,7 @@ class Following:
                 if sender is not None:
                     self._place.typed(live.said(text, str(self._session["source"])), by=sender)
             else:
-                yield "message.user", live.said(text, row.platform)
+                yield "message.user", live.said(text, "tui" if beside.is_beside(row) else row.platform)
         if not rows:  # a terminal's: its words are the first row
             said = self._db.live_rows(turn.session_id, after=self._head)
             for message in () if said is None else said.messages[:1]:

@@ -9,11 +9,11 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.hermes_cli.demo_scene import clone, hermes, processes, until
 
 from gateway import status
 from hermes_testing.telegram_client import RemoteTelegram
@@ -25,14 +25,7 @@ DEMO = (sys.executable, "-m", "hermes_cli", "demo", "--plain")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clone as far as the demo can tell: the folder it is run in has the .venv it runs from."""
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    (clone / ".venv").symlink_to(sys.prefix)
-    (clone / "Makefile").touch()
-    monkeypatch.chdir(clone)
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    return clone
+    return clone(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -52,38 +45,10 @@ def telegram(folder: Path, desk: Terminal) -> Iterator[RemoteTelegram]:
         yield remote
 
 
-def hermes(*arguments: str, **environment: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-m", "hermes_cli", *arguments],
-        capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL, env={**os.environ, **environment},
-    )  # fmt: skip
-    assert ran.stderr == ""
-    return ran.stdout
-
-
 def outcomes(folder: Path) -> list[str]:
     """What became of each message of the demo, newest first."""
     listed = json.loads(hermes("inbox", "list", "--json", HERMES_HOME=str(folder / ".demo")))
     return [row["state"] for row in listed["messages"]]
-
-
-def processes(folder: Path) -> list[int]:
-    """Every living process that works in the demo's home, as the gateway and the pretend Telegram do."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and (entry / "cwd").readlink() == folder / ".demo":
-                found.append(int(entry.name))
-        except OSError:  # it has ended meanwhile
-            continue
-    return found
-
-
-def until(seen: Callable[[], object], what: str, *, seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not seen():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 # -- without a terminal ---------------------------------------------------------------------------------------
