@@ -146,6 +146,14 @@ class GatewayRunner:
 
     async def _stop(self) -> None:
         self._running, self._draining = False, True
+        try:
+            await self._wind_down()
+        finally:  # whatever went wrong, the process is over and says so
+            self._update_runtime_status("stopped", self._exit_reason)
+            status.remove_pid_file()
+            self._shutdown_event.set()
+
+    async def _wind_down(self) -> None:
         active = [agent for agent in self._running_agents.values() if agent is not _AGENT_PENDING_SENTINEL]
         parts = self._parts
         if parts is not None:
@@ -161,12 +169,12 @@ class GatewayRunner:
         await asyncio.gather(*self._background_tasks, return_exceptions=True)
         if parts is not None:
             await parts.close()
-        self._update_runtime_status("stopped", self._exit_reason)
-        status.remove_pid_file()
-        self._shutdown_event.set()
 
     def _update_runtime_status(self, state: str, reason: str | None = None) -> None:
-        status.write_runtime_status(gateway_state=state, exit_reason=reason)
+        try:
+            status.write_runtime_status(gateway_state=state, exit_reason=reason)
+        except OSError as error:  # a full disk: it is evidence for others, and keeps nobody from ending
+            _log.warning("the state %s was not written (%s)", state, error.strerror, extra={"action": "status"})
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.ensure_future(work)

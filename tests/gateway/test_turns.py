@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 from tests.gateway.engine import ROUTE, Start, starter
 
 from gateway import turns
+from hermes_config.home import hermes_home
 from hermes_state import SessionDB
 from hermes_state.errors import StoreFull
 from hermes_state.inbox import Inbox
@@ -48,6 +50,17 @@ def test_a_model_that_is_down_is_told_once_and_the_message_has_its_outcome(gatew
             first, second = here.chat.chat()
             assert "/retry" in first and second == "better now"
             assert here.outcomes() == {"in-1": "error", "in-2": "answered"}
+
+    asyncio.run(go())
+
+
+def test_a_gateway_ends_though_its_state_cannot_be_written(gateway: Start) -> None:
+    """As on a full disk: what others are shown of us keeps nobody from ending."""
+
+    async def go() -> None:
+        async with gateway({"default": ""}) as here:
+            (hermes_home() / f".gateway_state.{os.getpid()}.tmp").mkdir(parents=True)
+        assert here.runner._shutdown_event.is_set()
 
     asyncio.run(go())
 

@@ -60,7 +60,8 @@ WHERE id IN ({due} FOR UPDATE OF o SKIP LOCKED)
 RETURNING {columns}
 
 -- name: claim_new
--- An item whose sender waits for it already, without a round of its own. The chat's order holds.
+-- An item whose sender waits for it already, without a round of its own. The chat's order holds; two that processes of one
+-- PostgreSQL make at the same moment do not see each other, and have none.
 UPDATE outbox SET state = 'sending', attempts = attempts + 1, sender = ?, sending_until = {now} + ?
 WHERE id = ? AND state = 'pending' AND id = (
     SELECT MIN(e.id) FROM outbox e
