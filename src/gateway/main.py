@@ -17,7 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from gateway import memory, run, run_parts, status, tracing, warming
+from gateway import collecting, memory, run, run_parts, status, tracing, warming
 from gateway.api import server as api_server
 from gateway.config import Platform, load_gateway_config
 from gateway.platforms import registry
@@ -66,18 +66,20 @@ async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, atta
     if attached:
         _ended_when_left_alone(ended)
     status.write_pid_file(config.home)
-    beating = asyncio.create_task(_beat(runner, api), name="heartbeat")
+    beside = [asyncio.create_task(_beat(runner, api), name="heartbeat")]
     try:
         await runner.start()
         _say_started(runner)
         await asyncio.to_thread(warming.warm, config)
+        beside.append(asyncio.create_task(collecting.watch(), name="garbage"))
         await ended.wait()
         told = "ending: running turns have up to %g s; Ctrl-C once more ends it now, and nothing is lost"
         _log.info(told, settings.drain_seconds, extra={"action": "stop"})
     finally:
         await runner.stop()
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.entries import SessionEntry, SessionSource, local_time
 from gateway.keys import build_session_key, is_shared_multi_user_session
+from gateway.looking import look
 from gateway.resolving import BY_ITSELF
 from gateway.route_marks import RouteMarks
 from gateway.transcripts import Transcripts
@@ -60,14 +61,10 @@ class SessionStore(RouteMarks, Transcripts):
         if not self._loaded or self._over(db).has_unsaved_keys:
             await asyncio.to_thread(self._save_loaded)
         resolver = self._resolver(db)
-        if db.engine.dialect == "sqlite":
-            # A row by its key from a file in memory: less than handing the question to a thread.
-            found = resolver.at_rest(source, key)
-        else:
-            found = await asyncio.to_thread(resolver.at_rest, source, key)
+        found = await look(db, resolver.at_rest, source, key)
         if found is not None:
             return found
-        run = await asyncio.to_thread(resolver.transaction, source, key)
+        run = await look(db, resolver.transaction, source, key)
         return self._resolved(await queued(db.engine, run))
 
     def _resolved(self, found: Resolved | None) -> Resolved:

@@ -22,7 +22,7 @@ from hermes_agent.models.base import Endpoint
 from hermes_agent.setup import Setup
 from hermes_agent.signals import Signals
 from hermes_agent.tools import environment, registry
-from hermes_agent.tools.base import Ask, Tool, ToolContext
+from hermes_agent.tools.base import Ask, ToolContext
 from hermes_agent.track import Track
 from hermes_agent.turn import Outcome, Running, nothing_owed
 from hermes_config import config as configuration
@@ -69,12 +69,13 @@ def setup(
     db = session_db if session_db is not None else _default_store(loaded)
     tree = loaded.tree
     role = role or _role(db, person_id)
-    tools = registry.shared().offered(tree, role=role, platform=platform, enabled=enabled, disabled=disabled)
+    known = registry.shared()
+    tools = known.offered(tree, role=role, platform=platform, enabled=enabled, disabled=disabled)
     return Setup(
         db=db, config=loaded, workdir=environment.working_directory(loaded.home, started_in=workdir),
         endpoint=endpoint or _endpoint(loaded, model, provider, base_url, api_key, max_tokens),
         fallbacks=providers.fallbacks(loaded) if fallbacks is None else tuple(fallbacks),
-        tools={tool.name: tool for tool in tools}, specs=_specs(tools),
+        tools={tool.name: tool for tool in tools}, specs=known.described(tools),
         budget=Budget(db, loaded), platform=platform, person_id=person_id, role=role, approver=approver,
         approver_id=approver_id, ask=ask, yolo=yolo, holder=holders.new_holder(),
         max_steps=max_steps or _number(tree, "max_turns", _STEPS),
@@ -156,10 +157,6 @@ def _endpoint(
     found = providers.primary(config, model=model, provider=provider)
     changes: dict[str, Any] = {"base_url": base_url, "api_key": api_key, "max_tokens": max_tokens}
     return replace(found, **{name: value for name, value in changes.items() if value is not None})
-
-
-def _specs(tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:
-    return tuple({"name": t.name, "description": t.description, "parameters": t.parameters} for t in tools)
 
 
 def _role(db: SessionDB, person_id: PersonId | None) -> str:

@@ -7,6 +7,7 @@ mistaken for it. On another machine nobody can know, and the lease has to run ou
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from pathlib import Path
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def new_holder() -> str:
-    return f"{socket.gethostname()}/{os.getpid()}/{started(os.getpid()) or 0}/{os.urandom(4).hex()}"
+    return f"{_this_process(os.getpid())}/{os.urandom(4).hex()}"
+
+
+@functools.lru_cache(maxsize=1)
+def _this_process(pid: int) -> str:
+    """The same for all agents of a process; a forked child has another number."""
+    return f"{socket.gethostname()}/{pid}/{started(pid) or 0}"
 
 
 def is_gone(holder: str) -> bool:

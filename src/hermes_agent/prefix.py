@@ -18,13 +18,14 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from hermes_agent.models.base import Endpoint, ToolSpec, Wire
 from hermes_config.limits import DEFAULTS
 from hermes_config.records import record
-from hermes_state.ids import ConversationId, TurnId
+from hermes_state.ids import ConversationId, SessionId, TurnId
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,12 +52,14 @@ class Head(NamedTuple):
 class Content:
     """System text and tools. One object for all conversations that have the same."""
 
-    __slots__ = ("__weakref__", "_heads", "hash", "system", "tools")
+    __slots__ = ("__weakref__", "_heads", "hash", "system", "tools", "weight")
 
     def __init__(self, system: str, tools: tuple[ToolSpec, ...], digest: str) -> None:
         self.system = system
         self.tools = tools
         self.hash = digest
+        self.weight = len(system) + sum(len(str(tool)) for tool in tools)
+        """Characters, as far as tokens are concerned."""
         self._heads: dict[tuple[str, str], Head] = {}
 
     def head(self, wire: Wire, endpoint: Endpoint) -> Head:
@@ -77,6 +80,8 @@ class Prefix:
 
     content: Content
     epoch: int
+    told: bool = field(default=False, compare=False)
+    """The segment was told its system text as this was looked up."""
 
     @property
     def system(self) -> str:
@@ -101,11 +106,12 @@ def ensure(
     *,
     reason: str | None = None,
     fence: int | None = None,
+    session_id: SessionId | None = None,
 ) -> Prefix:
     """The stored prefix, byte for byte; with a `reason`, or where there is none yet, the one that `build` renders now.
 
     The reason is the announced event: compression, model switch, tools changed, personality. When the content comes out
-    the same the epoch goes on.
+    the same the epoch goes on. The segment `session_id` is told its system text in the commit that begins the epoch.
     """
     newest = db.prefixes.newest(conversation_id) if reason is None else None
     if newest is not None:
@@ -115,9 +121,13 @@ def ensure(
             content = None if stored is None else _content(stored, newest[1])
         if content is not None:
             return Prefix(content, newest[0])
-    rendered = canonical(*build())
-    epoch = db.prefixes.begin(conversation_id, rendered, reason=reason or FIRST_USE, fence=fence)
-    return Prefix(_content(rendered, epoch.hash), epoch.epoch)
+    system, tools = build()
+    rendered = canonical(system, tools)
+    epoch = db.prefixes.begin(
+        conversation_id, rendered, reason=reason or FIRST_USE, fence=fence,
+        also=None if session_id is None else db.telling_system_prompt(session_id, system),
+    )  # fmt: skip
+    return Prefix(_content(rendered, epoch.hash), epoch.epoch, told=session_id is not None)
 
 
 def canonical(system: str, tools: Sequence[ToolSpec]) -> bytes:

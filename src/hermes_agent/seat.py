@@ -52,6 +52,8 @@ class Seat:
         """The conversation exists, and `session_id` names one of its segments: a turn opens on the newest."""
         if self.warm and not history:
             return  # should it be deleted since, opening the next turn says so
+        if not history and self._setup.db.engine.dialect == "sqlite" and self._found():
+            return  # two rows of a local file, by their keys: less than handing the question to a thread
         if await asyncio.to_thread(self._ensure, history):
             endpoint, platform = self._setup.endpoint, self._setup.platform
             await hooks.fire("on_session_start", session_id=self.session_id, model=endpoint.model, platform=platform)
@@ -59,19 +61,25 @@ class Seat:
     def _ensure(self, history: Sequence[Mapping[str, Any]]) -> bool:
         """Make the session when there is none, and fill it when it is empty. True when it is new."""
         db, setup = self._setup.db, self._setup
-        if self.session_id is not None and db.get_session(self.session_id) is not None:
-            self.session_id = SessionId(db.get_compression_tip(self.session_id))
-            new = False
-        else:
+        new = not self._found()
+        if new:
             handle = db.ledger.open(
                 source=str(self.origin.get("source") or setup.platform), owner=setup.person_id,
                 session_id=self.session_id,
                 fields={"model": setup.endpoint.model, "cwd": str(setup.workdir), **self.origin},
             )  # fmt: skip
-            self.session_id, new = handle.session_id, True
-        if history and db.message_count(self.session_id) == 0:
-            db.append_messages(self.session_id, history)
+            self.session_id = handle.session_id
+        if history and db.message_count(self.known_session) == 0:
+            db.append_messages(self.known_session, history)
         return new
+
+    def _found(self) -> bool:
+        """Whether the session is there; if so, `session_id` names the newest segment of its conversation."""
+        db, known = self._setup.db, self.session_id
+        if known is None or db.get_session(known) is None:
+            return False
+        self.session_id = SessionId(db.get_compression_tip(known))
+        return True
 
     async def begin_anew(self) -> None:
         """The conversation was deleted meanwhile: what is said now begins it again."""

@@ -34,7 +34,6 @@ class Track:
         self._bytes: dict[str, Conversation] = {}
         self._session_id: SessionId | None = None
         self._announced: str | None = None
-        self._weighed: tuple[str, int] | None = None
         self.pace = when.Pace()
 
     @property
@@ -73,7 +72,8 @@ class Track:
             self._prefix = self._ensured(_RIGHTS, fence)
         self._announced = None
         if known is None or known.hash != self._prefix.hash:
-            setup.db.update_system_prompt(str(self._session_id), self._prefix.system, fence=fence)
+            if not self._prefix.told:
+                setup.db.update_system_prompt(str(self._session_id), self._prefix.system, fence=fence)
             self._bytes.clear()
         self.of(setup.endpoint)  # the turn's first request: what has to be read for it is read here, beside the loop
         for conversation in self._bytes.values():
@@ -82,8 +82,9 @@ class Track:
     def _ensured(self, reason: str | None, fence: int) -> prefix.Prefix:
         setup = self._setup
         return prefix.ensure(
-            setup.db, self.conversation_id, lambda: gathering.gather(setup), reason=reason, fence=fence
-        )
+            setup.db, self.conversation_id, lambda: gathering.gather(setup), reason=reason, fence=fence,
+            session_id=self._session_id,
+        )  # fmt: skip
 
     def _offers_too_much(self, stored: prefix.Prefix) -> bool:
         """Whether it names a tool that the person's role no longer has. What is merely switched off stays named."""
@@ -109,10 +110,7 @@ class Track:
     def prefix_tokens(self, endpoint: Endpoint) -> int:
         """What every request carries besides the conversation."""
         assert self._prefix is not None, "ready() comes first"
-        if self._weighed is None or self._weighed[0] != self._prefix.hash:
-            tools = sum(len(str(tool)) for tool in self._prefix.tools)
-            self._weighed = (self._prefix.hash, len(self._prefix.system) + tools)
-        return tokens.estimate(self._weighed[1], endpoint.model)
+        return tokens.estimate(self._prefix.content.weight, endpoint.model)
 
     def append(self, messages: Sequence[Mapping[str, Any]], ids: Sequence[int]) -> None:
         """After our own writes."""

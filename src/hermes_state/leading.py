@@ -63,7 +63,7 @@ def follow(
 
         found = lost_routes.find(conn, scope, route, search) or found
     if found is None or found[0] is None:
-        return None if new is None else Resolved(begin(conn, new.first(), route, scope, now), created=True)
+        return None if new is None else _first(conn, route, scope, now, new.first())
     named = found[0]
     session = sessions.fetch(conn, chain.tip(conn, named))
     if session is None:  # an imported route whose session was never stored: it is made at first use
@@ -100,7 +100,7 @@ def _reset(
     conn: Connection, route: str, scope: str, now: float, *, before: RouteState | None, reason: str, new: New
 ) -> Resolved:
     if before is None:
-        return Resolved(begin(conn, new.first(), route, scope, now), created=True)
+        return _first(conn, route, scope, now, new.first())
     old = before.session
     _leave(conn, old["id"], route, scope, reason, now)
     fields = {name: old[name] for name in _PLACE} | new.fields
@@ -109,7 +109,12 @@ def _reset(
     new = New(new.source or old["source"], owner, new.session_id, fields, entry)
     previous = SessionId(old["id"])
     handle = begin(conn, new, route, scope, now, kind="reset", origin=previous)
-    return Resolved(handle, created=True, reset_reason=reason, previous=previous)
+    return Resolved(handle, created=True, reset_reason=reason, previous=previous, entry=entry)
+
+
+def _first(conn: Connection, route: str, scope: str, now: float, new: New) -> Resolved:
+    """The first conversation of a route."""
+    return Resolved(begin(conn, new, route, scope, now), created=True, entry=new.entry)
 
 
 def turn(

@@ -9,6 +9,7 @@ counts are not.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 from hermes_config.records import record
 from hermes_state import leases, rows
@@ -60,12 +61,25 @@ class Prefixes:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def begin(self, conversation_id: ConversationId, content: bytes, *, reason: str, fence: int | None = None) -> Epoch:
-        """A new epoch with these bytes. Without a change the current one goes on, and nothing is written."""
+    def begin(
+        self,
+        conversation_id: ConversationId,
+        content: bytes,
+        *,
+        reason: str,
+        fence: int | None = None,
+        also: Callable[[Connection], object] | None = None,
+    ) -> Epoch:
+        """A new epoch with these bytes. Without a change the current one goes on, and nothing of it is written.
+
+        `also` is written in the same transaction, under the same fence.
+        """
 
         def run(conn: Connection) -> Epoch:
             if fence is not None:
                 leases.check(self._store, conn, conversation_id, fence)
+            if also is not None:
+                also(conn)
             return self.begin_in(conn, conversation_id, content, reason=reason)
 
         return self._store.engine.write(run)

@@ -7,6 +7,7 @@ stop half-way. Here too a row always knows its conversation: `root_id`, tip and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hermes_state import chain, leases, values
@@ -91,9 +92,15 @@ class Sessions(Store):
             if fence is not None:
                 node = first(conn.rows(chain.Q.node, (session_id,)))
                 leases.check(self, conn, ConversationId(session_id if node is None else node[1]), fence)
-            conn.run(Q.set_system_prompt, (clean(system_prompt), session_id))
+            told(conn)
 
+        told = self.telling_system_prompt(session_id, system_prompt)
         self.engine.write(run)
+
+    def telling_system_prompt(self, session_id: str, system_prompt: str | None) -> Callable[[Connection], object]:
+        """The write of `update_system_prompt`, for a transaction that has checked the fence."""
+        text = clean(system_prompt)
+        return lambda conn: conn.run(Q.set_system_prompt, (text, session_id, text))
 
     def update_session_model(self, session_id: str, model: str | None) -> None:
         self._update(Q.set_model, clean(model), session_id)

@@ -42,6 +42,8 @@ BUILT_INS: Mapping[str, str] = {
     )
 }
 INTERRUPTED = "interrupted by the person"
+_DESCRIBED = 64
+"""Choices of tools that are kept described."""
 
 
 class NameTaken(HermesError):
@@ -54,6 +56,7 @@ class Registry:
     def __init__(self, built_ins: Mapping[str, str] = BUILT_INS, *, generation: int = 0) -> None:
         self._modules = dict(built_ins)
         self._tools: dict[str, Tool] = {}
+        self._described: dict[tuple[str, ...], tuple[ToolSpec, ...]] = {}
         self.generation = generation
 
     def register(self, tool: Tool, *, override: bool = False) -> None:
@@ -61,6 +64,7 @@ class Registry:
         if not override and (tool.name in self._tools or tool.name in self._modules):
             raise NameTaken(f"a tool named {tool.name} is already registered", hint="Register it with override.")
         self._tools[tool.name] = tool
+        self._described.clear()
         self.generation += 1
 
     def names(self) -> tuple[str, ...]:
@@ -100,10 +104,19 @@ class Registry:
         disabled: Sequence[str] = (),
     ) -> tuple[ToolSpec, ...]:
         """`offered`, as the model is told."""
-        tools = self.offered(config, role=role, platform=platform, enabled=enabled, disabled=disabled)
-        return tuple(
-            {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools
-        )
+        return self.described(self.offered(config, role=role, platform=platform, enabled=enabled, disabled=disabled))
+
+    def described(self, tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:
+        """Tools of this registry as the model is told: one object for all agents that are offered the same."""
+        names = tuple(tool.name for tool in tools)
+        known = self._described.get(names)
+        if known is None:
+            known = self._described[names] = tuple(
+                {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools
+            )
+            while len(self._described) > _DESCRIBED:
+                del self._described[next(iter(self._described))]
+        return known
 
 
 class _Shared:

@@ -36,7 +36,8 @@ WHERE id = ? AND (ended_at IS NULL OR end_reason IN ('agent_close', 'ws_orphan_r
 UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?
 
 -- name: set_system_prompt
-UPDATE sessions SET system_prompt = ? WHERE id = ?
+-- An agent that is made anew tells it again; where it is the same, nothing is written and nothing waits for the disk.
+UPDATE sessions SET system_prompt = ? WHERE id = ? AND system_prompt IS DISTINCT FROM ?
 
 -- name: set_model
 UPDATE sessions SET model = ? WHERE id = ?
