@@ -33,11 +33,15 @@ def _words() -> Iterator[tuple[str, dict[str, str]]]:
     """For each place (`""`, `sessions`, `sessions list`): the words that may come next, with what they mean."""
     from hermes_cli.commands import COMMANDS
 
-    yield "", {name: row.help for name, row in COMMANDS.items()} | {"--help": "list commands", "--version": "tell it"}
+    first = {name: row.help for name, row in COMMANDS.items()} | {"--version": "tell it"}
     for name, row in COMMANDS.items():
         parser = Parser(prog=f"hermes {name}")
         row.register(parser)
-        yield from _below(name, parser)
+        places = dict(_below(name, parser))
+        yield from places.items()
+        if name == "chat":  # whose flags `hermes` alone takes
+            first |= {word: said for word, said in places[name].items() if word.startswith("-")}
+    yield "", first
 
 
 def _below(place: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, dict[str, str]]]:
@@ -125,12 +129,15 @@ function __hermes_at
     for word in $words[2..-1]
         string match -q -- '-*' $word; or set -a place $word
     end
+    while test (count $place) -gt 1; and not contains -- "$place" $__hermes_places
+        set -e place[-1]
+    end
     test "$place" = "$argv"
 end"""
 
 
 def _fish(words: dict[str, dict[str, str]]) -> str:
-    lines = [_FISH]
+    lines = [_FISH, f"set -g __hermes_places {' '.join(_quoted(place) for place in words if place)}"]
     for place, after in words.items():
         for word, said in after.items():
             option = f"-l {word[2:]}" if word.startswith("--") else f"-f -a {_quoted(word)}"
