@@ -34,7 +34,7 @@ def _status(args: argparse.Namespace) -> None:
         output.print_json(facts)
         return
     rows = list(_rows(facts))
-    print("\n".join(f"{output.style(f'{name:<14}', 'dim')}{text.harmless(said)}" for name, said in rows))
+    print("\n".join(f"{output.style(f'{name:<16}', 'dim')}{text.harmless(said)}" for name, said in rows))
     if facts["conversations"]:
         from hermes_cli.cmd_sessions_list import listing
 

@@ -13,10 +13,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hermes_cli import demo_home
+from textual.pilot import Pilot
+
+from hermes_cli import demo_card, demo_home, finding, store
 from hermes_cli.tui.app import HermesApp
 from hermes_cli.tui.launch import Start
 from hermes_cli.tui.link import Link
@@ -26,40 +29,57 @@ _SIZE = (90, 24)
 _SECONDS = 30.0
 
 
-async def _take(folder: Path) -> None:
+class _Scene:
+    """A window that is talked to, and of which pictures are kept."""
+
+    def __init__(self, app: HermesApp, pilot: Pilot[int], folder: Path) -> None:
+        self._app, self._folder = app, folder
+        self.press = pilot.press
+
+    async def see(self, words: str) -> None:
+        await _until(lambda: words in _shown(self._app))
+
+    async def say(self, text: str) -> None:
+        await self.press(*({" ": "space"}.get(key, key) for key in text), "enter")
+
+    def keep(self, name: str) -> None:
+        (self._folder / f"{name}.svg").write_text(self._app.export_screenshot(title="hermes"), encoding="utf-8")
+
+
+@asynccontextmanager
+async def _window(folder: Path, start: Start) -> AsyncIterator[_Scene]:
     link = Link()
     link.start()
-    app = HermesApp(link, Start())
+    app = HermesApp(link, start)
     try:
         async with app.run_test(size=_SIZE) as pilot:
-
-            async def see(words: str) -> None:
-                await _until(lambda: words in _shown(app))
-
-            async def say(text: str) -> None:
-                await pilot.press(*({" ": "space"}.get(key, key) for key in text), "enter")
-
-            def keep(name: str) -> None:
-                (folder / f"{name}.svg").write_text(app.export_screenshot(title="hermes"), encoding="utf-8")
-
-            await see("ready")
-            await say("list the files here")
-            await see("delete the folder old”")
-            await pilot.press("ctrl+o")
-            await see("▾")
-            keep("conversation")
-            await pilot.press("ctrl+o")
-            await say("delete the folder old")
-            await see("Hermes wants")
-            keep("approval")
-            await asyncio.sleep(1.0)
-            await pilot.press("d")
-            await see("ready")
-            await pilot.press("f4", "ctrl+r")
-            await see("Enter takes")
-            keep("conversations")
+            scene = _Scene(app, pilot, folder)
+            await scene.see("ready")
+            yield scene
     finally:
         await asyncio.to_thread(link.close)
+
+
+async def _take(folder: Path, demo: Start) -> None:
+    async with _window(folder, demo) as scene:
+        await scene.see("long story")
+        scene.keep("demo")
+    async with _window(folder, Start()) as scene:
+        await scene.say("list the files here")
+        await scene.see("delete the folder old”")
+        await scene.press("ctrl+o")
+        await scene.see("▾")
+        scene.keep("conversation")
+        await scene.press("ctrl+o")
+        await scene.say("delete the folder old")
+        await scene.see("Hermes wants")
+        scene.keep("approval")
+        await asyncio.sleep(1.0)
+        await scene.press("d")
+        await scene.see("ready")
+        await scene.press("f4", "ctrl+r")
+        await scene.see("Enter takes")
+        scene.keep("conversations")
 
 
 async def _until(seen: Callable[[], bool]) -> None:
@@ -88,8 +108,11 @@ def main() -> None:
         demo_home.build(home / "state.db", time.time(), phone=1)
         os.environ["HERMES_HOME"], os.environ["HOME"] = str(home), name
         os.environ.pop("HERMES_DATABASE_URL", None)
+        with store.open_store() as db:
+            card = demo_card.card(db, "./.demo", 8642)
+            demo = Start(session_id=finding.find(db, demo_home.TRIP)["id"], card=card)
         os.chdir(place)
-        asyncio.run(_take(folder))
+        asyncio.run(_take(folder, demo))
         os.chdir("/")
 
 

@@ -1,23 +1,25 @@
 """The README's opening, played at real terminals: every screen it prints is what a newcomer sees.
 
-One demo, one after the other as the page tells it: the desk, the phone, a stranger's phone, the crash, the trace, then
-the API with curl and with the official client. What differs from run to run is made equal on both sides (`settled`).
+One demo, one after the other as the page tells it: the window, the phone, a stranger's phone, the crash, the trace,
+then what a shell beside it can do, and a home of one's own. What differs from run to run is made equal on both sides
+(`settled`); a screen of the README may be a part of the window, cut out whole lines at a time.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.hermes_cli.model_server import ModelServer
 
 from hermes_cli import text
+from hermes_testing.reference_homes import ReferenceHome
 from hermes_testing.terminal import Terminal
+from hermes_testing.window import Window
 
 pytestmark = pytest.mark.xdist_group("demo")
 
@@ -26,7 +28,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 _FRAME = re.compile(r"\x1b\[\?25l\x1b\[H")
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _DIFFERS = (
-    (r"(?<=│ where   ).*?(?=\n│ for)", "PATH"),
+    (r"\b\d{8}_\d{6}_[0-9a-f]{8}\b", "ID"),
+    (r"/\S+/\.(demo|hermes\S*)", r"/PATH/.\1"),
+    (r"[\d.]+ (kB|MB)", "N kB"),
+    (r"\d+ messages", "N messages"),
+    (r"up [^)]*\)", "up N)"),
+    (r"\b(now|\d+ (min|h|d))\b", "AGE"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
     (r"\d\d:\d\d:\d\d\.\d{3}", "TIME"),
     (r"[\d.,]+ (ms|s|tokens)\b", r"N \1"),
@@ -47,7 +54,7 @@ _DIFFERS = (
 def settled(shown: str) -> str:
     """A screen without what differs from run to run."""
     for pattern, word in _DIFFERS:
-        shown = re.sub(pattern, word, shown, flags=re.DOTALL if "where" in pattern else re.MULTILINE)
+        shown = re.sub(pattern, word, shown, flags=re.MULTILINE)
     return "\n".join(line.rstrip() for line in shown.strip("\n").splitlines())
 
 
@@ -57,6 +64,20 @@ def printed(heading: str, *, fence: str = "text", which: int = 0) -> str:
     blocks = re.findall(rf"^```{fence}\n(.*?)^```", below, re.DOTALL | re.MULTILINE)
     assert len(blocks) > which, f"the README has no such {fence} below {heading!r}"
     return str(blocks[which])
+
+
+def window_of(screen: str) -> str:
+    """A window's screen without its scroll bar, which stands in the last column."""
+    return "\n".join(line[:-1].rstrip() if text.width(line) == 80 else line for line in screen.splitlines())
+
+
+def box_of(screen: str) -> str:
+    """The box that stands above everything else in the window."""
+    lines = screen.splitlines()
+    top = next(at for at, line in enumerate(lines) if "╭" in line)
+    end = next(at for at, line in enumerate(lines) if "╰" in line)
+    left, right = lines[top].index("╭"), lines[top].index("╮")
+    return "\n".join(line[left : right + 1] for line in lines[top : end + 1])
 
 
 def until(seen: Callable[[], object], what: str, *, seconds: float = 30.0) -> None:
@@ -94,24 +115,39 @@ class Phone(Terminal):
 class Demo:
     """A clone with a running demo in it."""
 
-    def __init__(self, folder: Path, desk: Terminal) -> None:
+    def __init__(self, folder: Path, desk: Window) -> None:
         self.folder, self.desk = folder, desk
 
-    def shell(self, script: str) -> str:
+    def window(self, words: str) -> str:
+        """The window once it shows the words and rests."""
+        self.desk.see(words)
+        self.desk.see("\n ready · ")
+        return settled(window_of(self.desk.shown))
+
+    def shell(self, script: str, **environment: str) -> str:
         """In a second terminal of the same folder, with the line that the demo prints for it."""
         line = 'export HERMES_HOME="$PWD/.demo" PATH="$PWD/.venv/bin:$PATH"'
-        ran = subprocess.run(
-            ["/bin/bash", "-euc", f"{line}\n{script}"], capture_output=True, text=True, check=False, cwd=self.folder,
-            env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "NO_COLOR": "1", "LANG": "C.UTF-8"},
-        )  # fmt: skip
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
+        return at_a_terminal(f"{line}\n{script}", folder=self.folder, **environment).end()
 
     @property
     def port(self) -> str:
-        found = re.search(r"127\.0\.0\.1:(\d+)", self.desk.shown)
+        found = re.search(r"127\.0\.0\.1:(\d+)", self.desk.raw)
         assert found is not None
         return found[1]
+
+
+class Shell(Terminal):
+    """A script, typed into a terminal of 80 columns."""
+
+    def end(self) -> str:  # type: ignore[override]
+        assert super().end() == 0, self.shown
+        return self.shown
+
+
+def at_a_terminal(script: str, *, folder: Path, **environment: str) -> Shell:
+    given = {"PATH": "/usr/bin:/bin", "HOME": str(folder.parent), "NO_COLOR": "1", "LANG": "C.UTF-8", **environment}
+    return Shell(["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in given.items()), "TERM=xterm",
+                  "/bin/bash", "-euc", script], cwd=folder)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -120,38 +156,35 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     folder.mkdir()
     (folder / ".venv").symlink_to(sys.prefix)
     (folder / "Makefile").touch()
-    environment = {"NO_COLOR": "1", "PATH": "/usr/bin:/bin", "HOME": str(folder.parent)}
-    with Terminal([sys.executable, "-m", "hermes_cli", "demo", "--plain"], cwd=folder, env=environment) as desk:
-        desk.ready()
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder.parent)}
+    with Window([sys.executable, "-m", "hermes_cli", "demo"], cwd=folder, env=environment) as desk:
+        desk.see("gateway answers")
         yield Demo(folder, desk)
 
 
-def test_minutes_one_and_two_it_works_and_it_asks(demo: Demo) -> None:
-    desk = demo.desk
-    desk.type("list the files here")
-    desk.see("of $1.00")
-    desk.ready()
-    desk.type("delete the folder old")
-    desk.see("(Enter) >")
-    desk.press("enter")
-    desk.see("of $1.00", times=2)
-    shown = desk.ready()
-    assert settled(shown) == settled(printed("Minutes 1 and 2"))
-    assert max(map(text.width, shown.splitlines())) <= 80
+def test_minute_one_it_works(demo: Demo) -> None:
+    assert settled(printed("Minute 1")) in demo.window("gateway answers")
+    demo.desk.type("list the files here")
+    assert settled(printed("Minute 1", which=1)) in demo.window("of $1.00")
+
+
+def test_minute_two_it_asks(demo: Demo) -> None:
+    demo.desk.type("delete the folder old")
+    demo.desk.see("[d]eny (Enter)")
+    assert settled(printed("Minute 2")) == settled(box_of(demo.desk.shown))
+    time.sleep(0.7)  # keys that were on their way when the box appeared do not answer it
+    demo.desk.press("enter")
+    assert settled(printed("Minute 2", which=1)) in demo.window("I left it alone")
     assert (demo.folder / ".demo" / "workspace" / "old").is_dir()
 
 
 def test_minute_three_phone_and_desk_are_one_conversation(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(demo.folder)
-    before = demo.desk.ready()
     with Phone("ada", lines=12) as phone:
         phone.see("Enter sends")
         phone.type("what is 17 * 4?")
-        window = phone.wait("17 * 4 = 68")
-    demo.desk.see("of $1.00", times=before.count("of $1.00") + 1)
-    desk = demo.desk.ready().removeprefix(before.removesuffix("> "))
-    assert settled(window) == settled(printed("Minute 3"))
-    assert settled(desk) == settled(printed("Minute 3", which=1))
+        assert settled(phone.wait("17 * 4 = 68")) == settled(printed("Minute 3"))
+    assert settled(printed("Minute 3", which=1)) in demo.window("17 * 4 = 68")
 
 
 def test_a_stranger_gets_no_further_than_a_code(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,15 +203,27 @@ def test_minute_four_kill_it(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> Non
     with Phone("ada", lines=14) as phone:
         phone.see("Enter sends")
         phone.type("tell me the long story")
-        phone.see("harbour town")
+        demo.desk.see("harbour town")
         config = demo.folder / ".demo" / "config.yaml"
         config.write_text(config.read_text().replace("tokens_per_second: 60", "tokens_per_second: 0"))  # not all night
-        shown = demo.shell(
-            'echo "$ make crash"; hermes demo crash; echo; echo "$ hermes trace last"; hermes trace last'
+        crash = at_a_terminal(
+            'export HERMES_HOME="$PWD/.demo" PATH="$PWD/.venv/bin:$PATH"\n'
+            'echo "$ make crash"; hermes demo crash | cat; echo; echo "$ hermes trace last"; hermes trace last',
+            folder=demo.folder,
         )
+        demo.desk.see("another one goes on where it stood")
+        shown = crash.end()
     assert settled(shown) == settled(printed("Minute 4"))
     back = re.search(r"back after ([\d.]+) s", shown)
     assert back is not None and float(back[1]) < 5
+    demo.window("It is also written down.")
+
+
+def test_minute_five_what_is_there(demo: Demo) -> None:
+    for which, command in enumerate(("hermes sessions search 京都", "hermes status")):
+        said, block = settled(demo.shell(command)), settled(printed("Minute 5", which=which))
+        assert block.startswith(f"$ {command}\n")
+        assert block.partition("\n")[2] in said
 
 
 def test_minute_five_curl(demo: Demo) -> None:
@@ -194,8 +239,43 @@ def test_minute_five_the_official_client(demo: Demo) -> None:
 
 
 def test_the_end(demo: Demo) -> None:
-    demo.desk.ready()
     demo.desk.press("ctrl-d")
     assert demo.desk.end() == 0
     shown = "".join(demo.desk.shown.partition("Go on in this shell:")[1:])
     assert settled(shown) == settled(printed("The end"))
+
+
+# -- a home of one's own -----------------------------------------------------------------------------------------
+
+
+def test_set_up_asks_five_questions_and_tries_the_model_it_found(tmp_path: Path) -> None:
+    server = ModelServer()
+    try:
+        with at_a_terminal(
+            f'export PATH="{sys.prefix}/bin:$PATH"; hermes setup', folder=_folder(tmp_path), OLLAMA_HOST=server.address
+        ) as shell:
+            for question in re.findall(r"\(Enter[^)]*\)", printed("Your own")):
+                shell.see(question)
+                shell.press("enter")
+            assert settled(shell.end()) == settled(printed("Your own").partition("\n")[2])
+    finally:
+        server.close()
+    assert server.asked, "it was tried"
+
+
+def test_a_home_of_the_reference_is_read_and_told(tmp_path: Path) -> None:
+    theirs = ReferenceHome(tmp_path / ".hermes")
+    theirs.conversation("trip", 2, title="Trip plan")
+    theirs.conversation("chat", 1, source="telegram", user_id="42", chat_type="dm")
+    theirs.route("agent:main:telegram:dm:42", "chat")
+    theirs.close()
+    first, _, told = printed("Your own", which=1).partition("\n")
+    shell = at_a_terminal(f'export PATH="{sys.prefix}/bin:$PATH"; {first.removeprefix("$ ")}', folder=_folder(tmp_path))
+    assert settled(shell.end()) == settled(told)
+    assert not (tmp_path / ".hermes-new" / "state.db").exists()
+
+
+def _folder(home: Path) -> Path:
+    made = home / "hermes"
+    made.mkdir()
+    return made
