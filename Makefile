@@ -67,6 +67,7 @@ docs: $(READY) ## Regenerate the pages that are made from code
 	@$(BIN)/python -m gateway.authorisation_page > docs/operators/authorisation.md
 	@$(BIN)/python -m tui_gateway.page > docs/contributors/rpc.md
 	@$(BIN)/python -m hermes_cli.reference_page > docs/users/commands.md
+	@$(BIN)/python -m hermes_cli.config_page > docs/operators/config-reference.md
 
 pictures: $(READY) ## Take the docs' pictures of the terminal window anew
 	@$(BIN)/python -m hermes_testing.pictures docs/users/images

@@ -82,6 +82,7 @@ def _repair(args: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     from gateway.config import load_gateway_config  # only this verb needs it
+    from hermes_config import settings
 
     loaded = config.load()
     load_gateway_config(loaded)
@@ -90,6 +91,7 @@ def _check(args: argparse.Namespace) -> None:
         "config.yaml": (loaded.home / "config.yaml").exists(),
         ".env": len(loaded.dotenv),
         "notes": notes(loaded),
+        "without effect": settings.idle(loaded.tree),
         "ok": True,
     }
     if args.json:
@@ -99,14 +101,16 @@ def _check(args: argparse.Namespace) -> None:
     print(f"home         {loaded.home}\nconfig.yaml  {config_file}\n.env         {len(loaded.dotenv)} variables")
     for note in facts["notes"]:
         print(f"note         {note}")
+    if facts["without effect"]:
+        print(f"no effect    {', '.join(facts['without effect'])}: kept, and not used here")
 
 
 def notes(loaded: config.Config) -> list[str]:
     """Keys that look mistyped, and those of older homes that are read and mean something else here, or nothing."""
     from hermes_agent.approvals.policy import read_policy  # only this verb needs it
-    from hermes_agent.models import choosing
+    from hermes_config import settings
 
-    found = [*choosing.mistyped(loaded), *read_policy(loaded.tree).notes]
+    found = [*settings.mistyped(loaded.tree), *read_policy(loaded.tree).notes]
     compression = loaded.tree.get("compression")
     if isinstance(compression, Mapping) and "in_place" in compression:
         found.append(

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _SHOWN = 50
 _SETTINGS = {
-    "skin": "display.skin", "indicator": "display.indicator", "personality": "display.personality",
-    "reasoning": "agent.reasoning_effort", "fast": "agent.service_tier", "busy": "display.busy_input_mode",
+    "skin": "display.skin", "indicator": "display.indicator",
+    "reasoning": "agent.reasoning_effort", "busy": "display.busy_input_mode",
     "verbose": "display.tool_progress", "approvals.mode": "approvals.mode", "details_mode": "display.details_mode",
     "thinking_mode": "display.thinking_mode", "compact": "display.compact", "statusbar": "display.statusbar",
-    "mouse": "display.mouse", "prompt": "agent.system_prompt", "terminal.cwd": "terminal.cwd",
+    "mouse": "display.mouse",
 }  # fmt: skip
 """What a client calls a setting, and its key in config.yaml."""
 

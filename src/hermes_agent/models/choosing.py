@@ -16,11 +16,6 @@ from hermes_agent.models.faults import fault
 from hermes_agent.models.provider_table import ALIASES, PROVIDERS, VENDORS, Provider
 from hermes_config.config import Config
 
-KEYS = (
-    "default", "provider", "base_url", "api_key", "key_env", "api_mode", "context_length", "max_tokens", "headers",
-    "extra_body",
-)  # fmt: skip
-"""What is read of an entry."""
 Entry = Mapping[str, Any]
 """A model as config.yaml writes it: default, provider, base_url, api_key, context_length …"""
 
@@ -35,18 +30,6 @@ def model_entry(config: Config) -> Entry:
     if not isinstance(entry, Mapping):
         raise fault(config, "model", "must be a model's name, or a section with default and provider")
     return entry
-
-
-def mistyped(config: Config) -> list[str]:
-    """Keys of `model:` that nobody reads and that look like one that is read."""
-    from difflib import get_close_matches  # only ever needed for a mistake
-
-    notes = []
-    for key in map(str, model_entry(config)):
-        near = [] if key in KEYS else get_close_matches(key, KEYS, n=1, cutoff=0.7)
-        if near:
-            notes.append(f"model.{key} is not a known key; did you mean model.{near[0]}?")
-    return notes
 
 
 def fallback_entry(config: Config, key: str, one: Any) -> Entry:

@@ -1,0 +1,86 @@
+"""The table of settings: every key of config.yaml that Hermes reads, and every variable of `.env` or the environment.
+
+`docs/operators/config-reference.md` is made from it, `hermes config check` and `hermes doctor` find mistyped keys and
+keys without effect by it, and a test fails when the code reads a key that is not here. How a key is read and checked is
+the business of the room that uses it; here is only what there is. `<name>` stands for a name of the person's own.
+Every bound is a key of its own under `limits:`; those are in `limits`.
+
+A key that is `kept` comes from existing homes, is accepted and has no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hermes_config.settings_table import AREAS, Setting
+
+_ANY = "<name>"
+
+
+def settings() -> Iterator[Setting]:
+    for rows in AREAS.values():
+        yield from rows
+
+
+def mistyped(tree: Mapping[str, Any]) -> list[str]:
+    """Keys of config.yaml that nobody reads and that look like one that is read. Anybody else's are let be."""
+    known = {row.key: row for row in settings()}
+    found = ((path, _near(known, path)) for path in _paths(tree) if _row(known, path) is None)
+    return [f"{'.'.join(path)} is not a known key; did you mean {near}?" for path, near in found if near]
+
+
+def idle(tree: Mapping[str, Any]) -> list[str]:
+    """Keys of config.yaml that are kept and do nothing."""
+    known = {row.key: row for row in settings()}
+    found = ((path, _row(known, path)) for path in _paths(tree))
+    return [".".join(path) for path, row in found if row is not None and row.kept]
+
+
+def is_known(key: str) -> bool:
+    """Whether a dotted key is one of the table, one of its sections, or below one that is the person's own."""
+    return _row({row.key: row for row in settings()}, tuple(key.split("."))) is not None or _is_section(key)
+
+
+def _row(known: Mapping[str, Setting], path: tuple[str, ...]) -> Setting | None:
+    """The row of a key, at the top or under `gateway:`; below a row that has no keys of its own, that row."""
+    for start in (path, path[1:] if path[0] == "gateway" else ()):
+        for end in range(len(start), 0, -1):
+            for names in ((*start[:end],), *_with_names(start[:end])):
+                row = known.get(".".join(names))
+                if row is not None and (end == len(start) or not _is_section(row.key)):
+                    return row
+    return None
+
+
+def _with_names(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for at in range(1, len(path)):
+        yield (*path[:at], _ANY, *path[at + 1 :])
+
+
+def _is_section(key: str) -> bool:
+    start = f"{key.removeprefix('gateway.')}."
+    return key in ("gateway", "limits") or any(row.key.startswith(start) for row in settings())
+
+
+def _near(known: Mapping[str, Setting], path: tuple[str, ...]) -> str:
+    """The key that was meant: of the same section, and written nearly so."""
+    from difflib import get_close_matches  # only ever needed for a mistake
+
+    section, _, name = ".".join(path).rpartition(".")
+    if not section or section == "limits":  # at the top anybody's keys may stand; limits are checked when they are read
+        return ""
+    under = section.removeprefix("gateway").removeprefix(".")
+    beside = {key.rpartition(".")[2] for key in known if key.rpartition(".")[0] == under}
+    close = get_close_matches(name, sorted(beside), n=1, cutoff=0.7)
+    return f"{section}.{close[0]}" if close else ""
+
+
+def _paths(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every key that has a value, and no section."""
+    for key, value in tree.items():
+        path = (*above, str(key))
+        if isinstance(value, Mapping):
+            yield from _paths(value, path)
+        elif value is not None:
+            yield path
