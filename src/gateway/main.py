@@ -71,7 +71,7 @@ async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, atta
         await runner.start()
         _say_started(runner)
         await asyncio.to_thread(warming.warm, config)
-        beside.append(asyncio.create_task(collecting.watch(), name="garbage"))
+        beside.append(asyncio.create_task(collecting.watch(lambda: len(runner._running_agents)), name="garbage"))
         await ended.wait()
         told = "ending: running turns have up to %g s; Ctrl-C once more ends it now, and nothing is lost"
         _log.info(told, settings.drain_seconds, extra={"action": "stop"})

@@ -38,14 +38,18 @@ def test_garbage_goes_in_a_quiet_moment_and_not_before(monkeypatch: pytest.Monke
     monkeypatch.setattr(collecting, "_LOOK_SECONDS", 0.05)
 
     async def scenario() -> None:
-        watching = asyncio.create_task(collecting.watch())
+        turns = 0
+        watching = asyncio.create_task(collecting.watch(lambda: turns))
         await asyncio.sleep(0)
         gc.collect()
         kept, made = old_knot(), []
         for _ in range(20):  # a crowd arrives: what is made stays, so the young are looked at again and again
             made.append([[] for _ in range(6_000)])
             await asyncio.sleep(0.01)
+        turns = 1_000  # all of them wait for their models: nothing is made, and all that is theirs lives
+        await asyncio.sleep(0.2)
         assert kept() is not None
+        turns = 0
         await _gone(kept, lambda: None)
         watching.cancel()
 
@@ -57,7 +61,8 @@ def test_it_does_not_wait_for_a_quiet_moment_for_ever(monkeypatch: pytest.Monkey
     monkeypatch.setattr(collecting, "_MOST", 15)
 
     async def scenario() -> None:
-        watching = asyncio.create_task(collecting.watch())
+        turns = 1_000
+        watching = asyncio.create_task(collecting.watch(lambda: turns))
         await asyncio.sleep(0)
         gc.collect()
         made: list[object] = []
