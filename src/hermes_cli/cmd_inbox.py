@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -15,14 +14,7 @@ if TYPE_CHECKING:
     from hermes_state.inbox import InboxRow
 
 STATES = ("queued", "claimed", "answered", "error", "silent", "dropped", "superseded", "refused")
-_COLUMNS = (
-    output.Column("ID", right=True),
-    output.Column("State"),
-    output.Column("Came", right=True),
-    output.Column("Chat", shrinks=True, keeps=14),
-    output.Column("Text", shrinks=True, keeps=16),
-    output.Column("Reason", shrinks=True),
-)
+_COLUMNS = facts_view.columns("Came", "Reason")
 
 
 class NoSuchMessage(HermesError):
@@ -64,10 +56,7 @@ def _list(args: argparse.Namespace) -> None:
     if not rows:
         print("Nothing matches." if args.state or args.route or args.before else "No message ever came in.")
         return
-    output.page(output.table(_COLUMNS, map(_cells, rows)))
-    print(f"In all: {facts_view.tally(counts)}.", file=sys.stderr)
-    if len(rows) == args.limit:
-        print(f"--before {rows[-1].id} shows older ones.", file=sys.stderr)
+    facts_view.page(_COLUMNS, [_cells(row) for row in rows], counts=counts, full=args.limit)
 
 
 def _cells(row: InboxRow) -> tuple[str, ...]:

@@ -16,14 +16,7 @@ if TYPE_CHECKING:
     from hermes_state.outbox import OutboxItem
 
 STATES = ("draft", "pending", "sending", "sent", "failed", "unknown", "dropped")
-_COLUMNS = (
-    output.Column("ID", right=True),
-    output.Column("State"),
-    output.Column("Made", right=True),
-    output.Column("Chat", shrinks=True, keeps=14),
-    output.Column("Text", shrinks=True, keeps=16),
-    output.Column("Problem", shrinks=True),
-)
+_COLUMNS = facts_view.columns("Made", "Problem")
 
 
 class NoSuchItem(HermesError):
@@ -88,10 +81,7 @@ def _list(args: argparse.Namespace) -> None:
     if not items:
         print("Nothing matches." if args.state or args.stuck or args.before else "Nothing was ever owed to a chat.")
         return
-    output.page(output.table(_COLUMNS, map(_cells, items)))
-    print(f"In all: {facts_view.tally(counts)}.", file=sys.stderr)
-    if len(items) == args.limit:
-        print(f"--before {items[-1].id} shows older ones.", file=sys.stderr)
+    facts_view.page(_COLUMNS, [_cells(row) for row in items], counts=counts, full=args.limit)
 
 
 def _cells(item: OutboxItem) -> tuple[str, ...]:

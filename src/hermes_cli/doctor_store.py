@@ -109,18 +109,15 @@ def _reindex() -> None:
 
 def turns(patient: Patient) -> Iterator[Seen]:
     """Turns that a process which is gone has left running: nobody else may work on their conversations."""
-    from hermes_agent import holders
+    from hermes_cli import cmd_turns
 
     if not patient.has_store:
         return
     try:
         with store.open_store() as db:
-            left = []
-            for turn in db.turns.list(state="running", limit=1_000):
-                lease = db.leases.get(turn.conversation_id)
-                held = lease is not None and lease.fence == turn.fence and not holders.is_gone(lease.holder)
-                if not held and time.time() - turn.started_at > _LEFT_SECONDS:
-                    left.append(turn)
+            old = time.time() - _LEFT_SECONDS
+            running = [turn for turn in db.turns.list(state="running", limit=1_000) if turn.started_at < old]
+            left = [turn for turn in running if cmd_turns.holder_of(db, turn) is None]
     except StateError:
         return  # told by the check of the database
     if not left:

@@ -201,51 +201,53 @@ def _fault(text: str, file: Path) -> ConfigError | None:
 
 def add_variable(name: str, value: str, home: Path | None = None) -> bool:
     """Write a new variable below the others in `.env`; False, and nothing is done, when there is one of that name."""
-    file = (home or ensure_home()) / ".env"
-    for _ in range(_SAVE_ATTEMPTS):
-        stamp, text = _read(file)
-        if name in dotenv.parse(text, file=str(file)):
-            return False
-        if text and not text.endswith("\n"):
-            text += "\n"
-        changed = f"{text}{dotenv.line(name, value)}\n"
-        if dotenv.parse(changed, file=str(file)).get(name) != value:
-            raise ConfigError("cannot hold this value", file=str(file), key=name)
-        if _stamp(file) == stamp:
-            write_atomic(file, changed)
-            return True
-    raise _keeps_changing(file)
+
+    def change(text: str, file: str) -> str | None:
+        return None if name in dotenv.parse(text, file=file) else _with_variable(text, name, value, file=file)
+
+    return _change_env(change, home)
 
 
 def put_variable(name: str, value: str, home: Path | None = None) -> None:
     """Give a variable of `.env` a new value, because a person asked for it, in one step; other lines stay."""
-    file = (home or ensure_home()) / ".env"
-    for _ in range(_SAVE_ATTEMPTS):
-        stamp, text = _read(file)
-        kept = dotenv.without(name, text, file=str(file))
-        if kept and not kept.endswith("\n"):
-            kept += "\n"
-        changed = f"{kept}{dotenv.line(name, value)}\n"
-        if dotenv.parse(changed, file=str(file)).get(name) != value:
-            raise ConfigError("cannot hold this value", file=str(file), key=name)
-        if _stamp(file) == stamp:
-            write_atomic(file, changed)
-            return
-    raise _keeps_changing(file)
+
+    def change(text: str, file: str) -> str:
+        return _with_variable(dotenv.without(name, text, file=file), name, value, file=file)
+
+    _change_env(change, home)
 
 
 def remove_variable(name: str, home: Path | None = None) -> bool:
     """Take a variable out of `.env`, because a person asked for it; False when it is not there. Other lines stay."""
+
+    def change(text: str, file: str) -> str | None:
+        changed = dotenv.without(name, text, file=file)
+        return None if changed == text else changed
+
+    return _change_env(change, home)
+
+
+def _change_env(change: Callable[[str, str], str | None], home: Path | None) -> bool:
+    """Write what `change` makes of the text; False when it makes nothing of it."""
     file = (home or ensure_home()) / ".env"
     for _ in range(_SAVE_ATTEMPTS):
         stamp, text = _read(file)
-        changed = dotenv.without(name, text, file=str(file))
-        if changed == text:
+        changed = change(text, str(file))
+        if changed is None:
             return False
         if _stamp(file) == stamp:
             write_atomic(file, changed)
             return True
     raise _keeps_changing(file)
+
+
+def _with_variable(text: str, name: str, value: str, *, file: str) -> str:
+    if text and not text.endswith("\n"):
+        text += "\n"
+    changed = f"{text}{dotenv.line(name, value)}\n"
+    if dotenv.parse(changed, file=file).get(name) != value:
+        raise ConfigError("cannot hold this value", file=file, key=name)
+    return changed
 
 
 def free_name(file: Path) -> Path:
