@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from hermes_cli import demo_card, demo_home, finding, store
-from hermes_cli.demo_processes import MARKER, OWNER_ID, Backstage, Port, Telegram
+from hermes_cli.demo_processes import MARKER, OWNER_ID, Backstage, CannotShow, Port, Telegram
 from hermes_cli.parser import Parser, Verbs
 from hermes_cli.tui import launch
 from hermes_config.errors import UsageError
@@ -105,6 +105,8 @@ def _demo(args: argparse.Namespace) -> int:
     finally:
         backstage.end()
         port.close()
+    if backstage.problem:
+        raise CannotShow(backstage.problem, where=str(home))
     if code < _BY_SIGNAL:  # else nobody may be there to read it
         print(f"\n{closing}")
     return code

@@ -23,7 +23,7 @@ from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import results
 from hermes_config.errors import HermesError
 from hermes_state.events import START
-from tui_gateway import live
+from tui_gateway import attach, live
 
 if TYPE_CHECKING:
     from hermes_state.events import Event
@@ -66,6 +66,7 @@ class Following:
         self._segment: str = self._db.get_compression_tip(session["session_key"])
         self._head, self._cursor = self._now()
         self._look_until = 0.0
+        self._chat = self._place.served()
         items = self._db.outbox.list(limit=1)
         self._item = items[0].id if items else 0
         self.turn: _Turn | None = None
@@ -264,6 +265,11 @@ class Following:
             return
         self._item = new[0].id
         chat = self._place.served()
+        if chat is None and self._chat is not None and not attach.has_route(self._db, self._segment):
+            said = "the chat has turned to another conversation; what is said here is answered here"
+            yield "status.update", {"kind": "lifecycle", "text": said}
+            yield "session.info", live.info(self._session)
+        self._chat = chat
         for item in reversed(new):
             kind = item.payload.get("kind")
             beside_itself = item.dedup_key.startswith("notice:beside:")

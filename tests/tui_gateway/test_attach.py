@@ -103,6 +103,18 @@ def test_what_the_phone_says_is_seen_at_the_terminal(scene: Scenario) -> None:
         assert ada.expect(text.splitlines()[0][:20])
 
 
+def test_a_phone_that_turns_to_another_conversation_is_told_of(scene: Scenario) -> None:
+    ada = begun(scene)
+    with StdioClient(scene.home) as client:
+        sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
+        ada.say("/new")
+        assert "turned to another conversation" in client.event("status.update", sid)["text"]
+        assert client.event("session.info", sid)["driver"] == "here"
+        assert client.call("prompt.submit", session_id=sid, text="hello again")["driver"] == "here"
+        client.event("message.complete", sid)
+        assert "hello again" not in ada.chat_text()
+
+
 def test_leave_that_a_phone_s_turn_needs_can_be_given_at_the_terminal(scene: Scenario) -> None:
     ada = begun(scene)
     with StdioClient(scene.home) as client:

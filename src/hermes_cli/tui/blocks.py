@@ -235,12 +235,12 @@ class Card(Block):
         self._card = card
 
     def guess(self) -> int:
-        return 1 + len(self._card)
+        return 2 + len(self._card)
 
     def draw(self, width: int, inks: Inks) -> list[Strip]:
-        made = Text()
+        made = Text("─" * width, style=inks.dim)
         for at, (label, said) in enumerate(self._card):
-            made.append(f"{chr(10) if at else ''}{words.harmless(label)}", style=inks.dim if at else "bold")
+            made.append(f"\n{words.harmless(label)}", style=inks.dim if at else "not dim bold")
             made.append(words.harmless(said))
         return markdown.drawn(made, width, inks)
 

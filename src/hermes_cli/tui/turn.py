@@ -20,6 +20,8 @@ class Turn:
         """The part with which the answer began."""
         self._streamed = ""
         """Of what is being said, since the last tool call."""
+        self._parts: list[Answer] = []
+        """The blocks it is in."""
         self._calls: dict[str, ToolCall] = {}
 
     def forget(self) -> None:
@@ -35,6 +37,7 @@ class Turn:
             if not piece.strip():
                 return
             self._answer = self._began = Answer()
+            self._parts = [self._answer]
             self._transcript.blocks.append(self._answer)
         self._streamed += piece
         if self._began is not None:
@@ -42,6 +45,7 @@ class Turn:
         self._answer.add(piece)
         while (rest := self._answer.rest()) is not None:
             self._answer = rest
+            self._parts.append(rest)
             self._transcript.blocks.append(rest)
         self._transcript.grew()
 
@@ -56,10 +60,16 @@ class Turn:
         for call in self._calls.values():
             call.stopped()
         if status != "error" and not self.has_said(text) and (not self._streamed or status == "complete"):
-            self._answer = None  # it is not what was streamed
+            self._take_back()
             self.more(text)
         self.forget()
         self._transcript.show_change()
+
+    def _take_back(self) -> None:
+        """What was streamed is not what was said: a plug-in changed it, or it was said anew after a crash."""
+        gone = {id(part) for part in self._parts} if self._streamed else set()
+        self._transcript.blocks[:] = [block for block in self._transcript.blocks if id(block) not in gone]
+        self._answer, self._streamed = None, ""
 
     # -- tool calls ----------------------------------------------------------------------------------------
 

@@ -314,3 +314,19 @@ def test_all_keys_are_a_box_that_any_key_closes(sit: Sit) -> None:
             assert person.app._editor.text == ""
 
     play(scene())
+
+
+def test_an_answer_that_is_not_what_was_streamed_takes_its_place(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.ready()
+            for kind, payload in (
+                ("message.start", None),
+                ("message.delta", {"text": "Half of somethi"}),
+                ("message.complete", {"text": "Said anew, whole.", "status": "complete"}),
+            ):
+                person.app.talk.heard({"type": kind, "session_id": person.app.talk.sid, "payload": payload})
+            shown = await person.see("Said anew, whole.")
+            assert "Half of" not in shown
+
+    play(scene())
