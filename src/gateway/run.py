@@ -130,6 +130,7 @@ class GatewayRunner:
         parts.connections.start()
         self._spawn(self._session_expiry_watcher())
         self._spawn(watchers.take_up_lost_turns(parts.lanes))
+        self._spawn(watchers.tidy_up(parts.board))
         self._spawn(stop_wishes.watch(parts.board.db, parts.lanes))
         self._spawn(silent_turns.watch(parts.lanes, seconds=parts.board.settings.turn_seconds))
         self._spawn(beside.watch(parts.board.db, parts.lanes))

@@ -1,4 +1,5 @@
-"""What the gateway does now and then by itself: conversations whose time is up are closed, lost turns taken up.
+"""What the gateway does now and then by itself: conversations whose time is up are closed, lost turns taken up, and
+what is over is removed.
 
 The loop over expired conversations is `GatewayRunner._session_expiry_watcher`, whose name and shape are given; what one
 round of it looks at is here. A conversation that keeps failing to close is marked closed after a few rounds, so that
@@ -12,18 +13,24 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
+    from gateway.board import Board
     from gateway.entries import SessionEntry
     from gateway.lanes import Lanes
+    from hermes_state import maintenance
 
 _log = logging.getLogger("hermes.gateway")
 
 FIRST_EXPIRY_SECONDS = 60
 PRUNE_SECONDS = 3_600.0
 _TAKE_UP_SECONDS = 20.0
+_FIRST_TIDY_SECONDS = 1_800.0
+_TIDY_SECONDS = 3_600.0
+"""How often it is asked whether it is time; `sessions.min_interval_hours` says when it is."""
 _TRIES = 3
 
 
@@ -51,6 +58,29 @@ class Failures:
         if count < _TRIES:
             self._counts[session_id] = count
         return count < _TRIES
+
+
+async def tidy_up(board: Board) -> None:
+    """What is over goes, as the table of limits says; old conversations where `sessions.auto_prune` wants it."""
+    pause = _FIRST_TIDY_SECONDS
+    while True:
+        await asyncio.sleep(pause)
+        pause = _TIDY_SECONDS
+        try:
+            done = await asyncio.to_thread(_tidied, board)
+        except (StateError, OSError) as error:  # the store or the disk is busy or full; there is another round
+            _log.warning("nothing was tidied up: %s", error, extra={"action": "maintenance"})
+            continue
+        for one in done:
+            if one.count:
+                _log.info("%d %s", one.count, one.what, extra={"action": "maintenance", "step": one.step})
+
+
+def _tidied(board: Board) -> list[maintenance.Done]:
+    from hermes_state import maintenance  # not needed before the first round
+
+    sessions = configuration.load_or_last_good(board.home)[0].sessions
+    return maintenance.by_itself(board.db, sessions, home=board.home, sessions_dir=board.store.sessions_dir)
 
 
 async def take_up_lost_turns(lanes: Lanes) -> None:

@@ -91,9 +91,9 @@ AGENT = (
 STORE = (
     _s("state.database_url", "address", None, "`postgresql://…`; without it `<home>/state.db`", "HERMES_DATABASE_URL"),
     _s("state.synchronous", "full, normal", "full", "`full`: a commit survives a power cut; `normal`: a crash"),
-    _s("sessions.auto_prune", "true or false", False, "remove old ended sessions by itself"),
+    _s("sessions.auto_prune", "true or false", False, "a gateway removes old ended sessions by itself"),
     _s("sessions.retention_days", "days", 90, "how old they have to be"),
-    _s("sessions.min_interval_hours", "hours", 24, "how often at most"),
+    _s("sessions.min_interval_hours", "hours", 24, "how often at most a gateway tidies up"),
     _s("sessions.vacuum_after_prune", "true or false", True, "give the space back to the disk afterwards"),
     *(
         _s(f"budget.{scope}.{unit}", kind, None, f"at most so much {what}; without it no limit, 0: nothing that costs")

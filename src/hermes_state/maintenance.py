@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_state import backup, rehearsal, rows, work
+from hermes_state import backup, meta, rehearsal, rows, work
 from hermes_state.engine.base import Connection, Engine
 from hermes_state.engine.sqlite import SqliteEngine
 from hermes_state.pruning import Pruning
@@ -25,11 +25,13 @@ from hermes_state.statements import Queries
 from hermes_state.store import Store
 
 if TYPE_CHECKING:
+    from hermes_config.config import SessionsConfig
     from hermes_state.session_db import SessionDB
 
 Q = Queries("maintenance")
 
 _BATCH = 500
+_LAST_RUN = "last_maintenance"
 _FEED_MS = 10_000
 
 
@@ -89,6 +91,23 @@ def run(
         db.vacuum()
         done.append(Done("vacuum", 1, "database made compact"))
     done.append(Done("log", empty_log(db), "bytes of write-ahead log moved into the database"))
+    return done
+
+
+def by_itself(db: SessionDB, sessions: SessionsConfig, *, home: Path, sessions_dir: Path) -> list[Done]:
+    """What a process that runs for long does now and then; nothing while the last time, by whomever, is not long ago.
+
+    Old conversations go only where `sessions.auto_prune` says so. Raises the store's errors.
+    """
+    hours = sessions.min_interval_hours
+    if not db.engine.write(lambda conn: meta.claim_run(conn, _LAST_RUN, now=db.clock(), hours=hours)):
+        return []
+    done = run(db, home=home)
+    if sessions.auto_prune:
+        pruned = db.maybe_auto_prune_and_vacuum(
+            sessions.retention_days, hours, vacuum=sessions.vacuum_after_prune, sessions_dir=sessions_dir
+        )
+        done.append(Done("prune", pruned["pruned"], f"sessions older than {sessions.retention_days:g} days removed"))
     return done
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hermes_state.engine.base import Connection, scalar
 from hermes_state.ids import checked_id, is_possible_id
 from hermes_state.sessions import clean
@@ -31,3 +33,18 @@ def get(conn: Connection, key: str) -> str | None:
 
 def put(conn: Connection, key: str, value: str | None) -> None:
     conn.run(Q.put, (key, None if value is None else clean(str(value))))
+
+
+def claim_run(conn: Connection, stamp: str, *, now: float, hours: float) -> bool:
+    """True for the process whose turn it is to do what is done every so many hours, and stamps it.
+
+    A stamp that is no time, or from the future, is none.
+    """
+    try:
+        last = float(get(conn, stamp) or "nan")
+    except ValueError:
+        last = math.nan
+    if 0 <= now - last < hours * 3600:
+        return False
+    put(conn, stamp, repr(now))
+    return True

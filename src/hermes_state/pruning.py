@@ -110,7 +110,8 @@ class Pruning(Store):
         """Prune when the last time is long enough ago: `{skipped, pruned, vacuumed}`; says `error`, never raises."""
         result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
         try:
-            if not self.engine.write(partial(self._claim_run, hours=min_interval_hours)):
+            now, hours = self.clock(), min_interval_hours
+            if not self.engine.write(lambda conn: meta.claim_run(conn, _LAST_RUN, now=now, hours=hours)):
                 result["skipped"] = True
                 return result
             result["pruned"] = self.prune_sessions(retention_days, sessions_dir=sessions_dir)
@@ -129,15 +130,6 @@ class Pruning(Store):
         else:
             # PostgreSQL does it outside a transaction; readers' connections are in none.
             self.engine.read(lambda conn: conn.run(Q.vacuum))
-
-    def _claim_run(self, conn: Connection, *, hours: float) -> bool:
-        """True for the one process whose turn it is. A stamp that is no time, or from the future, is none."""
-        now = self.clock()
-        last = _number_or_none(meta.get(conn, _LAST_RUN))
-        if last is not None and 0 <= now - last < hours * 3600:
-            return False
-        meta.put(conn, _LAST_RUN, repr(now))
-        return True
 
     def _erase(self, chosen: _Chosen, sessions_dir: str | Path | None) -> int:
         def step(conn: Connection, batch: list[str]) -> deletion.Erased:

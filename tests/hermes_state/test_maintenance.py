@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from hermes_config.config import SessionsConfig
 from hermes_config.limits import Limits
 from hermes_state import maintenance, tables
-from hermes_state.ids import ConversationId
+from hermes_state.ids import ConversationId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.samples import tell_story
@@ -160,3 +161,27 @@ def test_bounds_come_from_the_limits(make_db: Callable[..., SessionDB], clock: C
     db.clear_messages("s")
     clock.advance(2 * DAY)
     assert done(maintenance.run(db)) == {"replaced": 1}
+
+
+def test_by_itself_it_runs_once_a_day_and_leaves_conversations_alone(
+    db: SessionDB, clock: Clock, tmp_path: Path
+) -> None:
+    def tidy(**sessions: bool) -> dict[str, int]:
+        settings = SessionsConfig(**sessions)
+        return done(maintenance.by_itself(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
+
+    for number in ("1", "2"):
+        row = db.inbox.accept(platform="p", chat_id="c", message_id=number, route=SessionKey("r"), payload={}).row
+        db.inbox.finish([row.id], "answered")
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "words")
+    db.end_session("s", "user_exit")
+    clock.advance(91 * 86_400)
+    first = tidy()
+    assert first == {"inbox": 2}
+    assert db.inbox.counts() == {} and db.get_session("s") is not None
+    clock.advance(3_600)
+    assert tidy(auto_prune=True) == {}
+    clock.advance(86_400)
+    assert tidy(auto_prune=True)["prune"] == 1
+    assert db.get_session("s") is None
