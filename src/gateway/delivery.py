@@ -73,8 +73,6 @@ class Deliverer:
         self._deliveries: set[asyncio.Task[str]] = set()
         self._beside: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
-        self.last_delivery: float | None = None
-        """When the platform last took something from us."""
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -303,7 +301,6 @@ class Deliverer:
         self._metrics.deliveries.labels(platform=item.platform, outcome=verdict.state).inc()
         fields = {"action": f"delivery.{verdict.state}", "trace_id": item.trace_id}
         if verdict.state == "sent":
-            self.last_delivery = self._db.clock()
             self._metrics.delivery_seconds.labels(platform=item.platform).observe(seconds)
             log.debug("delivered %s", item.id, extra=fields)
         else:

@@ -100,18 +100,6 @@ def cut_off_command(name: str) -> str:
     )
 
 
-def restarting(*, running: bool) -> str:
-    return "I am being restarted. " + (
-        "What I was doing goes on right after it." if running else "Write on: nothing is lost."
-    )
-
-
-def back_again(*, unfinished: int) -> str:
-    if not unfinished:
-        return "I am back."
-    return f"I am back and go on with {'what was unfinished' if unfinished == 1 else f'{unfinished} unfinished turns'}."
-
-
 def delivery_unknown() -> str:
     return (
         "An answer of mine may or may not have arrived here: the connection broke as I sent it. "

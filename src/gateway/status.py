@@ -25,7 +25,7 @@ KIND = "hermes-gateway"
 HEARTBEAT_SECONDS = 2.0
 SILENT_SECONDS = 15.0
 """A gateway that has not written for so long is not well, whatever it wrote last."""
-_FACTS = ("turns_running", "last_commit", "last_delivery", "model", "draining")
+_FACTS = ("turns_running", "draining")
 
 
 class GatewayRunning(HermesError):

@@ -51,7 +51,6 @@ class Skill:
     folder: Path
     version: str = ""
     tags: tuple[str, ...] = ()
-    related: tuple[str, ...] = ()
 
 
 @record
@@ -212,7 +211,6 @@ def _load(
         folder=folder,
         version=_one_line(str(front.get("version") or "")),
         tags=_texts(hermes.get("tags")),
-        related=_texts(hermes.get("related_skills")),
     )
 
 

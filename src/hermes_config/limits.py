@@ -62,12 +62,11 @@ class Limits:
         16 * _MIB, "bytes", "the writer checkpoints until the log is below it", minimum=_MIB, area="Storage"
     )
     checkpoint_pages: int = _limit(2_000, "pages", "the writer starts a checkpoint, in small steps", minimum=16)
-    writer_queue: int = _limit(4_096, "operations", "the next caller waits until there is room")
     group_commit: int = _limit(256, "operations", "the rest goes into the next transaction")
     write_wait_ms: int = _limit(30_000, "ms", "a write that cannot get the file reports that it is locked")
     checkpoint_wait_ms: int = _limit(50, "ms", "the checkpoint is put off to the next commit", minimum=0)
     writer_cache_kib: int = _limit(16 * _KIB, "KiB", "the page cache of the writing connection", minimum=_KIB)
-    reader_connections: int = _limit(8, "connections", "the next reader waits for one to come back")
+    reader_connections: int = _limit(8, "connections", "more are opened for the moment and closed again")
 
     query_chars: int = _limit(2_048, "characters", "the rest of a longer query is ignored", area="Search")
     search_catch_up_ms: int = _limit(

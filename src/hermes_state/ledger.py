@@ -159,7 +159,7 @@ class Ledger:
     ) -> Handle:
         """A new conversation that begins with what `session_id` shows (up to a message); `route` moves to it."""
         now = self._store.clock()
-        clean_title = values.sanitize_title(title)
+        clean_title = values.sanitize_title(title, most=self._store.limits.title_chars)
 
         def run(conn: Connection) -> Handle:
             origin = sessions.known(conn, session_id, lock=True)

@@ -102,11 +102,6 @@ def set_route(conn: Connection, scope: str, key: str, entry_json: str, now: floa
     conn.run(Q.save, _row(scope, key, entry_json, now))
 
 
-def routes_to(conn: Connection, session_id: str) -> list[tuple[str, str]]:
-    """(folder, session key) of every route that points at a session."""
-    return [(row[0], row[1]) for row in conn.rows(Q.leading_to, (session_id,))]
-
-
 def folder_name(scope: str) -> str:
     """A sessions folder's name, from its path on any system."""
     return str(sessions.clean(scope)).replace("\\", "/").rstrip("/").rpartition("/")[2]

@@ -26,13 +26,13 @@ class Titles(Store):
 
     def set_session_title(self, session_id: str, title: str | None) -> bool:
         """False when there is no such session; an error when another conversation has the title."""
-        clean = values.sanitize_title(title)
+        clean = values.sanitize_title(title, most=self.limits.title_chars)
         if not is_possible_id(session_id):
             return False
         return self.engine.write(lambda conn: set_title(conn, session_id, clean))
 
     def set_auto_title_if_empty(self, session_id: str, title: str | None) -> bool:
-        clean = values.sanitize_title(title)
+        clean = values.sanitize_title(title, most=self.limits.title_chars)
         if clean is None or not is_possible_id(session_id):
             return False
 

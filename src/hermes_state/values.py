@@ -111,7 +111,7 @@ def text_of(content: Any) -> str:
     return ""
 
 
-def sanitize_title(title: str | None) -> str | None:
+def sanitize_title(title: str | None, *, most: int = TITLE_CHARS) -> str | None:
     """A title as lists show it: one line, no control or invisible characters; None for nothing."""
     if not title:
         return None
@@ -126,6 +126,6 @@ def sanitize_title(title: str | None) -> str | None:
     clean = " ".join("".join(kept).split())
     if not clean:
         return None
-    if len(clean) > TITLE_CHARS:
-        raise InvalidValue(f"Title too long ({len(clean)} chars, max {TITLE_CHARS})")
+    if len(clean) > most:
+        raise InvalidValue(f"Title too long ({len(clean)} chars, max {most})")
     return clean

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from hermes_config.limits import Limits
 from hermes_state import SessionDB
+from hermes_state.errors import InvalidValue
 from hermes_testing.clock import Clock
 
 
@@ -184,3 +188,17 @@ def test_a_cycle_in_an_old_home_does_not_hang(db: SessionDB) -> None:
     assert db.get_compression_tip("a") in ("a", "b")
     assert len(db.get_messages_as_conversation("a", include_ancestors=True)) == 0
     assert db.get_compression_lineage("b")
+
+
+def test_how_long_a_title_may_be_is_a_limit(make_db: Callable[..., SessionDB]) -> None:
+    db = make_db(limits=Limits(title_chars=10))
+    chat = db.ledger.open(source="cli").session_id
+    assert db.set_session_title(chat, "ten chars.")
+    for name in (
+        lambda: db.set_session_title(chat, "eleven char"),
+        lambda: db.set_auto_title_if_empty(chat, "eleven char"),
+        lambda: db.ledger.branch(chat, title="eleven char"),
+    ):
+        with pytest.raises(InvalidValue, match="max 10"):
+            name()
+    assert db.get_session_title(chat) == "ten chars."

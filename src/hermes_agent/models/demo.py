@@ -22,7 +22,6 @@ from hermes_agent.models.base import Endpoint
 
 PROVIDER = "demo"
 MODEL = "demo"
-SCHEME = "demo"
 BASE_URL = "demo://local/v1"
 TOKENS_PER_SECOND = 30.0
 PACE_HEADER = "x-demo-tokens-per-second"

@@ -65,7 +65,6 @@ class Survey:
     problems: list[Problem] = field(default_factory=list)
     set_aside: dict[str, Any] = field(default_factory=dict)
     marked: int = 0
-    titles_freed: int = 0
 
     @property
     def by_source(self) -> dict[str, int]:
@@ -138,7 +137,6 @@ def _titles(found: Survey) -> None:
         older = holders.get(row["title"])
         if older is not None:
             older["title"] = None
-            found.titles_freed += 1
             found.note("title", older["id"], f"{row['id']}, which is newer, has the same title and keeps it")
         holders[row["title"]] = row
 

@@ -16,9 +16,6 @@ DELETE FROM routes WHERE scope = ? AND session_key IN {texts}
 -- name: load
 SELECT session_key, session_id, entry_json FROM routes WHERE scope = ? ORDER BY updated_at, session_key
 
--- name: leading_to
-SELECT scope, session_key FROM routes WHERE session_id = ? ORDER BY scope, session_key
-
 -- name: of_chat
 -- Newest first. A segment that was compressed leads to the one that goes on.
 SELECT id, user_id FROM sessions

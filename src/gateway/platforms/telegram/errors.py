@@ -66,10 +66,6 @@ def is_not_modified(error: BaseException) -> bool:
     return _NOT_MODIFIED in str(error).lower()
 
 
-def is_bad_html(error: BaseException) -> bool:
-    return _BAD_HTML in str(error).lower()
-
-
 def was_written(error: BaseException) -> bool:
     """Whether any of the request may have reached Telegram: False when no connection could be had at all."""
     import httpx
