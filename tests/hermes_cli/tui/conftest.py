@@ -16,7 +16,8 @@ from hermes_cli.tui.launch import Start
 from hermes_cli.tui.link import Link
 from hermes_state import SessionDB
 
-_SECONDS = 12.0
+_SECONDS = 45.0
+"""Long enough for a machine that is busy with other things; nobody waits for it on one that is not."""
 
 
 class Person:
