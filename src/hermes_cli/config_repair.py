@@ -8,6 +8,7 @@ the rest then reads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from hermes_cli import text
@@ -78,11 +79,12 @@ def _mend(file: Path, error: ConfigError) -> str:
 
 def _at_fault(lines: list[str], file: Path, told: int) -> int | None:
     """The line without which the rest reads, or reads further; nearest to the one that was told."""
+    parse: Callable[..., object] = dotenv.parse if file.name == ".env" else document.parse
     start = min(told, len(lines)) - 1
     for place in range(start, max(-1, start - _LINES_BACK), -1):
         rest = "\n".join([*lines[:place], "#", *lines[place + 1 :]])
         try:
-            dotenv.parse(rest, file=str(file)) if file.name == ".env" else document.parse(rest, file=str(file))
+            parse(rest, file=str(file))
         except ConfigError as error:
             if file.name != ".env" or error.line <= told:
                 continue

@@ -123,7 +123,7 @@ def _keep(token: str, loaded: config.Config, *, replaces: bool) -> None:
         return
     file = loaded.home / ".env"
     if not config.add_variable(_VARIABLE, token, loaded.home):
-        if not replaces:
+        if not replaces and loaded.dotenv.get(_VARIABLE, "").strip():
             raise UsageError(f"{_VARIABLE} holds another token already", where=str(file), hint="--yes replaces it.")
         config.put_variable(_VARIABLE, token, loaded.home)
     print(f"Kept in {file}, which only you can read.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_state.session_db import SessionDB
+from hermes_testing.terminal import Terminal
 
 _ROOT = os.getuid() == 0
 MOUNTS = ["unshare", "-m" if _ROOT else "-rm"]
@@ -23,6 +24,20 @@ def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
         ["bash", "-c", line], capture_output=True, text=True, check=False, timeout=60,
         stdin=subprocess.DEVNULL, env={**os.environ, **environment},
     )  # fmt: skip
+
+
+def typed(command: str, *answers: tuple[str, str]) -> None:
+    """Run the command as it was printed, at a terminal, and answer what it asks."""
+    with Terminal(["bash", "-c", command], columns=120) as window:
+        for question, answer in answers:
+            window.see(question)
+            window.type(answer)
+        assert window.end() == 0, window.shown
+
+
+MODEL = "A number, or a name"
+THE_REST = (("Paste its token", ""), ("something risky?", ""), ("cost a day?", ""))
+"""The questions of `hermes setup`: the first, and Enter for those that follow on the model."""
 
 
 def doctor(*flags: str) -> dict[str, Any]:

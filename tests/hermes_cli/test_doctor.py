@@ -20,7 +20,8 @@ from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
 from hermes_testing.reference_homes import ReferenceHome
 
-from .doctors import Opened, doctor, shell, wrong
+from .doctors import MODEL, THE_REST, Opened, doctor, shell, typed, wrong
+from .model_server import KEY, ModelServer
 
 pytestmark = pytest.mark.usefixtures("healthy")
 Fault = Callable[[Path], None]
@@ -239,18 +240,16 @@ def test_without_a_model_setup_is_the_advice_and_mends_it(healthy: Path) -> None
     config.unset_value("model.default")
     (seen,) = wrong(doctor())
     assert (seen["check"], seen["mark"], seen["fix"]) == ("model", "problem", "hermes setup")
-    assert shell(f"{seen['fix']} --non-interactive --model demo").returncode == 0
+    typed(seen["fix"], (MODEL, "demo"), *THE_REST)
     assert doctor()["ok"]
 
 
-def test_a_key_that_is_missing_is_named(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+def test_a_key_that_is_missing_is_named(healthy: Path, keyed: ModelServer) -> None:
     config.set_value("model.default", "gpt-5")
     config.set_value("model.provider", "openai")
     (seen,) = wrong(doctor())
     assert "OPENAI_API_KEY is not set" in seen["says"] and seen["fix"] == "hermes setup"
-    line = f"{seen['fix']} --non-interactive --provider openai --key - --no-test <<< sk-{'x' * 40}"
-    assert shell(line).returncode == 0
+    typed(seen["fix"], (MODEL, "openai/gpt-5"), ("Its key", KEY), *THE_REST)
     assert doctor()["ok"]
 
 
@@ -269,9 +268,11 @@ def test_a_log_that_grew_too_long(healthy: Path) -> None:
     with Opened(healthy) as db:
         reader = SessionDB(healthy / "state.db", True)
         db.append_message("one", "user", "x" * (least + 100_000))
-        found = doctor()
+        (seen,) = wrong(doctor())
         reader.close()
-        assert [one["check"] for one in wrong(found)] == ["wal"]
+    assert seen["check"] == "wal"
+    assert shell(seen["fix"]).returncode == 0
+    assert doctor()["checks"] and wrong(doctor()) == []
 
 
 def test_broken_yaml_can_be_mended_in_the_editor_as_well(healthy: Path) -> None:
@@ -322,6 +323,9 @@ def test_no_home_yet(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = doctor()
     assert {one["check"] for one in wrong(found)} == {"home", "model"}
     assert not (home / "nowhere").exists(), "looking makes nothing"
+    (fix,) = {one["fix"] for one in wrong(found)}
+    typed(fix, (MODEL, "demo"), *THE_REST)
+    assert wrong(doctor()) == []
 
 
 def test_no_secret_is_shown(healthy: Path) -> None:

@@ -17,7 +17,7 @@ from hermes_config import config
 from hermes_testing.telegram_server import FakeTelegram
 from hermes_testing.terminal import Terminal
 
-from .doctors import doctor, shell, wrong
+from .doctors import MODEL, THE_REST, doctor, shell, typed, wrong
 from .model_server import KEY, ModelServer
 
 pytestmark = pytest.mark.usefixtures("healthy")
@@ -29,15 +29,6 @@ def _only(check: str) -> dict[str, Any]:
     return seen
 
 
-def _typed(command: str, *answers: tuple[str, str]) -> None:
-    """Run the command as it was printed, at a terminal, and answer what it asks."""
-    with Terminal(["bash", "-c", command], columns=120) as window:
-        for question, answer in answers:
-            window.see(question)
-            window.type(answer)
-        assert window.end() == 0, window.shown
-
-
 def test_a_key_that_the_server_refuses(keyed: ModelServer) -> None:
     config.set_value("model.default", "gpt-5")
     config.set_value("model.provider", "openai")
@@ -45,14 +36,7 @@ def test_a_key_that_the_server_refuses(keyed: ModelServer) -> None:
     assert doctor()["ok"], "without --online nobody is asked"
     seen = _only("model")
     assert "does not answer" in seen["says"]
-    questions = (
-        ("A number, or a name", ""),
-        ("Another key", KEY),
-        ("Paste its token", ""),
-        ("risky?", ""),
-        ("day?", ""),
-    )
-    _typed(seen["fix"], *questions)
+    typed(seen["fix"], (MODEL, ""), ("Another key", KEY), *THE_REST)
     assert doctor("--online")["ok"]
 
 
@@ -74,8 +58,9 @@ def telegram(healthy: Path) -> Iterator[FakeTelegram]:
         yield fake
 
 
-def test_a_token_that_was_revoked(telegram: FakeTelegram) -> None:
-    config.put_variable("TELEGRAM_BOT_TOKEN", "999:the-old-one-that-was-revoked-long-ago")
+@pytest.mark.parametrize("held", ["", "999:the-old-one-that-was-revoked-long-ago"], ids=["missing", "revoked"])
+def test_a_token_that_is_no_good(telegram: FakeTelegram, held: str) -> None:
+    config.put_variable("TELEGRAM_BOT_TOKEN", held)
     seen = _only("platform telegram")
     with Terminal(["bash", "-c", seen["fix"]], columns=120) as window:
         window.see("Token: ")
