@@ -14,7 +14,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -23,6 +23,7 @@ from hermes_agent import commands, loop_thread
 from hermes_agent.approvals.base import ApprovalQuestion, Choice
 from hermes_cli import chat_approval, output, text
 from hermes_cli.chat_desk import named
+from hermes_cli.chat_events import Events, Payload
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
 from hermes_cli.chat_stage import Left, Stage
@@ -37,8 +38,6 @@ PROMPT = "> "
 _LOOK_SECONDS = 0.1
 _MOST_LOSSES = 3
 _LEAVE = ("/quit", "/exit")
-_PLACES = {"tui": "another window"}
-Payload = Mapping[str, Any]
 
 
 class AttachedChat:
@@ -47,17 +46,13 @@ class AttachedChat:
     def __init__(self, stored_id: str, *, folder: Path | None = None) -> None:
         self._stored_id, self._link = stored_id, Link(folder=folder)
         self._stage, self._screen = Stage(), Screen()
+        self._events = Events(self._screen, at_prompt=lambda: self._at_prompt, ended=self._ended)
         self._keyboard: Keyboard | None = None
-        self._sid, self._model = "", ""
-        self._used = 0
-        """Tokens of the conversation before the turn that runs."""
-        self._said, self._held = "", ""
-        """What was streamed since the last tool call; what is kept until it is whole."""
-        self._calls: dict[str, str] = {}
+        self._sid, self._losses = "", 0
         self._closed: set[str] = set()
-        self._turning = self._waiting = False
-        """A turn runs; something waits for its end."""
-        self._losses, self._status = 0, ""
+        """Questions that nobody waits for any more."""
+        self._waiting = False
+        """Something of ours waits for the end of the turn that runs."""
         self._over = asyncio.Event()
         self._lock = threading.Lock()
         """Whoever shows something holds it."""
@@ -98,7 +93,7 @@ class AttachedChat:
             self._drive(self._send(message))
         finally:
             self._close()
-        return 0 if self._status == "complete" else 1
+        return 0 if self._events.status == "complete" else 1
 
     def _open(self) -> None:
         self._link.start()
@@ -108,8 +103,8 @@ class AttachedChat:
     async def _begin(self) -> None:
         self._link.attach(asyncio.get_running_loop())
         state = await self._link.ask("session.resume", session_id=self._stored_id, limit=1)
-        self._sid, info = str(state["session_id"]), state.get("info") or {}
-        self._model, self._used = str(info.get("model") or ""), int((info.get("usage") or {}).get("total") or 0)
+        self._sid = str(state["session_id"])
+        self._events.begin(state.get("info") or {})
 
     def _heard(self, event: Event) -> None:
         """On the loop. That a question is closed is known at once, because whoever asks it looks for that."""
@@ -136,21 +131,14 @@ class AttachedChat:
     def _typed(self, keyboard: Keyboard) -> str | None:
         """The next message; None when the person leaves."""
         self._screen.say("")
-        warned = False
-        while True:
-            try:
-                return keyboard.message(PROMPT)
-            except EOFError:
-                self._screen.say("")
-                return None
-            except KeyboardInterrupt:
-                self._left_prompt()
-                self._screen.say("" if warned else "\n(Ctrl-C again leaves)")
-                if warned:
-                    return None
-                warned = True
-            finally:
-                self._left_prompt()
+        try:
+            return keyboard.next(PROMPT, self._aside)
+        finally:
+            self._left_prompt()
+
+    def _aside(self, line: str) -> None:
+        self._left_prompt()
+        self._screen.say(line)
 
     def _prompted(self) -> None:
         self._at_prompt = True
@@ -173,7 +161,7 @@ class AttachedChat:
         sys.stdout.write("\r\x1b[K")
         yield
         # An empty line below what is over: nothing more belongs to it.
-        sys.stdout.write(f"{'' if self._turning else chr(10)}{PROMPT}{typed}")
+        sys.stdout.write(f"{'' if self._events.turning else chr(10)}{PROMPT}{typed}")
         sys.stdout.flush()
 
     # -- what is typed -------------------------------------------------------------------------------------
@@ -228,91 +216,17 @@ class AttachedChat:
 
     def _show(self, event: Event) -> None:
         kind, payload = str(event.get("type")), event.get("payload") or {}
-        show: Callable[[Payload], None] | None = {
-            "message.start": self._began, "message.user": self._said_elsewhere, "message.delta": self._delta,
-            "message.interim": self._whole, "message.complete": self._completed, "tool.start": self._tool_began,
-            "tool.complete": self._tool_ended, "status.update": self._updated, "notification.show": self._notified,
-            "approval.request": self._asked, "session.info": self._informed,
-            "clarify.request": self._clarify, "error": self._failed,
-        }.get(kind)  # fmt: skip
-        if show is None:
-            return
-        if self._held and kind != "message.delta":
-            held, self._held = self._held, ""
-            self._screen.answer(held)
-        show(payload)
+        if kind == "message.start":
+            self._waiting = False
+        self._events.show(kind, payload)
+        if kind == "approval.request":
+            self._asked(payload)
+        elif kind == "clarify.request":
+            self._clarify(payload)
 
-    def _began(self, payload: Payload) -> None:
-        self._said, self._waiting, self._turning = "", False, True
-
-    def _said_elsewhere(self, payload: Payload) -> None:
-        self._turning = True
-        source = str(payload.get("source") or "")
-        words = text.harmless_block(str(payload.get("text") or ""))
-        self._screen.say(f"{text.harmless(_PLACES.get(source, source))} {PROMPT}{words}", style="bold")
-
-    def _delta(self, payload: Payload) -> None:
-        piece = str(payload.get("text") or "")
-        self._said += piece
-        if self._at_prompt:
-            self._held += piece
-        else:
-            self._screen.answer(piece)
-
-    def _whole(self, payload: Payload) -> None:
-        self._said = ""
-        self._screen.end_answer()
-
-    def _completed(self, payload: Payload) -> None:
-        said, self._status = str(payload.get("text") or ""), str(payload.get("status") or "")
-        if self._status == "error":
-            self._screen.trouble(said.removeprefix("Error: "))
-        elif self._status == "complete" and said.strip() != self._said.strip():
-            self._screen.end_answer()
-            self._screen.answer(said)  # it is not what was streamed
-        self._screen.end_answer()
-        if self._status == "interrupted":
-            self._screen.note("interrupted; what was done so far is kept")
-        usage = payload.get("usage") or {}
-        used = int(usage.get("total") or 0)
-        if used > self._used:
-            footer = f"{self._model} · {text.counted(used - self._used, 'token')} · {usage.get('today') or ''}"
-            self._screen.say(f"\n{footer}", style="dim")
-        self._used, self._said, self._turning = used, "", False
+    def _ended(self) -> None:
         if not self._waiting:
             loop_thread.call_soon(self._over.set)
-
-    def _tool_began(self, payload: Payload) -> None:
-        name, summary = str(payload.get("name")), str(payload.get("context") or "")
-        self._calls[str(payload.get("tool_id"))] = summary
-        self._said = ""
-        if not self._at_prompt:
-            self._screen.tool_started(name, summary)
-
-    def _tool_ended(self, payload: Payload) -> None:
-        self._screen.tool_ended(
-            str(payload.get("name")), self._calls.pop(str(payload.get("tool_id")), ""),
-            seconds=float(payload.get("duration_s") or 0.0), failed=bool(payload.get("is_error")),
-            why=str(payload.get("result") or ""),
-        )  # fmt: skip
-
-    def _updated(self, payload: Payload) -> None:
-        if payload.get("kind") != "ready" and payload.get("text"):
-            self._screen.note(str(payload["text"]))
-
-    def _notified(self, payload: Payload) -> None:
-        said = str(payload.get("text") or "")
-        if payload.get("kind") == "notice":
-            self._screen.note(said)
-        else:
-            self._screen.say(said)
-
-    def _informed(self, payload: Payload) -> None:
-        self._model = str(payload.get("model") or self._model)
-
-    def _failed(self, payload: Payload) -> None:
-        self._screen.trouble(str(payload.get("message") or "something went wrong"))
-        loop_thread.call_soon(self._over.set)
 
     # -- questions -----------------------------------------------------------------------------------------------
 

@@ -53,6 +53,21 @@ class Keyboard:
             lines.append(self._line(_CONTINUED))
         return "\n".join(lines)
 
+    def next(self, prompt: str, say: Callable[[str], None]) -> str | None:
+        """One message; None when the person leaves, with Ctrl-D or with Ctrl-C twice."""
+        warned = False
+        while True:
+            try:
+                return self.message(prompt)
+            except EOFError:
+                say("")
+                return None
+            except KeyboardInterrupt:
+                say("" if warned else "\n(Ctrl-C again leaves)")
+                if warned:
+                    return None
+                warned = True
+
     def when_ready(self, tell: Callable[[], None]) -> None:
         """Have it told whenever the prompt stands there, for somebody who shows things above it."""
         self._ready = tell

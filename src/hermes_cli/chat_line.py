@@ -8,7 +8,7 @@ leaves, as Ctrl-D does. The conversation is stored as it happens, so leaving los
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -57,10 +57,10 @@ class LineChat:
 
     # -- the sitting ---------------------------------------------------------------------------------------
 
-    def run(self, opening: Sequence[str] | None) -> int:
+    def run(self) -> int:
         code = 0
         try:
-            self._screen.banner(self._opening() if opening is None else opening)
+            self._screen.banner(self._opening())
             self._look_back()
             while not self._leaving and (self._next or not self._stage.typing_ended):
                 self._screen.say("")
@@ -83,18 +83,7 @@ class LineChat:
             message = self._next.pop(0)
             self._screen.say(f"{PROMPT}{message}")
             return message
-        warned = False
-        while True:
-            try:
-                return self._keyboard.message(PROMPT)
-            except EOFError:
-                self._screen.say("")
-                return None
-            except KeyboardInterrupt:
-                self._screen.say("" if warned else "\n(Ctrl-C again leaves)")
-                if warned:
-                    return None
-                warned = True
+        return self._keyboard.next(PROMPT, self._screen.say)
 
     def _heard(self, message: str) -> None:
         try:
@@ -232,16 +221,9 @@ async def _end_of(future: Future[bool]) -> None:
     await asyncio.wrap_future(future)
 
 
-def talk(
-    db: SessionDB,
-    config: Config,
-    wishes: Wishes,
-    *,
-    session_id: str | None = None,
-    opening: Sequence[str] | None = None,
-) -> int:
+def talk(db: SessionDB, config: Config, wishes: Wishes, *, session_id: str | None = None) -> int:
     """Sit down at the terminal and talk; the exit code."""
-    return LineChat(db, config, wishes, session_id=session_id).run(opening)
+    return LineChat(db, config, wishes, session_id=session_id).run()
 
 
 def _words(row: Mapping[str, Any]) -> str:

@@ -90,21 +90,6 @@ def answer(db: SessionDB, config: Config, wishes: Wishes, question: str, *, form
     return _turn(db, config, wishes, question, screen=screen, session_id=session_id, streams=streams, show=show)
 
 
-def play(db: SessionDB, config: Config, wishes: Wishes, question: str) -> int:
-    """One turn as the line chat would show it, where nobody is there to type."""
-    screen = Screen()
-
-    def show(result: Result, footer: str) -> int:
-        screen.end_answer()
-        if result.get("error"):
-            screen.trouble(str(result["error"]))
-        screen.say(f"\n{footer}")
-        return 0 if result.get("completed") else FAILED
-
-    screen.say(f"> {question}")
-    return _turn(db, config, wishes, question, screen=screen, session_id=None, streams=True, show=show)
-
-
 def _turn(
     db: SessionDB,
     config: Config,

@@ -234,7 +234,7 @@ def test_a_gateway_that_was_restarted_by_hand_is_the_demos(folder: Path) -> None
 def test_terminated_it_takes_its_processes_with_it(folder: Path) -> None:
     with Terminal(DEMO) as chat:
         chat.ready()
-        until(lambda: len(processes(folder)) == 2, "the gateway")
+        until(lambda: len(processes(folder)) == 3, "the gateway, the pretend Telegram and the server")
         os.kill(chat.pid, signal.SIGTERM)
         assert chat.end() == 128 + signal.SIGTERM
     assert processes(folder) == []
