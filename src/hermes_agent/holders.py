@@ -37,6 +37,12 @@ def is_gone(holder: str) -> bool:
     return began is None if parts[2] == "0" else began != int(parts[2])
 
 
+def at_work(db: SessionDB, conversation_id: ConversationId) -> bool:
+    """Whether somebody holds the conversation who may still be there."""
+    lease = db.leases.get(conversation_id)
+    return lease is not None and lease.expires_at > db.clock() and not is_gone(lease.holder)
+
+
 def release_gone(db: SessionDB, conversation_id: ConversationId) -> bool:
     """Free the conversation when whoever held it is gone for certain; True when it was."""
     lease = db.leases.get(conversation_id)

@@ -203,9 +203,7 @@ class LineChat:
 
     def _is_lost(self, turn: Turn) -> bool:
         """One of the person's own, and nobody works on it."""
-        lease = self._db.leases.get(turn.conversation_id)
-        held = lease is not None and lease.expires_at > self._db.clock() and not holders.is_gone(lease.holder)
-        return not held and self._desk.is_mine(turn.conversation_id)
+        return not holders.at_work(self._db, turn.conversation_id) and self._desk.is_mine(turn.conversation_id)
 
     def _goodbye(self) -> None:
         loop_thread.run(self._desk.close())

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway import beside, onlookers
+from hermes_agent import holders
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import results
 from hermes_config.errors import HermesError
@@ -75,7 +76,9 @@ class Following:
         self._title = self._db.get_session_title(self._segment)
         self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
         for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
-            if turn.id not in self._place.own:
+            # A gateway's will be taken up by the next one; a terminal's that was lost waits for the next prompt.
+            under_way = turn.route is not None or holders.at_work(self._db, self.conversation)
+            if turn.id not in self._place.own and under_way:
                 self._join(turn)
 
     def _join(self, turn: Turn) -> None:
@@ -139,8 +142,8 @@ class Following:
             yield "session.title", {"session_id": self._segment, "title": title}
 
     def _must_wait(self, events: tuple[Event, ...]) -> bool:
-        """A turn of ours has begun, and its agent is about to say so."""
-        begun = [one.turn_id for one in events if one.kind == "turn.begun"]
+        """A turn of ours has begun, or was taken up, and its agent is about to say so."""
+        begun = [one.turn_id for one in events if one.kind in ("turn.begun", "turn.resumed")]
         if not begun or not self._session["running"]:
             return False
         lease, agent = self._db.leases.get(self.conversation), self._session["agent"]

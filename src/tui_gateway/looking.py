@@ -33,4 +33,5 @@ def add_origins(db: SessionDB, rows: Sequence[dict[str, Any]], shown: Sequence[d
     for row, one in zip(rows, shown, strict=True):
         parent = (db.get_session(row["root_id"]) or {}).get("parent_session_id")
         if parent:
-            one["branch_of"] = db.get_session_title(str(parent)) or str(parent)
+            tip = db.get_compression_tip(str(parent))  # a title goes with the newest segment
+            one["branch_of"] = db.get_session_title(tip) or db.get_session_title(str(parent)) or str(parent)

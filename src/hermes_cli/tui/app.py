@@ -1,25 +1,20 @@
-"""The window: what is where, which key does what, and that it can always be left in order.
+"""The window: what is where, and which key does what.
 
-Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. A
-signal to end, or a terminal that is gone, ends it like Ctrl-D; a defect of ours ends it with the terminal restored, and
-is raised to whoever ran it.
+Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. How
+it ends when something goes wrong is `steady`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, ClassVar
 
 from textual import events, on
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.driver import Driver
 from textual.screen import ModalScreen
 from textual.widgets import Static, TextArea
 
@@ -31,6 +26,7 @@ from hermes_cli.tui.link import Link, Refused, ServerLost
 from hermes_cli.tui.offers import Offers
 from hermes_cli.tui.palette import THEMES
 from hermes_cli.tui.questions import Questions
+from hermes_cli.tui.steady import SteadyApp
 from hermes_cli.tui.talk import Talk
 from hermes_cli.tui.transcript import Transcript
 
@@ -39,15 +35,7 @@ _RESTARTS, _RESTART_SECONDS = 3, 60.0
 _LEAVE = frozenset({"/quit", "/exit"})
 
 
-def _driver() -> type[Driver] | None:
-    if sys.platform == "win32":
-        return None
-    from hermes_cli.tui.driver import TolerantDriver
-
-    return TolerantDriver
-
-
-class HermesApp(App[int]):
+class HermesApp(SteadyApp):
     TITLE = "Hermes"
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -73,22 +61,19 @@ class HermesApp(App[int]):
     ]
 
     def __init__(self, link: Link, start: Start, *, shade: str = "dark") -> None:
-        super().__init__(driver_class=_driver(), ansi_color="NO_COLOR" in os.environ)
+        super().__init__()
         self._link, self._shade = link, shade
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = THEMES[shade].name
-        self._transcript = Transcript(wants_older=self._older, dark=shade == "dark")
-        self._waiting, self._status, self._editor = Waiting(), Status(), Editor()
+        self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
+        self._waiting, self._status, self._editor = Waiting(), Status(self.is_behind), Editor()
         self._questions = Questions(self, self._answer, by_gateway=self._status.by_gateway)
         self.talk = Talk(link, self, self._transcript, self._waiting, self._status, start, self._questions.heard)
         self._offers = Offers(self._editor, link.ask)
         self._copies = Copies()
-        self._early: list[events.Event] | None = []
-        """What was typed before there was somewhere to type; afterwards None."""
         self._pressed_at = 0.0
         self._restarts: list[float] = []
-        self.failure: Exception | None = None
 
     def compose(self) -> ComposeResult:
         yield self._transcript
@@ -101,35 +86,14 @@ class HermesApp(App[int]):
 
     # -- coming and going ----------------------------------------------------------------------------------
 
-    def on_load(self) -> None:
-        """Before the terminal is touched."""
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._went_wrong)
-        if sys.platform != "win32":
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, self.exit, 128 + number)
-            loop.add_signal_handler(signal.SIGINT, lambda: self.call_later(self.action_stop_or_leave))
-
     def on_mount(self) -> None:
         self._editor.focus()
         self._link.heard, self._link.lost = self.talk.heard, self._server_lost
-        self._link.failed = self._handle_exception
+        self._link.failed = self.fail
         self._link.attach(asyncio.get_running_loop())
         self.app_resume_signal.subscribe(self, lambda app: self.screen.refresh(layout=True))  # back from Ctrl+Z
         self._do(self.talk.begin())
-        self.call_after_refresh(self._listen)
-
-    async def on_event(self, event: events.Event) -> None:
-        """A key pressed while the window opens waits for it."""
-        if self._early is not None and isinstance(event, (events.Key, events.Paste)):
-            self._early.append(event)
-        else:
-            await super().on_event(event)
-
-    async def _listen(self) -> None:
-        early, self._early = self._early or [], None
-        for event in early:
-            await self.on_event(event)
+        self.call_after_refresh(self.listen)
 
     def _do(self, work: Awaitable[None]) -> None:
         """On the loop, its errors told in a line."""
@@ -144,19 +108,6 @@ class HermesApp(App[int]):
                 self._status.show()
 
         self.run_worker(told(), exit_on_error=True)
-
-    def _handle_exception(self, error: Exception) -> None:
-        """Textual would print a traceback over the restored terminal; ours becomes a line, a defect also a report."""
-        if self.failure is None:
-            self.failure = error
-        self.exit(70)
-
-    def _went_wrong(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """In what the loop itself calls, such as an event of the server."""
-        if isinstance(error := context.get("exception"), Exception):
-            self._handle_exception(error)
-        else:
-            loop.default_exception_handler(dict(context))
 
     def _server_lost(self, why: str) -> None:
         now = time.monotonic()

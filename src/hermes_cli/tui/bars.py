@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -44,14 +44,18 @@ class Waiting(Static):
 
 
 class Status(Static):
-    """Title, model, how full the context is, what it cost, who drives; the least important goes first."""
+    """What it does, the model, how full the context is, what it cost, who drives, the title.
+
+    What does not fit is left out, the least important first (the highest rank).
+    """
 
     DEFAULT_CSS = """
     Status { height: 1; padding: 0 1; background: $panel; color: $text-muted; }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_behind: Callable[[], bool]) -> None:
         super().__init__(id="status")
+        self._is_behind = is_behind
         self.info: Mapping[str, Any] = {}
         self.usage: Mapping[str, Any] = {}
         self.state = "starting"
@@ -70,7 +74,7 @@ class Status(Static):
         self.show()
 
     def _turn(self) -> None:
-        if self.state not in ("ready", ""):
+        if self.state not in ("ready", "") and not self._is_behind():
             self._tick += 1
             self.show()
 
@@ -80,18 +84,19 @@ class Status(Static):
     def _line(self, width: int) -> str:
         busy = self.state not in ("ready", "")
         state = f"{_FRAMES[self._tick % len(_FRAMES)]} {words.harmless(self.state)}" if busy else "ready"
-        parts = [
-            state, "↓ Ctrl+End newest" if self.reads_back else "",
-            words.harmless(str(self.info.get("model") or "")), self._fullness() or self._tokens(), self._cost(),
-            "gateway answers" if self.by_gateway() else "", self._yolo(),
-            words.shorten(words.harmless(str(self.info.get("title") or "")), 40),
-            "Esc stops" if busy else "F1 keys",
+        ranked = [
+            (0, state), (2, "↓ Ctrl+End newest" if self.reads_back else ""),
+            (5, words.harmless(str(self.info.get("model") or ""))), (6, self._fullness() or self._tokens()),
+            (7, self._cost()), (3, "gateway answers" if self.by_gateway() else ""), (1, self._yolo()),
+            (8, words.shorten(words.harmless(str(self.info.get("title") or "")), 40)),
+            (4, "Esc stops" if busy else "F1 keys"),
         ]  # fmt: skip
-        kept: list[str] = []
-        for part in filter(None, parts):
-            if sum(map(words.width, kept)) + 3 * len(kept) + words.width(part) <= width:
-                kept.append(part)
-        return " · ".join(kept) or words.shorten(state, width)
+        kept, room = set[int](), width + 3
+        for rank, part in sorted(ranked):
+            if part and words.width(part) + 3 <= room:
+                kept.add(rank)
+                room -= words.width(part) + 3
+        return " · ".join(part for rank, part in ranked if rank in kept) or words.shorten(state, width)
 
     def _fullness(self) -> str:
         percent = self.usage.get("context_percent")

@@ -222,7 +222,7 @@ class Opening(Block):
         made = Text.assemble(
             ("Hermes", "bold"), f" · {words.harmless(model)} ({provider})\n" if provider else " · no model yet\n",
             (trouble, inks.bad), (f"{folder(where)}\n\n", inks.dim),
-            ("Enter sends · Ctrl+J new line · / commands · @ files · Ctrl+R conversations · F1 all keys", inks.dim),
+            ("Enter sends · Ctrl+J new line · / commands · @ files · F1 all keys", inks.dim),
         )  # fmt: skip
         return markdown.drawn(made, width, inks)
 

@@ -1,7 +1,9 @@
-"""Textual's driver for a terminal, with two things mended: bytes that are no UTF-8 do not end its reading, and what was
-typed before the window opened is read as it was meant.
+"""Textual's driver for a terminal, with three things mended.
 
-A paste from an old file, or a key of a terminal with another encoding, shows the sign for an unknown character.
+Bytes that are no UTF-8 do not end its reading: a paste from an old file, or a key of a terminal with another encoding,
+shows the sign for an unknown character. What was typed before the window opened is read as it was meant. And it knows
+when the terminal is behind: over a slow link, whoever paints what can wait looks at `is_behind` first, so that the link
+is left to the keys.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import os
 import selectors
 from codecs import getincrementaldecoder
+from typing import Any, TextIO
 
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
@@ -18,7 +21,40 @@ _TICK = 0.1
 _HUNG_UP = 129
 
 
+class _Watched:
+    """A file, and whether somebody is writing to it just now."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.fileno, self.isatty = file.fileno, file.isatty
+        self.busy = False
+
+    def write(self, text: str) -> int:
+        self.busy = True
+        try:
+            return self._file.write(text)
+        finally:
+            self.busy = False
+
+    def flush(self) -> None:
+        self.busy = True
+        try:
+            self._file.flush()
+        finally:
+            self.busy = False
+
+
 class TolerantDriver(LinuxDriver):
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._file: Any = _Watched(self._file)
+
+    @property
+    def is_behind(self) -> bool:
+        """The terminal has not taken yet what was painted last."""
+        thread = self._writer_thread
+        return bool(self._file.busy) or (thread is not None and not thread._queue.empty())
+
     def run_input_thread(self) -> None:
         """As Textual does it, but with a decoder that replaces what it cannot read, and larger gulps."""
         decode = getincrementaldecoder("utf-8")("replace").decode

@@ -53,9 +53,10 @@ class Transcript(ScrollView, can_focus=True):
     # Its height is not that of its content, so more content does not move anything else in the window.
     virtual_size = Reactive(Size(0, 0), layout=False)
 
-    def __init__(self, *, wants_older: Callable[[], None], dark: bool) -> None:
+    def __init__(self, *, wants_older: Callable[[], None], is_behind: Callable[[], bool], dark: bool) -> None:
+        """`is_behind`: the terminal is slower than what is painted."""
         super().__init__(id="transcript")
-        self._wants_older = wants_older
+        self._wants_older, self._is_behind = wants_older, is_behind
         self._stack = Stack(inks(dark=dark))
         self.more_above = False
         self._at_end = True
@@ -125,6 +126,9 @@ class Transcript(ScrollView, can_focus=True):
             self.set_timer(max(_STEP, _SHARE * self._cost), self._step)
 
     def _step(self) -> None:
+        if self._is_behind():
+            self.set_timer(_LONGEST, self._step)
+            return
         began, top, last = time.perf_counter(), self.scroll_offset.y, self._stack.last
         before = self.blocks[last].drawn if last >= 0 else []
         self._due = False

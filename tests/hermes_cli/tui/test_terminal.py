@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.hermes_cli.tui.conftest import configure
 
 from hermes_testing.terminal import Terminal
 
@@ -84,6 +85,28 @@ def test_an_idle_window_writes_nothing(window: Open) -> None:
         assert terminal.raw[before:] == ""
         terminal.press("ctrl-d")
         assert _ended(terminal) == 0
+
+
+def test_over_a_slow_link_keys_come_before_the_story(home: Path, place: Path, window: Open) -> None:
+    """Some 8 kB a second, where the story alone would take ten times as much."""
+    configure(home, pace=200)
+
+    def slowly(seconds: float, until: str = "") -> float:
+        began = time.monotonic()
+        read = ""
+        while time.monotonic() < began + seconds and not (until and until in read):
+            read += os.read(terminal._window, 400).decode("utf-8", "replace")
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+    with window() as terminal:
+        terminal.type("tell me the long story")
+        terminal.see("harbour")
+        slowly(3.0)
+        terminal.keys("QQQQ")
+        assert slowly(10.0, until="QQQQ") < 6.0
+        os.kill(terminal.pid, signal.SIGTERM)
+        assert _ended(terminal) == 128 + signal.SIGTERM
 
 
 def test_ctrl_c_twice_leaves(window: Open) -> None:
