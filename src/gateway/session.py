@@ -7,15 +7,13 @@ of the ledger; only without a database (`_db` is None, looked at on each call) i
 
 from __future__ import annotations
 
-from typing import Any
-
 from gateway.entries import SessionEntry, SessionSource, local_time
 from gateway.keys import build_session_key, is_shared_multi_user_session
 from gateway.looking import look
 from gateway.resolving import BY_ITSELF
 from gateway.route_marks import RouteMarks
 from gateway.transcripts import Transcripts
-from hermes_state.aio import queued
+from hermes_state.aio import InThreads, queued
 from hermes_state.errors import StateError
 from hermes_state.handles import Resolved
 from hermes_state.ids import SessionKey, new_session_id
@@ -169,24 +167,12 @@ class SessionStore(RouteMarks, Transcripts):
             return self._entries[session_key]
 
 
-class AsyncSessionStore:
-    """`SessionStore` for event loops: callables become coroutines in a thread, everything else passes through."""
+class AsyncSessionStore(InThreads):
+    """`SessionStore` for event loops."""
 
     def __init__(self, store: SessionStore) -> None:
+        super().__init__(store)
         self._store = store
 
     async def resolve(self, source: SessionSource, key: str | None = None) -> Resolved:
         return await self._store.aresolve(source, key)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._store, name)
-        if not callable(value):
-            return value
-
-        async def forwarded(*args: Any, **kwargs: Any) -> Any:
-            import asyncio
-
-            return await asyncio.to_thread(value, *args, **kwargs)
-
-        forwarded.__name__ = name
-        return forwarded

@@ -24,10 +24,31 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class AsyncSessionDB:
-    """Forwards to `_db`: callables become coroutines, everything else passes through."""
+class InThreads:
+    """Something for event loops: its callables become coroutines in a thread, everything else passes through."""
+
+    def __init__(self, blocking: object) -> None:
+        self._blocking = blocking
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._blocking, name)
+        if not callable(value):
+            return value
+
+        async def forwarded(*args: Any, **kwargs: Any) -> Any:
+            import asyncio
+
+            return await asyncio.to_thread(value, *args, **kwargs)
+
+        forwarded.__name__ = name
+        return forwarded
+
+
+class AsyncSessionDB(InThreads):
+    """`SessionDB` for event loops; what writes a message goes through the writer's queue and holds no thread."""
 
     def __init__(self, db: SessionDB) -> None:
+        super().__init__(db)
         self._db = db
 
     async def append_message(self, session_id: str, role: str, content: Any = None, **fields: Any) -> int:
@@ -44,19 +65,6 @@ class AsyncSessionDB:
     async def write(self, fn: Callable[[Connection], Any]) -> Any:
         """`fn(conn)` in a transaction of the writer's, perhaps together with others."""
         return await queued(self._db.engine, fn)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._db, name)
-        if not callable(value):
-            return value
-
-        async def forwarded(*args: Any, **kwargs: Any) -> Any:
-            import asyncio
-
-            return await asyncio.to_thread(value, *args, **kwargs)
-
-        forwarded.__name__ = name
-        return forwarded
 
 
 def queued(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hermes_state import beginnings, chain, leading, leases, messages, sessions, transcript, values
 from hermes_state.beginnings import CARRIED, New
@@ -33,6 +33,20 @@ from hermes_state.store import Store
 if TYPE_CHECKING:
     from hermes_state import lost_routes
     from hermes_state.unrotate import Uncompressed
+
+
+class Resolving(TypedDict, total=False):
+    """How a route is followed."""
+
+    scope: str
+    reset: ResetRule | None
+    source: str | None
+    """Of a conversation that is opened where there is none."""
+    owner: PersonId | None
+    fields: Mapping[str, Any] | None
+    fresh: Fresh | None
+    search: lost_routes.Search | None
+    """How the conversation of a route that is not there may be found again."""
 
 
 class Ledger:
@@ -56,26 +70,9 @@ class Ledger:
         new = New(source, owner, session_id, dict(fields or {}), entry)
         return self._store.engine.write(lambda conn: leading.begin(conn, new, route, scope, self._store.clock()))
 
-    def resolve(
-        self,
-        route: str,
-        *,
-        scope: str = "",
-        reset: ResetRule | None = None,
-        source: str | None = None,
-        owner: PersonId | None = None,
-        fields: Mapping[str, Any] | None = None,
-        fresh: Fresh | None = None,
-        search: lost_routes.Search | None = None,
-    ) -> Resolved | None:
-        """Where `route` leads. With `source`, a conversation is opened where there is none; without, None.
-
-        `search` says how the conversation of a route that is not there may be found again.
-        """
-        run = self.resolving(
-            route, scope=scope, reset=reset, source=source, owner=owner, fields=fields, fresh=fresh, search=search
-        )
-        return self._store.engine.write(run)
+    def resolve(self, route: str, **how: Unpack[Resolving]) -> Resolved | None:
+        """Where `route` leads. With `source`, a conversation is opened where there is none; without, None."""
+        return self._store.engine.write(self.resolving(route, **how))
 
     def resolving(
         self,

@@ -18,11 +18,11 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from hermes_state import SessionDB
 from hermes_testing.history import LABEL, History, Labelled
@@ -50,6 +50,8 @@ KINDS = ("plain", "plain", "plain", "tool", "tool", "story")
 MODES = ("queue", "queue", "steer", "interrupt")
 SETTLE_SECONDS = 90.0
 _OWED = ("draft", "pending", "sending")
+_MORE_KILLS = 20
+T = TypeVar("T")
 _LEFT_BEHIND = "left-behind.txt"
 _STORY = "and then, as nobody had expected, the river went on by itself, "
 
@@ -78,6 +80,8 @@ class Life:
     """Messages the platform still held when it died."""
     open_rows: int
     owed: int
+    turns: int
+    """How many it was in the middle of."""
 
     def line(self) -> str:
         return (
@@ -154,8 +158,13 @@ class Storm:
     # -- the weather -------------------------------------------------------------------------------------
 
     def rage(self, *, kills: int, shortest: float = 0.1, longest: float = 3.0) -> None:
-        """Start a gateway, let people talk, kill it; so many times."""
-        for _ in range(kills):
+        """Start a gateway, let people talk, kill it; so many times.
+
+        And some more while none was in the middle of a turn, as on a machine that is too busy to get that far.
+        """
+        for kill in range(kills + _MORE_KILLS):
+            if kill >= kills and any(life.turns for life in self.lives):
+                return
             mode = self._dice.choice(self._modes)
             self.scene.config["display"] = {"busy_input_mode": mode}
             self.scene.start(wait=False)
@@ -168,11 +177,12 @@ class Storm:
 
     def _note(self, seconds: float, mode: str) -> None:
         inbox, outbox = self._counted()
+        turns = self._looked(lambda db: len(db.turns.running()), 0)
         self.lives.append(
             Life(
                 len(self.lives) + 1, seconds, mode, waiting=int(self.fake.facts()["pending"]),
                 open_rows=inbox.get("queued", 0) + inbox.get("claimed", 0),
-                owed=sum(outbox.get(state, 0) for state in _OWED),
+                owed=sum(outbox.get(state, 0) for state in _OWED), turns=turns,
             )
         )  # fmt: skip
 
@@ -208,11 +218,16 @@ class Storm:
 
     def _counted(self) -> tuple[dict[str, int], dict[str, int]]:
         """How many rows of each state there are, in inbox and outbox."""
+        nothing: tuple[dict[str, int], dict[str, int]] = {}, {}
+        return self._looked(lambda db: (db.inbox.counts(), db.outbox.counts()), nothing)
+
+    def _looked(self, look: Callable[[SessionDB], T], nothing: T) -> T:
+        """`nothing` when it was killed before it had a store."""
         if self._database_url is None and not (self.scene.home / "state.db").exists():
-            return {}, {}  # killed before it had a store
+            return nothing
         db = self._store()
         try:
-            return db.inbox.counts(), db.outbox.counts()
+            return look(db)
         finally:
             db.close()
 

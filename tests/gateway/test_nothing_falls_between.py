@@ -363,32 +363,41 @@ def test_a_turn_that_cannot_be_taken_up_is_told_of_once(gateway: Start, db: Sess
 # -- one conversation, two places ------------------------------------------------------------------------------
 
 
+async def _topic_of_the_same_conversation(here: PretendGateway) -> SessionSource:
+    """A second place that leads to the conversation of the first."""
+    topic, store = here.chat.source(thread_id="5"), here.parts.board.store
+    await here.chat.say("hello")
+    await here.chat.heard(1)
+    await here.chat.say("hello there", source=topic)
+    await here.chat.heard(2)
+    await here.quiet()
+    shared = await asyncio.to_thread(store._entries.get, ROUTE)
+    assert shared is not None
+    await asyncio.to_thread(store.switch_session, store.key(topic), shared.session_id)
+    return topic
+
+
+async def _stop_reaches_the_long_turn(here: PretendGateway) -> None:
+    began = time.monotonic()
+    await here.chat.say("/stop")
+    await here.until(lambda: here.outcomes()["long"] != "claimed")
+    assert time.monotonic() - began < 5, "the stop reached the model's answer"
+    await here.quiet()
+    assert here.outcomes()["long"] == "dropped"
+    assert here.outcomes()["other"] == "answered"
+
+
 def test_a_place_that_waits_for_a_conversation_leaves_the_turn_of_the_other_alone(gateway: Start) -> None:
     async def go() -> None:
         hold = Hold()
         with ScriptedModel(say("a"), say("b"), say("never", hold=hold), always(say("two"))) as model:
             async with gateway(model, **QUEUE) as here:
-                topic = here.chat.source(thread_id="5")
-                await here.chat.say("hello")
-                await here.chat.heard(1)
-                await here.chat.say("hello there", source=topic)
-                await here.chat.heard(2)
-                await here.quiet()
-                store = here.parts.board.store
-                shared = await asyncio.to_thread(store._entries.get, ROUTE)
-                assert shared is not None
-                await asyncio.to_thread(store.switch_session, store.key(topic), shared.session_id)
+                topic = await _topic_of_the_same_conversation(here)
                 await here.chat.say("something long", message_id="long")
                 await hold.reached()
                 await here.chat.say("and here", source=topic, message_id="other")
                 await asyncio.sleep(0.5)
-                began = time.monotonic()
-                await here.chat.say("/stop")
-                await here.until(lambda: here.outcomes()["long"] != "claimed")
-                assert time.monotonic() - began < 5, "the stop reached the model's answer"
-                await here.quiet()
-                assert here.outcomes()["long"] == "dropped"
-                assert here.outcomes()["other"] == "answered"
+                await _stop_reaches_the_long_turn(here)
 
     asyncio.run(go())
 
@@ -402,16 +411,8 @@ def test_a_place_whose_file_was_slow_leaves_the_turn_of_the_other_alone(
         hold, slow = Hold(), asyncio.Event()
         with ScriptedModel(say("a"), say("b"), say("never", hold=hold), always(say("two"))) as model:
             async with gateway(model, **QUEUE) as here:
-                topic = here.chat.source(thread_id="5")
-                await here.chat.say("hello")
-                await here.chat.heard(1)
-                await here.chat.say("hello there", source=topic)
-                await here.chat.heard(2)
-                await here.quiet()
+                topic = await _topic_of_the_same_conversation(here)
                 store, fetch = here.parts.board.store, here.chat.fetch
-                shared = await asyncio.to_thread(store._entries.get, ROUTE)
-                assert shared is not None
-                await asyncio.to_thread(store.switch_session, store.key(topic), shared.session_id)
 
                 async def slowly(*args: Any, **more: Any) -> None:
                     await slow.wait()
@@ -424,13 +425,7 @@ def test_a_place_whose_file_was_slow_leaves_the_turn_of_the_other_alone(
                 await hold.reached()
                 slow.set()
                 await asyncio.sleep(0.5)
-                began = time.monotonic()
-                await here.chat.say("/stop")
-                await here.until(lambda: here.outcomes()["long"] != "claimed")
-                assert time.monotonic() - began < 5, "the stop reached the model's answer"
-                await here.quiet()
-                assert here.outcomes()["long"] == "dropped"
-                assert here.outcomes()["other"] == "answered"
+                await _stop_reaches_the_long_turn(here)
 
     asyncio.run(go())
 

@@ -62,6 +62,12 @@ class Chat:
         assert work is not None
         return work
 
+    def started(self) -> tuple[Work, Projection]:
+        """A turn, and what is shown of it."""
+        work, shown = self.begin(), self.projection()
+        shown.began(work)
+        return work, shown
+
     def resume(self, work: Work) -> Work:
         db = self.board.db
         assert self.lease is not None
@@ -124,8 +130,7 @@ def test_the_message_grows_and_ends_as_exactly_the_stored_text(quick: Board) -> 
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
         async with chatting(quick, adapter) as chat:
-            work, shown = chat.begin(), chat.projection()
-            shown.began(work)
+            work, shown = chat.started()
             await speak(shown, *STORY)
             assert shown.shown
             item = await chat.end(work, shown, "".join(STORY).strip())
@@ -144,8 +149,7 @@ def test_a_quick_answer_is_one_message_and_one_commit_less(quick: Board) -> None
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
         async with chatting(quick, adapter) as chat:
-            work, shown = chat.begin(), chat.projection()
-            shown.began(work)
+            work, shown = chat.started()
             shown.delta("All of it at once, and rather long for that.")
             await chat.end(work, shown, "All of it at once, and rather long for that.")
         assert [message.versions for message in adapter.messages] == [["All of it at once, and rather long for that."]]
@@ -161,8 +165,7 @@ def test_tool_calls_stay_in_the_same_message_and_leave_no_trace_in_the_end(quick
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
         async with chatting(spoken, adapter) as chat:
-            work, shown = chat.begin(), chat.projection()
-            shown.began(work)
+            work, shown = chat.started()
             await speak(shown, "Let me look at the files first. ", pause=0.3)
             shown.step()
             shown.tool("tool.started", "terminal", "ls `-la`\n/tmp", duration=None, failed=False)
@@ -182,8 +185,7 @@ def test_what_does_not_fit_goes_on_in_a_new_message(quick: Board) -> None:
     async def story() -> None:
         adapter = PretendAdapter(edits=True, limit=100)
         async with chatting(quick, adapter) as chat:
-            work, shown = chat.begin(), chat.projection()
-            shown.began(work)
+            work, shown = chat.started()
             await speak(shown, *STORY, pause=0.06)
             assert len(adapter.messages) > 2, "shown before the end"
             item = await chat.end(work, shown, "".join(STORY).strip())
@@ -197,8 +199,7 @@ def test_a_shorter_end_takes_away_what_it_does_not_need(quick: Board) -> None:
     async def story() -> None:
         adapter = PretendAdapter(edits=True, limit=100)
         async with chatting(quick, adapter) as chat:
-            work, shown = chat.begin(), chat.projection()
-            shown.began(work)
+            work, shown = chat.started()
             await speak(shown, *STORY, pause=0.06)
             await chat.end(work, shown, "In short: no.")
         assert adapter.chat() == ["In short: no."]
@@ -210,8 +211,7 @@ def test_a_flood_pauses_the_edits_and_three_end_them_until_the_end(quick: Board)
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
         async with chatting(quick, adapter) as chat:
-            work, shown = chat.begin(), chat.projection()
-            shown.began(work)
+            work, shown = chat.started()
             await speak(shown, STORY[0], pause=0.3)
             adapter.script = [FLOOD, FLOOD, FLOOD]
             await speak(shown, *STORY[1:], pause=0.1)
@@ -227,8 +227,7 @@ def test_a_message_that_somebody_deleted_is_sent_anew_at_the_end(quick: Board) -
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
         async with chatting(quick, adapter) as chat:
-            work, shown = chat.begin(), chat.projection()
-            shown.began(work)
+            work, shown = chat.started()
             await speak(shown, STORY[0], pause=0.3)
             adapter.messages.clear()
             await speak(shown, STORY[1], pause=0.1)
@@ -243,8 +242,7 @@ def test_a_beginning_that_was_not_answered_for_is_followed_by_the_marked_answer(
         adapter = PretendAdapter(edits=True)
         adapter.script = [TIMED_OUT]
         async with chatting(quick, adapter) as chat:
-            work, shown = chat.begin(), chat.projection()
-            shown.began(work)
+            work, shown = chat.started()
             await speak(shown, *STORY[:3], pause=0.3)
             await chat.end(work, shown, "The answer.")
         beginning, answer = adapter.chat()
@@ -274,8 +272,7 @@ def test_a_turn_that_owes_nothing_leaves_what_was_shown_without_a_cursor(quick: 
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
         async with chatting(quick, adapter) as chat:
-            work, shown = chat.begin(), chat.projection()
-            shown.began(work)
+            work, shown = chat.started()
             await speak(shown, STORY[0], pause=0.3)
             assert chat.lease is not None
             quick.db.turns.cancel(work.turn.id, fence=chat.lease.fence, reason="stopped")
