@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator
 
-from hermes_cli import doctor_config, doctor_home, doctor_store, output, text
+from hermes_cli import doctor_config, doctor_home, doctor_locks, doctor_store, output, text
 from hermes_cli.doctor_base import Check, Patient, Seen, problem_of
 from hermes_cli.parser import Parser, add_json
 from hermes_config import config, log_file
@@ -20,8 +20,8 @@ from hermes_config.home import hermes_home
 CHECKS: tuple[Check, ...] = (
     doctor_home.sqlite, doctor_home.reference, doctor_home.folder, doctor_home.files, doctor_home.file_system,
     doctor_home.disk, doctor_home.clock, doctor_config.configuration, doctor_config.model, doctor_config.platforms,
-    doctor_config.plugins, doctor_store.database, doctor_store.backups, doctor_store.turns, doctor_store.deliveries,
-    doctor_store.gateway,
+    doctor_config.plugins, doctor_store.database, doctor_locks.writing, doctor_store.backups, doctor_store.turns,
+    doctor_store.deliveries, doctor_store.gateway,
 )  # fmt: skip
 _MARKS = {"ok": ("✓", "green"), "warning": ("⚠", "yellow"), "problem": ("✗", "red")}
 

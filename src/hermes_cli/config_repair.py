@@ -1,7 +1,8 @@
 """`hermes config repair`: makes config.yaml and `.env` load again, and loses nothing.
 
 A line that cannot be read becomes a comment, a key whose value cannot be is taken out, another encoding is written
-anew as UTF-8, and what is no file, or cannot be mended line by line, is moved aside. The text as it was is kept beside
+anew as UTF-8, and what is no file, or cannot be mended line by line (the `gateway.json` of older homes), is moved
+aside. The text as it was is kept beside
 it, for a person to look at in peace. Which line is at fault is a guess where YAML cannot say; it is taken only when
 the rest then reads.
 """
@@ -30,7 +31,7 @@ def run() -> None:
         if error is None:
             break
         file = Path(error.file)
-        if file.parent != home or file.name not in _FILES:
+        if file.parent != home:
             raise error
         if file.is_file() and file not in kept:
             kept[file] = config.free_name(file.with_name(f"{file.name}.bak"))
@@ -57,7 +58,7 @@ def fault(home: Path) -> ConfigError | None:
 
 def _mend(file: Path, error: ConfigError) -> str:
     """One step, and what it was."""
-    if not file.is_file():
+    if not file.is_file() or file.name not in _FILES:
         return _aside(file, error)
     if error.key:
         return f"{error.key} was taken out: {error.reason}" if config.unset_value(error.key) else _aside(file, error)

@@ -42,7 +42,8 @@ def configuration(patient: Patient) -> Iterator[Seen]:
 
 def _broken(error: ConfigError) -> Seen:
     """A key that cannot be is taken out; what cannot be read is put into comments, or aside."""
-    fix = f"hermes config unset {shlex.quote(error.key)}" if error.key else "hermes config repair"
+    unset = f"hermes config unset {shlex.quote(error.key)}"
+    fix = unset if error.key and error.file.endswith("config.yaml") else "hermes config repair"
     return Seen(check="config", mark="problem", says=f"{error.what} ({error.where})", fix=fix, advice=error.hint)
 
 

@@ -71,6 +71,10 @@ def folder_for_a_file(home: Path) -> None:
     (home / "config.yaml").mkdir()
 
 
+def broken_gateway_json(home: Path) -> None:
+    (home / "gateway.json").write_text("{")
+
+
 def home_is_a_file(home: Path) -> None:
     home.rename(home.with_name("before"))
     home.write_text("what is this?")
@@ -143,6 +147,7 @@ MENDED_BY_A_COMMAND: dict[str, tuple[Fault, str, str]] = {
     "env-line": (env_line, "config", "hermes config repair"),
     "yaml": (broken_yaml, "config", "hermes config repair"),
     "encoding": (not_utf8, "config", "hermes config repair"),
+    "gateway-json": (broken_gateway_json, "config", "hermes config repair"),
     "config-folder": (folder_for_a_file, "config", "hermes config repair"),
     "home-is-a-file": (home_is_a_file, "home", "mv "),
     "garbage": (garbage, "database", "hermes backup restore"),
@@ -227,6 +232,24 @@ def test_a_gateway_that_hangs_is_replaced(healthy: Path) -> None:
         finally:
             hanging.kill()
             shell("hermes gateway stop --force")
+
+
+def test_another_program_that_holds_the_database(healthy: Path) -> None:
+    code = (
+        "import apsw, sys, time; held = apsw.Connection(sys.argv[1]); held.execute('BEGIN IMMEDIATE');"
+        "print('held', flush=True); time.sleep(120)"
+    )
+    database = str(healthy / "state.db")
+    with subprocess.Popen([sys.executable, "-c", code, database], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline() == "held\n"
+            (seen,) = wrong(doctor())
+            assert seen["check"] == "writing" and seen["fix"] == f"kill {other.pid}" and "python" in seen["says"]
+            assert shell(seen["fix"]).returncode == 0
+            other.wait(10)
+            assert wrong(doctor()) == []
+        finally:
+            other.kill()
 
 
 def _until(holds: Callable[[], bool], seconds: float = 20) -> None:
