@@ -12,6 +12,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 
 if sys.platform != "win32":
     import termios
@@ -21,6 +22,16 @@ _PASTE_SECONDS = 0.03
 """Lines that arrive faster than anybody types belong to one paste, where the terminal does not say so itself."""
 _LOOK_EVERY = 0.1
 _BRACKETED = 0x0801
+
+
+def in_readline(frame: FrameType | None) -> bool:
+    """Whether this code runs inside readline, in a hook or a completer, where whatever is raised is swallowed."""
+    called = False
+    while frame is not None:
+        if frame.f_code is Keyboard._line.__code__:
+            return called
+        called, frame = True, frame.f_back
+    return False
 
 
 class Keyboard:

@@ -16,8 +16,9 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 
-from hermes_cli import demo_card, demo_home, finding, store
+from hermes_cli import chat_keyboard, demo_card, demo_home, finding, store
 from hermes_cli.demo_processes import MARKER, OWNER_ID, Backstage, CannotShow, Port, Telegram
 from hermes_cli.parser import Parser, Verbs
 from hermes_cli.tui import launch
@@ -28,6 +29,7 @@ _MARKER_TEXT = "Made by hermes demo, which clears this folder each time it runs.
 _PLAYED = "list the files here"
 _ENDING_SECONDS = 5.0
 _BY_SIGNAL = 128
+_AGAIN_SECONDS = 0.05
 _PACE = 60
 """Tokens a second at a terminal: quick to read, and the long story lasts long enough to be killed in."""
 
@@ -112,11 +114,12 @@ def _demo(args: argparse.Namespace) -> int:
     return code
 
 
-def _leave(number: int, frame: object) -> None:
-    # What reads the line at the prompt may swallow the exit; the children end with our pipes.
-    last = threading.Timer(5, os._exit, (128 + number,))
-    last.daemon = True
-    last.start()
+def _leave(number: int, frame: FrameType | None) -> None:
+    if chat_keyboard.in_readline(frame):  # it would swallow the exit; in a moment it waits for keys and does not
+        again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+        return
     raise SystemExit(128 + number)
 
 

@@ -240,6 +240,23 @@ def test_terminated_it_takes_its_processes_with_it(folder: Path) -> None:
     assert processes(folder) == []
 
 
+_SIGNAL_IN_A_HOOK = """
+import os, readline, signal
+from hermes_cli import chat_keyboard, cmd_demo
+signal.signal(signal.SIGTERM, cmd_demo._leave)
+readline.insert_text = lambda text: os.kill(os.getpid(), signal.SIGTERM)
+keyboard = chat_keyboard.Keyboard()
+keyboard.prefill("hello")
+keyboard.message("> ")
+"""
+
+
+def test_a_signal_that_meets_readline_at_work_is_heard_all_the_same() -> None:
+    """What is raised in a hook of readline's is swallowed: the prompt would stand there for ever."""
+    with Terminal([sys.executable, "-c", _SIGNAL_IN_A_HOOK], seconds=20) as chat:
+        assert chat.end() == 128 + signal.SIGTERM
+
+
 def test_a_second_demo_in_the_same_folder_is_refused(folder: Path, desk: Terminal, run) -> None:
     until(lambda: status.is_running(folder / ".demo"), "the gateway")
     ran = run("demo")
