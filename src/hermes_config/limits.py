@@ -65,7 +65,7 @@ class Limits:
     group_commit: int = _limit(256, "operations", "the rest goes into the next transaction")
     write_wait_ms: int = _limit(30_000, "ms", "a write that cannot get the file reports that it is locked")
     checkpoint_wait_ms: int = _limit(50, "ms", "the checkpoint is put off to the next commit", minimum=0)
-    writer_cache_kib: int = _limit(16 * _KIB, "KiB", "the page cache of the writing connection", minimum=_KIB)
+    writer_cache_kib: int = _limit(4 * _KIB, "KiB", "the page cache of the writing connection", minimum=_KIB)
     reader_connections: int = _limit(8, "connections", "more are opened for the moment and closed again")
 
     query_chars: int = _limit(2_048, "characters", "the rest of a longer query is ignored", area="Search")
