@@ -11,10 +11,12 @@ Limits: whoever comes in the middle of a turn sees what was said when it is stor
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -83,24 +85,25 @@ def _file(home: Path, conversation_id: str, kind: str) -> Path:
 
 
 class _Writer:
-    """One JSON value a line: the turn's id, then its words as they come, and null where a step has ended."""
+    """One JSON value a line: the turn's id, then its words as they come, and null where a step has ended.
+
+    A watcher is told on the event loop and a disk may be slow, so the file is touched by the pen alone: a thread that
+    does one thing after the other, for all writers, because the next turn's file has the name of the last one's.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[str] | None = None
+        """The pen's."""
 
     def began(self, work: Work) -> None:
-        try:
-            self._file = private_open(self._path)
-        except OSError as error:
-            self._give_up(error)
-        self._write(work.turn.id)
+        _pen().submit(self._open, work.turn.id)
 
     def delta(self, text: str) -> None:
-        self._write(text)
+        _pen().submit(self._write, text)
 
     def step(self) -> None:
-        self._write(None)
+        _pen().submit(self._write, None)
 
     def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
         return None
@@ -109,9 +112,14 @@ class _Writer:
         return None
 
     def ended(self, result: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._path.unlink(missing_ok=True)
+        _pen().submit(self._close)
+
+    def _open(self, turn_id: str) -> None:
+        try:
+            self._file = private_open(self._path)
+        except OSError as error:
+            self._give_up(error)
+        self._write(turn_id)
 
     def _write(self, value: str | None) -> None:
         try:
@@ -121,6 +129,20 @@ class _Writer:
         except OSError as error:
             self._give_up(error)
 
+    def _close(self) -> None:
+        if self._file is not None:
+            try:
+                self._file.close()
+                self._path.unlink(missing_ok=True)
+            except OSError as error:
+                self._give_up(error)
+
     def _give_up(self, error: OSError) -> None:
         self._file = None
         _log.warning("nobody can look on at this turn: %s", error.strerror, extra={"action": "onlookers"})
+
+
+@functools.cache
+def _pen() -> ThreadPoolExecutor:
+    """Made when somebody first looks on."""
+    return ThreadPoolExecutor(1, thread_name_prefix="onlookers")

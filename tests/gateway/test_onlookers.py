@@ -75,3 +75,27 @@ def test_nothing_is_written_down_for_nobody_or_for_somebody_who_has_gone(
     asyncio.run(go())
     onlookers.forget(home)
     assert list((home / "beside").iterdir()) == []
+
+
+def test_a_disk_that_hangs_holds_up_nobody(gateway: Start, db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("One."), say("Two.")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("one")
+                await here.chat.heard(1)
+                await here.quiet()
+                onlookers.look_on(home, db.turns.list()[0].conversation_id)
+                (eye,) = (home / "beside").iterdir()
+                hanging = eye.with_suffix(".live")
+                os.mkfifo(hanging)  # whoever opens it to write waits for a reader
+                try:
+                    await here.chat.say("two")
+                    await here.chat.heard(2)
+                    assert here.chat.chat() == ["One.", "Two."]
+                finally:
+                    reader = os.open(hanging, os.O_RDONLY | os.O_NONBLOCK)
+                await here.until(lambda: not hanging.exists())
+                assert b"Two." in os.read(reader, 10_000)
+                os.close(reader)
+
+    asyncio.run(go())
