@@ -4,8 +4,8 @@ A command is an inbox row like any message. It is taken before it runs and ended
 transaction each, so it runs at most once and its reply is owed exactly when it has ended. One that was cut off in
 between is never run again: the next start says that its outcome is not known.
 
-Who may do what stands on the rows of `hermes_agent.commands`; the role is the one in force at this moment. Hooks of the
-event `command:<name>` may deny a command, answer it themselves, or turn it into another.
+Who may do what stands on the rows of `hermes_agent.commands`; `authorisation` decides, for the role in force at this
+moment. Hooks of the event `command:<name>` may deny a command, answer it themselves, or turn it into another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway import chat_rows
+from gateway import authorisation, chat_rows
 from gateway.desk import ChatDesk, Reset, Sender, Switch, sender_of
 from gateway.insisting import written
 from gateway.intake import event_of, source_of
@@ -119,9 +119,25 @@ class ChatCommands:
         desk = await ChatDesk.open(self._switch, row, sender, watcher)
         typed = str((row.payload or {}).get("text") or "") if answer is None else answer.choice
         text, said = await self._hooked(desk, typed, sender)
-        if text:
+        refused = await self._refused(desk, text)
+        if refused:
+            said.append(refused)
+        elif text:
             await commands.run(desk, text)
         return _End("\n\n".join([*said, *desk.said]))
+
+    async def _refused(self, desk: ChatDesk, text: str) -> str:
+        """What authorisation has against it, in the words of the command's row where it has some."""
+        typed = commands.parse(text)
+        command = None if typed is None else commands.find(desk.surface, typed.name)
+        if typed is None or command is None:
+            return ""
+        resource = authorisation.Usable(command.name, command.roles, private=command.private)
+        policy, who, where = await self._board.policy.fresh(), desk.sender.principal, desk.sender.place
+        decision = authorisation.decide(who, where, "command", resource, policy)
+        if decision.allowed:
+            return ""
+        return commands.refusal(command, desk, typed.args) or f"/{command.name}: {decision.reason}."
 
     async def _hooked(self, desk: ChatDesk, text: str, sender: Sender) -> tuple[str, list[str]]:
         """The command as hooks leave it, empty when one has dealt with it; and what they have to say."""

@@ -20,7 +20,7 @@ from hermes_config.errors import HermesError
 
 __all__ = [
     "EVERYONE", "SURFACES", "Command", "CommandContext", "Handler", "Invocation", "Surface", "add", "find",
-    "help_text", "is_ours", "parse", "run", "table",
+    "help_text", "is_ours", "parse", "refusal", "run", "table",
 ]  # fmt: skip
 
 _TYPED = re.compile(r"/(?P<name>\S+)\s*(?P<args>.*)", re.DOTALL)
@@ -110,9 +110,9 @@ async def run(ctx: CommandContext, text: str) -> bool:
     if typed is None:
         return False
     command = _find(table(ctx.surface), typed.name)
-    refusal = _unknown(typed.name, ctx) if command is None else _refusal(command, ctx, typed.args)
-    if command is None or refusal:
-        await ctx.reply(refusal)
+    refused = _unknown(typed.name, ctx) if command is None else refusal(command, ctx, typed.args)
+    if command is None or refused:
+        await ctx.reply(refused)
         return True
     try:
         if command.stops and ctx.busy:
@@ -135,7 +135,7 @@ def _find(known: Mapping[str, Command], name: str) -> Command | None:
     return found or next((command for command in known.values() if name in command.aliases), None)
 
 
-def _refusal(command: Command, ctx: CommandContext, args: str) -> str:
+def refusal(command: Command, ctx: CommandContext, args: str) -> str:
     """Why this person cannot have it here and now; empty when they can."""
     if ctx.person.role not in command.roles:
         return f"/{command.name} is not for {ctx.person.role}s."

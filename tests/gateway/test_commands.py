@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway import chat_rows
+from gateway import authorisation, chat_rows
 from hermes_agent import commands
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
@@ -304,6 +304,26 @@ def test_in_a_room_where_everybody_has_their_own_conversation_it_is_theirs_to_ch
                 await here.chat.say("we meet at nine", MEMBER, group=True)
                 await here.quiet()
                 assert "Took back 1 turn" in await told(here, "/undo", MEMBER, group=True)
+
+    asyncio.run(go())
+
+
+def test_the_one_function_decides_about_every_command(
+    db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = authorisation.decide
+
+    def strict(principal: Any, surface: Any, action: Any, resource: Any, policy: Any) -> authorisation.Decision:
+        answer = decide(principal, surface, action, resource, policy)
+        return answer._replace(allowed=False, reason="not today") if action == "command" else answer
+
+    async def go() -> None:
+        with ScriptedModel(say("Noted.")) as model:
+            async with gateway(db, home, model) as here:
+                await talked(here, "hello")
+                monkeypatch.setattr(authorisation, "decide", strict)
+                assert await told(here, "/undo") == "/undo: not today."
+                assert len(transcript(db, here)) == 2
 
     asyncio.run(go())
 
