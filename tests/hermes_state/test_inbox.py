@@ -89,6 +89,13 @@ def test_an_edit_takes_the_place_of_what_still_waits(db: SessionDB) -> None:
     ]
 
 
+def test_an_edit_of_what_was_refused_is_a_message_like_any_other(db: SessionDB) -> None:
+    """Somebody who was let in since edits what they wrote before: it is read for the first time."""
+    assert db.inbox.refuse(platform="telegram", chat_id="42", message_id="1", reason="not on any list")
+    edit = receive(db, 1, version=7)
+    assert (edit.new, edit.before, edit.row.state) == (True, None, "queued")
+
+
 @pytest.mark.parametrize("late", [0, 5])
 def test_an_older_version_that_comes_late_changes_nothing(db: SessionDB, late: int) -> None:
     """Platforms deliver out of order after a gap. What the person wrote last is what is read."""

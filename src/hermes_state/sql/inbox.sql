@@ -35,9 +35,10 @@ SELECT {columns} FROM inbox
 WHERE platform = ? AND account = ? AND chat_id = ? AND message_id = ? ORDER BY version
 
 -- name: other_versions
--- Of the message that was just stored; nearly always none.
+-- Of the message that was just stored; nearly always none. One that was refused was never read, and stands for nothing.
 SELECT {columns} FROM inbox
-WHERE platform = ? AND account = ? AND chat_id = ? AND message_id = ? AND version <> ? ORDER BY version
+WHERE platform = ? AND account = ? AND chat_id = ? AND message_id = ? AND version <> ? AND state <> 'refused'
+ORDER BY version
 
 -- name: get
 SELECT {columns} FROM inbox WHERE id = ?
