@@ -30,6 +30,10 @@ NOT_SETTINGS = re.compile(
 )
 
 
+# Where a read can begin.
+ROOTS = re.compile(r"\btree\b|\bsource\.|_source\.|ctx\.config|self\._config|config: Mapping")
+
+
 class Reads(ast.NodeVisitor):
     """The keys of config.yaml that a function reads, as far as they are written down: `tree.get("a")`, what was taken
     from there by a name, `source.find("a")`, and helpers that are given a section and a name."""
@@ -92,9 +96,10 @@ class Reads(ast.NodeVisitor):
 
 def keys_read() -> Iterator[tuple[str, str]]:
     for file in sorted(SRC.rglob("*.py")):
-        if "hermes_testing" not in file.parts:
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        text = file.read_text(encoding="utf-8")
+        if "hermes_testing" not in file.parts and ROOTS.search(text):
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and ROOTS.search(ast.unparse(node)):
                     found = Reads(node, agent="hermes_agent" in file.parts).found
                     yield from ((".".join(way), f"{file.name}:{node.name}") for way in found)
 
