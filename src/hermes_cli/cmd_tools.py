@@ -27,21 +27,12 @@ def register(parser: Parser) -> None:
 
 
 def _tools(args: argparse.Namespace) -> None:
-    from hermes_agent.tools import registry
+    from hermes_agent.tools import overview
     from hermes_cli import plugins
 
     tree = config.load().tree
     plugins.discover_plugins()
-    known = registry.shared()
-    on = {tool.name for tool in known.offered(tree, role="owner", platform=args.platform)}
-    rows = []
-    for name in known.names():
-        tool = known.get(name)
-        if tool is None:
-            continue
-        state = "on" if name in on else "off" if tool.available(tree) else "not set up"
-        about = " ".join(tool.description.split()).partition(". ")[0].rstrip(".")
-        rows.append({"name": name, "toolset": tool.toolset, "state": state, "description": about})
+    rows = overview.rows(tree, platform=args.platform)
     if args.json:
         output.print_json(rows)
         return

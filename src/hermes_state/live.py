@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hermes_state import transcript
 from hermes_state.engine.base import Connection, first
-from hermes_state.ids import is_possible_id
+from hermes_state.ids import TurnId, is_possible_id
 from hermes_state.statements import Queries
 from hermes_state.store import Store
 
@@ -59,6 +59,11 @@ class Live(Store):
             return LiveRows(state, [row[-1] for row in rows], transcript.as_conversation([row[:-1] for row in rows]))
 
         return self.engine.read(run, snapshot=True)
+
+    def said_in_turn(self, session_id: str, turn_id: TurnId, *, after: int = 0) -> dict[str, Any] | None:
+        """What was said to a turn first, among the rows with a higher id than `after`; None when nothing was."""
+        found = self.engine.read(lambda conn: conn.rows(Q.said_in_turn, (session_id, turn_id, after)))
+        return transcript.as_conversation(found)[0] if found else None
 
     def as_stored(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """A message as it will be read back once it is stored. Nothing is read or written."""

@@ -16,6 +16,7 @@ EVENTS: dict[str, Event] = {
             "tools",
             "skills",
             "cwd",
+            "branch",
             "running",
             "title",
             "stored_session_id",

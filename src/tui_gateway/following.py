@@ -23,6 +23,7 @@ from hermes_agent import holders
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import results
 from hermes_config.errors import HermesError
+from hermes_state import unrotate
 from hermes_state.events import START
 from tui_gateway import attach, live
 
@@ -162,6 +163,9 @@ class Following:
             yield from self._began(event)
         elif event.kind in _STATUS and self.turn is not None and event.turn_id == self.turn.turn.id:
             yield from self._ended(self.turn, event)
+        elif event.kind in _STATUS and self.turn is None:
+            if self._moved():  # it was compressed
+                yield "session.info", live.info(self._session)
         elif event.kind in ("undo", "redo"):
             self._head = self._newest()
             yield "session.info", live.info(self._session)
@@ -177,6 +181,10 @@ class Following:
         if turn is None:
             return
         rows = self._follow(turn)
+        typed = None if rows else self._typed(turn)
+        if event.kind == "turn.begun" and not rows and typed is None:
+            self.turn = None  # nobody says anything in it: the conversation is being compressed
+            return
         for row in rows:
             text = str((row.payload or {}).get("text") or "")
             if row.id in self._place.handed_in:
@@ -185,11 +193,18 @@ class Following:
                     self._place.typed(live.said(text, str(self._session["source"])), by=sender)
             else:
                 yield "message.user", live.said(text, "tui" if beside.is_beside(row) else row.platform)
-        if not rows:  # a terminal's: its words are the first row
-            said = self._db.live_rows(turn.session_id, after=self._head)
-            for message in () if said is None else said.messages[:1]:
-                yield "message.user", live.said(text_of(message.get("content")), "tui")
+        if typed is not None:
+            yield "message.user", live.said(text_of(typed.get("content")), "tui")
         yield "message.start", None
+
+    def _typed(self, turn: Turn) -> dict[str, Any] | None:
+        """What was said to a turn; the summary that a compression wrote is not."""
+        for segment in dict.fromkeys((self._segment, turn.session_id)):
+            after = unrotate.carried_up_to(self._db, segment)
+            found: dict[str, Any] | None = self._db.said_in_turn(segment, turn.id, after=after)
+            if found is not None:
+                return found
+        return None
 
     def _ended(self, turn: _Turn, event: Event) -> Iterator[News]:
         yield from self._rows(turn)
@@ -211,7 +226,7 @@ class Following:
         if tip == self._segment:
             return False
         self._segment = self._session["session_key"] = tip
-        self._head = self._newest()
+        self._head = unrotate.carried_up_to(self._db, tip) or self._newest()
         return True
 
     def _rows(self, turn: _Turn) -> Iterator[News]:

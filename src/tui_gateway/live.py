@@ -90,7 +90,8 @@ def info(session: Session) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "model": str(getattr(agent, "model", "") or ""), "provider": str(getattr(agent, "provider", "") or ""),
         "tools": {}, "skills": {}, "cwd": str(session.get("cwd") or ""), "running": at_work(session),
-        "title": "", "stored_session_id": str(session.get("session_key") or ""), "driver": "here", "yolo": False,
+        "branch": "", "title": "", "stored_session_id": str(session.get("session_key") or ""), "driver": "here",
+        "yolo": False,
         "approval_mode": "", "version": VERSION, "usage": {}, "desktop_contract": _CONTRACT, "profile_name": "default",
     }  # fmt: skip
     if place is None:
@@ -99,13 +100,13 @@ def info(session: Session) -> dict[str, Any]:
         shown["model"], shown["provider"] = place.endpoint()
         shown["lazy"] = True
     else:
-        shown["tools"] = _tools(agent.valid_tool_names)
+        shown["tools"], shown["skills"] = _tools(agent.valid_tool_names), place.skills
     row = place.db.get_session(session["session_key"])
     approvals = place.config.tree.get("approvals")
     shown |= {
         "title": (row or {}).get("title") or session["pending_title"] or "", "yolo": place.yolo,
         "approval_mode": str(approvals.get("mode") or "") if isinstance(approvals, Mapping) else "",
-        "usage": usage(session), "driver": driver(session),
+        "usage": usage(session), "driver": driver(session), "branch": _branch(Path(session["cwd"])),
     }  # fmt: skip
     return shown
 
@@ -114,6 +115,17 @@ def driver(session: Session) -> str:
     """Who runs the turns: this process, or the gateway whose chat the conversation is."""
     place: Place = session["place"]
     return "here" if place.served() is None else "gateway"
+
+
+def _branch(folder: Path) -> str:
+    """The git branch that is checked out where tools work; empty where there is none."""
+    for place in (folder, *folder.parents):
+        try:
+            head = (place / ".git" / "HEAD").read_text(encoding="utf-8", errors="replace")
+        except OSError:  # no repository here, or not ours to read
+            continue
+        return head.removeprefix("ref: refs/heads/").strip() if head.startswith("ref: ") else ""
+    return ""
 
 
 def at_work(session: Session) -> bool:

@@ -108,7 +108,7 @@ METHODS: dict[str, Method] = {
         errors=(4001,),
         pooled=True,
         result=(
-            "model, calls, input, output, reasoning, prompt, completion, total, cost_usd?, compressions?, "
+            "model, calls, input, output, reasoning, prompt, completion, total, today, cost_usd?, compressions?, "
             "context_used?, context_max?, context_percent?"
         ),
     ),
@@ -120,8 +120,8 @@ METHODS: dict[str, Method] = {
         params=(_sid(), Param("focus_topic", "text", "what matters")),
         pooled=True,
         result=(
-            "status (compressed, aborted), removed, before_messages, after_messages, summary {headline, "
-            "aborted}, usage, info, messages"
+            "status (compressed, aborted), removed, before_messages, after_messages, before_tokens, after_tokens, "
+            "summary {headline, token_line, aborted}, usage, info, messages"
         ),
         errors=(4001, 4009, 5001),
     ),
@@ -270,6 +270,27 @@ METHODS: dict[str, Method] = {
         params=(Param("session_id", "text"), Param("include_unconfigured", "flag")),
         result="model, provider, providers [{name, configured, current, models}]",
         errors=(4001,),
+        pooled=True,
+    ),
+    "tools.list": Method(
+        about="All tools.", result="tools [{name, toolset, state (on, off, not set up), description}]", pooled=True
+    ),
+    "toolsets.list": Method(about="Groups of tools.", result="toolsets [{name, tools, enabled}]", pooled=True),
+    "skills.manage": Method(
+        about="Skills, or one of them.",
+        params=(Param("action", "text", "list or inspect; list"), Param("query", "text", "which one")),
+        result=(
+            "skills? [{name, category, description}], problems?, skill? {name, category, description, content, files}"
+        ),
+        errors=(4004,),
+        pooled=True,
+    ),
+    "plugins.list": Method(about="Plug-ins.", result="plugins [{name, status, reason}]", pooled=True),
+    "session.cwd.set": Method(
+        about="Tools of this session work in another folder.",
+        params=(_sid(), Param("cwd", "text", "the folder", required=True)),
+        result="cwd",
+        errors=(4001, 4004, 4009),
         pooled=True,
     ),
     "setup.status": Method(about="Whether a model can be asked.", result="provider_configured", pooled=True),

@@ -11,16 +11,17 @@ _HEAD = """\
 
 *Made from `tui_gateway/methods.py` and `tui_gateway/events.py` by `make docs`; do not edit.*
 
-A client talks to Hermes in JSON-RPC 2.0. Everything here is for the owner of the home.
+A client talks to Hermes in JSON-RPC 2.0. Everything here is done with the rights of the home's owner: whoever can start
+the process, or has the API's key, reads every conversation, gives leave, and sets what is set. There is no lesser key.
 
 - **stdio**: start `python -m tui_gateway.entry`; one JSON object a line, UTF-8, both ways. Its stderr is for people.
 - **WebSocket**: `ws://HOST:PORT/api/ws` of the API server (`hermes api key` prints the key); one JSON object a text
-  message. The key comes as `Authorization: Bearer KEY`, or, from a browser, as the subprotocols `hermes.v1` and
-  `bearer.KEY`, or as `?token=KEY`.
+  message (a binary one is read the same way). The key comes as `Authorization: Bearer KEY`, or, from a browser, as the
+  subprotocols `hermes.v1` and `bearer.KEY`, or as `?token=KEY`.
 
 A request is `{"jsonrpc": "2.0", "id": 1, "method": "session.create", "params": {}}`. Its response has the same `id` and
-either `result` or `error` with `code` and `message`. Methods marked *later* may be answered after requests that came
-behind them; all others are answered in order. An event is
+either `result` or `error` with `code` and `message`. Parameters that are not listed here are ignored. Methods marked
+*later* may be answered after requests that came behind them; all others are answered in order. An event is
 `{"jsonrpc": "2.0", "method": "event", "params": {"type": …, "session_id": …, "payload": …}}`; `session_id` and
 `payload` are left out when there are none. The first frame is the event `gateway.ready`.
 
@@ -32,6 +33,13 @@ day. When `approval.request` comes, the turn waits for `approval.respond`.
 Who drives: a conversation that a running gateway serves in a chat is answered by that gateway (`driver: gateway`), and
 what happens there, also what others say, comes as the same events. All others are answered by the process you talk to
 (`driver: here`). Partial text is an event and nothing else: what counts is `message.complete`, and what is stored.
+
+Several clients may look at one session: all get its events, and `message.user` tells each what the others typed. A
+client that comes by `session.resume` or `session.activate`, also in the middle of a turn, gets `messages` (all that is
+stored), `inflight` (of a turn that runs here: its `assistant` text since the last stored row, and its `user` prompt
+while that is not stored), and behind the answer exactly what happens from there on; questions that are open are put to
+it, too. It loses nothing by going away: a session without a client is closed after 20 s, unless a turn runs in it or
+waits for a person, and the conversation is resumed from the store.
 
 Frames of a session keep their order. Deltas that follow each other within 33 ms come as one. A client that reads so
 slowly that `limits.rpc_queue_bytes` wait for it is disconnected; nothing is lost by that, and it can resume.

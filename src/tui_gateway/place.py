@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.policy import PolicyKeeper
-from hermes_agent import AIAgent, references
+from hermes_agent import AIAgent, references, skills
 from hermes_agent.errand import Errand
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
@@ -56,6 +56,8 @@ class Place:
         self._policy = PolicyKeeper(db)
         self._model, self._provider, self._yolo = model, provider, False
         self._toolsets, self._max_turns = toolsets, max_turns
+        self.skills: dict[str, list[str]] = {}
+        """By category, as the agent knows them."""
         self.turn: TurnId | None = None
         """The turn that runs in this process, once it has its row."""
         self._done: dict[str, Any] = {}
@@ -79,6 +81,9 @@ class Place:
             yolo=self._yolo, enabled_toolsets=self._toolsets, max_iterations=self._max_turns,
             origin={"source": session["source"]}, skip_memory=not self.is_mine(key),
         )  # fmt: skip
+        self.skills = {}
+        for skill in skills.discover(self.config.home, self.config.tree, platform=self.platform).skills:
+            self.skills.setdefault(skill.category, []).append(skill.name)
         agent.tool_gen_callback = lambda name: self._tell("tool.generating", {"name": name})
         agent.tool_start_callback = self._tool_started
         agent.tool_progress_callback = self._tool_progress

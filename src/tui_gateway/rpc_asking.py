@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import commands, loop_thread, references
-from tui_gateway import frames, live
+from tui_gateway import frames, live, rpc_things
 from tui_gateway.frames import Params, Result, RpcError
 from tui_gateway.host import Host, Session
 from tui_gateway.host import text_of as word
@@ -110,15 +110,15 @@ def _resolve(host: Host, params: Params) -> Result:
 
 
 def _catalog(host: Host, params: Params) -> Result:
-    table = commands.table("tui")
+    table, found = commands.table("tui"), rpc_things.found_skills()
     grouped: dict[str, list[list[str]]] = {}
     for row in table.values():
         grouped.setdefault(row.category, []).append([f"/{row.name}", row.description])
-    pairs: list[Any] = [pair for found in grouped.values() for pair in found]
+    pairs: list[Any] = [pair for group in grouped.values() for pair in group]
     return {
-        "pairs": pairs, "categories": [{"name": name, "pairs": found} for name, found in grouped.items()],
+        "pairs": pairs, "categories": [{"name": name, "pairs": group} for name, group in grouped.items()],
         "canon": {f"/{alias}": f"/{row.name}" for row in table.values() for alias in row.aliases}, "sub": {},
-        "skill_count": 0, "warning": "",
+        "skill_count": len(found.skills), "warning": "; ".join(found.problems),
     }  # fmt: skip
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent import loop_thread, references
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.command_set import about
 from hermes_agent.command_set.wording import text_of
-from hermes_agent.compression import summary
+from hermes_agent.compression import reading, summary
 from hermes_config.home import ensure_folder, write_atomic
 from hermes_state.errors import InvalidValue, SessionNotFound
 from hermes_state.undo import ConversationHeld
@@ -184,8 +184,8 @@ def _status(host: Host, params: Params) -> Result:
 def _compress(host: Host, params: Params) -> Result:
     sid, session = host.session(params)
     db, place = host.db(), _idle(session)
-    before = _count(db, session)
-    if before < _FEW:
+    before = _size(db, session)
+    if before.messages < _FEW:
         return _compressed(session, db, before, before, "There is nothing to compress yet.")
     host.emit("status.update", sid, {"kind": "compressing", "text": "summarising the older part"})
     try:
@@ -194,19 +194,27 @@ def _compress(host: Host, params: Params) -> Result:
         raise RpcError(frames.BUSY, error.one_line()) from error
     finally:
         host.emit("status.update", sid, {"kind": "ready", "text": ""})
-    return _compressed(session, db, before, _count(db, session), said)
+    return _compressed(session, db, before, _size(db, session), said)
 
 
-def _count(db: SessionDB, session: Session) -> int:
-    state = db.live_state(session["session_key"])
-    return 0 if state is None else state.message_count
+class _Size(NamedTuple):
+    messages: int
+    tokens: int
 
 
-def _compressed(session: Session, db: SessionDB, before: int, after: int, said: str) -> Result:
-    done = after < before
+def _size(db: SessionDB, session: Session) -> _Size:
+    found = db.live_rows(session["session_key"])
+    rows = [] if found is None else found.messages
+    return _Size(len(rows), sum(reading.tokens_of(row, session["place"].model) for row in rows))
+
+
+def _compressed(session: Session, db: SessionDB, before: _Size, after: _Size, said: str) -> Result:
+    done = after.messages < before.messages
+    line = f"about {before.tokens:,} → {after.tokens:,} tokens" if done else f"about {before.tokens:,} tokens"
     return {
-        "status": "compressed" if done else "aborted", "removed": before - after if done else 0,
-        "before_messages": before, "after_messages": after, "summary": {"headline": said, "aborted": not done},
+        "status": "compressed" if done else "aborted", "removed": before.messages - after.messages if done else 0,
+        "before_messages": before.messages, "after_messages": after.messages, "before_tokens": before.tokens,
+        "after_tokens": after.tokens, "summary": {"headline": said, "token_line": line, "aborted": not done},
         "usage": live.usage(session), "info": live.info(session), "messages": live.messages(db, session),
     }  # fmt: skip
 

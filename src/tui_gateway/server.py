@@ -22,7 +22,18 @@ from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS
-from tui_gateway import attach, following, frames, methods, parking, rpc_about, rpc_asking, rpc_sessions, turning
+from tui_gateway import (
+    attach,
+    following,
+    frames,
+    methods,
+    parking,
+    rpc_about,
+    rpc_asking,
+    rpc_sessions,
+    rpc_things,
+    turning,
+)
 from tui_gateway.frames import Frame, Params, RpcError
 from tui_gateway.host import Host, Session
 from tui_gateway.parking import Later
@@ -354,6 +365,7 @@ _HANDLERS: dict[str, rpc_sessions.Handler] = {
     **rpc_sessions.handlers(_start_agent_build, _looker),
     **rpc_asking.HANDLERS,
     **rpc_about.HANDLERS,
+    **rpc_things.HANDLERS,
 }
 
 

@@ -34,6 +34,13 @@ class Document:
             name: set(re.findall(r"^- `(\w+)` \(", about, re.MULTILINE))
             for name, about in re.findall(r"^### `([\w.]+)`.*?\n(.*?)(?=^### |\Z)", methods, re.MULTILINE | re.DOTALL)
         }
+        self.results = {
+            name: _names(gives)
+            for name, gives in re.findall(r"^### `([\w.]+)`.*?^- gives: (.*?)$", methods, re.MULTILINE | re.DOTALL)
+        }
+        for name, (needed, _) in self.results.items():
+            if needed == {"as session.resume"}:
+                self.results[name] = self.results["session.resume"]
         rows = re.findall(r"^\| `([\w.]+)` \| (.*?) \|", events, re.MULTILINE)
         self.events = {name: set(re.findall(r"(\w+)(\??)", fields)) for name, fields in rows}
 
@@ -44,6 +51,20 @@ class Document:
         known, payload = {name for name, _ in fields}, set(event.get("payload") or ())
         needed = {name for name, may_be_missing in fields if not may_be_missing}
         return "as" in known or (payload <= known and needed <= payload)
+
+    def fits(self, method: str, result: dict[str, Any]) -> bool:
+        needed, optional = self.results[method]
+        return needed <= set(result) <= needed | optional
+
+
+def _names(gives: str) -> tuple[set[str], set[str]]:
+    """(always there, sometimes there) of a line such as `a, b? {c, d}; when set also e`."""
+    while (plain := re.sub(r"\([^()]*\)|\{[^{}]*\}|\[[^\[\]]*\]", "", gives)) != gives:
+        gives = plain
+    always, _, sometimes = gives.partition(";")
+    names = [name.partition(":")[0].strip() for name in always.split(",")]
+    more = [name.split()[-1] for name in sometimes.split(",") if name.strip()]
+    return {name for name in names if not name.endswith("?")}, {name.rstrip("?") for name in (*names, *more)}
 
 
 class RpcFailed(Exception):
@@ -60,6 +81,7 @@ class Client:
         self.frames: list[dict[str, Any]] = []
         self._arrived: queue.Queue[str | None] = queue.Queue()
         self._number = 0
+        self.asked: dict[int, str] = {}
         self.read = 0
         """How many frames were looked at by `event`."""
 
@@ -97,6 +119,7 @@ class Client:
         assert method in self.document.methods, f"the document has no {method}"
         assert set(params) <= self.document.methods[method], f"the document has no such parameters: {params}"
         self._number += 1
+        self.asked[self._number] = method
         self.send(json.dumps({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}))
         return self._number
 
@@ -105,6 +128,7 @@ class Client:
         if "error" in self.frames[at]:
             raise RpcFailed(self.frames[at]["error"])
         result: dict[str, Any] = self.frames[at]["result"]
+        assert self.document.fits(self.asked[number], result), f"{self.asked[number]} gave {sorted(result)}"
         return result
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:

@@ -130,23 +130,44 @@ def test_leave_that_a_phone_s_turn_needs_can_be_given_at_the_terminal(scene: Sce
         ada.expect("left it alone")
 
 
-def test_a_gateway_that_is_killed_and_comes_back_finishes_what_was_typed(scene: Scenario) -> None:
+STORY, END = "tell me the long story", "The end. It is also written down."
+
+
+def test_a_gateway_that_is_killed_under_both_directions_answers_each_once_in_both_places(scene: Scenario) -> None:
+    scene.config["demo"] = {"tokens_per_second": 500}
     ada = begun(scene)
     with StdioClient(scene.home) as client:
         sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
-        client.call("prompt.submit", session_id=sid, text="tell me the long story")
+        client.call("prompt.submit", session_id=sid, text=STORY)
         client.event("message.delta", sid)
-        scene.kill()
-        scene.start()
-        told = client.event("message.complete", sid, within=60)
-        assert told["status"] == "complete"
+        killed_under_it(scene)
+        told = [client.event("message.complete", sid, within=60)]
+        ada.expect(END)
+        ada.say(f"{STORY} again")
+        assert client.event("message.user", sid) == {"text": f"{STORY} again", "source": "telegram"}
+        ada.telegram.wait(lambda: bot_messages(ada)[-1].startswith("Once"), "the beginning of the second one")
+        killed_under_it(scene)
+        told.append(client.event("message.complete", sid, within=60))
+        assert [one["status"] for one in told] == ["complete", "complete"]
+        ada.telegram.wait(lambda: said_of(ada, END) == 2, "the end of the second one")
         messages = client.call("session.history", session_id=sid)["messages"]
-        assert [one["role"] for one in messages] == ["user", "assistant"] * 2
-        assert messages[-1]["text"] == told["text"]
-        ada.expect("The end. It is also written down.")
-    time.sleep(0.3)
-    said = bot_messages(ada)
-    assert sum("The end." in text for text in said) == sum("Once, in a harbour town" in text for text in said) == 1
+        assert [one["role"] for one in messages] == ["user", "assistant"] * 3
+        assert [one["text"] for one in messages[3::2]] == [one["text"] for one in told]
+        time.sleep(0.3)
+        assert client.events().count("message.complete") == 2 and client.events().count("message.user") == 1
+    assert said_of(ada, "The end.") == said_of(ada, "Once, in a harbour town") == 2
+    with store(scene.home) as db:
+        assert db.inbox.counts() == {"answered": 3}
+
+
+def killed_under_it(scene: Scenario) -> None:
+    """With -9, while an answer is being made."""
+    scene.kill()
+    scene.start()
+
+
+def said_of(ada: Person, words: str) -> int:
+    return sum(words in text for text in bot_messages(ada))
 
 
 def test_without_a_gateway_the_terminal_answers_and_one_that_starts_later_takes_over(scene: Scenario) -> None:

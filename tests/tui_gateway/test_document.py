@@ -61,6 +61,53 @@ def test_a_client_that_knows_only_the_page_talks_over_a_websocket(api: str) -> N
         hold_a_conversation(client)
 
 
+def test_every_method_takes_and_gives_what_the_page_says(demo_home: Path, tmp_path: Path) -> None:
+    """The client checks each answer against the page."""
+    with StdioClient(demo_home, cwd=tmp_path) as client:
+        made = client.call("session.create", cols=100, title="Kyoto", cwd=str(tmp_path), source="desk", max_turns=5)
+        sid, stored = made["session_id"], made["stored_session_id"]
+        for words in ("hello", "what can you do?", "hello again"):
+            client.say(sid, words)
+        for name in (
+            "session.history", "session.title", "session.usage", "session.status", "session.save", "session.activate",
+            "session.compress", "session.interrupt", "model.options", "session.undo", "terminal.resize",
+        ):  # fmt: skip
+            client.call(name, session_id=sid)
+        assert client.call("session.title", session_id=sid, title="Osaka") == {
+            "title": "Osaka", "session_key": stored, "pending": False,
+        }  # fmt: skip
+        assert client.call("session.branch", session_id=sid)["parent"] == stored
+        assert client.call("session.list")["sessions"] and client.call("session.most_recent")["session_id"]
+        assert client.call("session.active_list", current_session_id=sid)["sessions"]
+        assert client.call("session.steer", session_id=sid, text="x")["status"] == "rejected"
+        assert client.call("session.cwd.set", session_id=sid, cwd="~")["cwd"]
+        assert client.call("approval.respond", session_id=sid) == {"resolved": 0}
+        for name in ("sudo.respond", "secret.respond"):
+            assert client.call(name, request_id="00000000") == {"status": "expired"}
+        assert "Osaka" in client.call("slash.exec", session_id=sid, command="title")["output"]
+        assert client.call("command.dispatch", session_id=sid, name="status")["type"] == "exec"
+        assert client.call("command.dispatch", session_id=sid, name="retry")["type"] == "send"
+        assert client.call("command.resolve", name="reset")["canonical"] == "new"
+        assert client.call("complete.slash", text="/tit")["items"][0]["text"] == "/title"
+        (tmp_path / "notes.md").touch()
+        assert "notes.md" in client.call("complete.path", word="@no", cwd=str(tmp_path))["items"][0]["text"]
+        assert client.call("config.set", key="busy", value="queue")["scope"] == "global"
+        assert client.call("config.get", key="busy") == {"key": "busy", "value": "queue"}
+        for name in (
+            "commands.catalog", "setup.status", "setup.runtime_check", "tools.list", "toolsets.list", "skills.manage",
+            "plugins.list",
+        ):  # fmt: skip
+            client.call(name)
+        client.call("prompt.submit", session_id=sid, text="ask me which colour I like")
+        client.call("clarify.respond", request_id=client.event("clarify.request", sid)["request_id"], answer="red")
+        client.event("message.complete", sid)
+        client.call("session.resume", session_id=stored, limit=2, details=True)
+        client.call("session.close", session_id=sid)
+        assert client.call("session.delete", session_id=stored) == {"deleted": True}
+        assert set(client.asked.values()) == set(client.document.methods), "a method that this test does not call"
+        assert client.end() == 0 and not client.errors
+
+
 @pytest.mark.parametrize("name", ["session.create", "prompt.submit", "approval.respond"])
 def test_what_a_client_must_send_stands_there(name: str) -> None:
     text = PAGE.read_text(encoding="utf-8")

@@ -343,3 +343,21 @@ def test_files_named_with_at_go_along_and_are_shown_by_name(demo_home: Path, tmp
         assert rows and not any("hunter2" in str(row["content"]) for row in rows)
     finally:
         db.close()
+
+
+def test_a_compression_is_no_message_in_any_window(demo_home: Path) -> None:
+    long = "A long remark about the harbour, the lamp and the ledger. " * 20
+    said = [{"role": ("user", "assistant")[at % 2], "content": f"{at}: {long}"} for at in range(40)]
+    with StdioClient(demo_home) as one, StdioClient(demo_home) as two:
+        made = one.call("session.create", messages=said)
+        here = made["session_id"]
+        one.say(here, "hello")
+        one.event("session.info", here)
+        there = two.call("session.resume", session_id=made["stored_session_id"])["session_id"]
+        before = [client.events().count("message.start") for client in (one, two)]
+        done = one.call("session.compress", session_id=here)
+        assert done["status"] == "compressed" and done["after_tokens"] < done["before_tokens"]
+        while two.event("session.info", there)["stored_session_id"] == made["stored_session_id"]:
+            pass
+        assert [client.events().count("message.start") for client in (one, two)] == before
+        assert two.say(there, "hello") and one.event("message.user", here)["text"] == "hello"

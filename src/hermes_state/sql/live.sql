@@ -15,3 +15,12 @@ SELECT role, content, content_kind, tool_calls, timestamp, tool_call_id, tool_na
 FROM messages
 WHERE session_id = ? AND replaced = 0 AND active = 1 AND id > ?
 ORDER BY id
+
+-- name: said_in_turn
+-- As `rows`: what was said to a turn first. Once for a turn that somebody looks at, so a walk over the segment will do.
+SELECT role, content, content_kind, tool_calls, timestamp, tool_call_id, tool_name, effect_disposition, api_content,
+    platform_message_id, observed, finish_reason, reasoning, reasoning_content, reasoning_details,
+    codex_reasoning_items, codex_message_items, escaped
+FROM messages
+WHERE session_id = ? AND turn_id = ? AND role = 'user' AND replaced = 0 AND id > ?
+ORDER BY id LIMIT 1
