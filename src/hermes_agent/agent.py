@@ -22,7 +22,7 @@ from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import Endpoint
 from hermes_agent.seat import Seat
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals
+from hermes_agent.signals import Signals, Stop
 from hermes_agent.tools.base import Ask
 from hermes_agent.user_row import Content
 from hermes_config import log_guard
@@ -248,7 +248,7 @@ class AIAgent(Listeners):
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    async def _open(self, user: Mapping[str, Any] | None, stop: asyncio.Event, errand: Errand | None) -> Journal:
+    async def _open(self, user: Mapping[str, Any] | None, stop: Stop, errand: Errand | None) -> Journal:
         """A new turn. One that a lost process left in this conversation is brought to its end first."""
         setup, seat = self._setup, self._seat
         route, claim = (None, ()) if errand is None else (errand.route, errand.inbox_ids)
@@ -274,7 +274,7 @@ class AIAgent(Listeners):
                 return journal
 
     def _attempt(
-        self, journal: Journal, stop: asyncio.Event, errand: Errand | None, task_id: str | None = None
+        self, journal: Journal, stop: Stop, errand: Errand | None, task_id: str | None = None
     ) -> Attempt:
         return Attempt(
             self._setup, self._seat, journal, listeners=self, signals=self._signals, stop=stop, errand=errand,

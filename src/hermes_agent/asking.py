@@ -18,7 +18,7 @@ from hermes_agent.listeners import Listeners
 from hermes_agent.models import calling
 from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, Usage
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals
+from hermes_agent.signals import Signals, Stop
 from hermes_agent.track import Track
 from hermes_state.journal import Journal
 from hermes_state.usage import Used
@@ -37,19 +37,31 @@ class Interrupted(Exception):
         self.text = text
 
 
-async def until_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T:
+async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T:
     """What the work gives. It is cancelled, and `Interrupted` raised, as soon as the person stops the turn."""
-    call, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({call, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if call.done():
-            return call.result()
+    task = asyncio.current_task()
+    assert task is not None, "a turn is a task"
+    before, told = task.cancelling(), False
+
+    def cancel() -> None:
+        nonlocal told
+        told = True
+        task.cancel()
+
+    if stop.is_set():
+        work.close()
         raise Interrupted("")
+    stop.tell(cancel)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if told and task.cancelling() == before + 1:  # nobody else wants it ended
+            raise Interrupted("") from None
+        raise
     finally:
-        stopping.cancel()
-        if not call.done():
-            call.cancel()
-            await asyncio.gather(call, return_exceptions=True)
+        stop.forget(cancel)
+        if told:
+            task.uncancel()
 
 
 @dataclass(slots=True)
@@ -107,7 +119,7 @@ class Asker:
     def endpoint(self) -> Endpoint:
         return self._chain[self._at]
 
-    async def ask(self, stop: asyncio.Event) -> Reply:
+    async def ask(self, stop: Stop) -> Reply:
         """The model's next step; moves along the chain when an endpoint gives up."""
         while True:
             heard = _Heard()
@@ -128,7 +140,7 @@ class Asker:
                     f"{self.endpoint.provider}/{self.endpoint.model}",
                 )  # fmt: skip
 
-    async def _try(self, stop: asyncio.Event, heard: _Heard) -> Reply:
+    async def _try(self, stop: Stop, heard: _Heard) -> Reply:
         endpoint = self.endpoint
         conversation = self._track.of(endpoint)
         # Bytes that are there are joined at once; what has to be read first is read beside the loop.
@@ -160,7 +172,7 @@ class Asker:
         )  # fmt: skip
         return reply
 
-    async def _send(self, endpoint: Endpoint, body: Body, stop: asyncio.Event, heard: _Heard) -> Reply:
+    async def _send(self, endpoint: Endpoint, body: Body, stop: Stop, heard: _Heard) -> Reply:
         """The call, given up at once when the person stops the turn: cancelling closes the connection."""
         call = calling.call_with_retry(
             endpoint, body.content, lambda delta: self._hear(delta, heard),

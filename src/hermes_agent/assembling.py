@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from hermes_agent.listeners import Listeners
 from hermes_agent.models import providers
 from hermes_agent.models.base import Endpoint
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals
+from hermes_agent.signals import Signals, Stop
 from hermes_agent.tools import environment, registry
 from hermes_agent.tools.base import Ask, ToolContext
 from hermes_agent.track import Track
@@ -90,7 +89,7 @@ def assemble(
     journal: Journal,
     listeners: Listeners,
     signals: Signals,
-    stop: asyncio.Event,
+    stop: Stop,
     facts: Mapping[str, Any],
     notes: dict[str, Any],
     owe: Callable[[EndState, Outcome], Parcel | None] = nothing_owed,

@@ -19,7 +19,7 @@ from hermes_agent.errand import Ending, Errand
 from hermes_agent.listeners import Listeners
 from hermes_agent.seat import Seat
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals
+from hermes_agent.signals import Signals, Stop
 from hermes_agent.user_row import Content
 from hermes_config.errors import HermesError
 from hermes_state.errors import StaleFence
@@ -44,7 +44,7 @@ class Attempt:
         *,
         listeners: Listeners,
         signals: Signals,
-        stop: asyncio.Event,
+        stop: Stop,
         errand: Errand | None = None,
         task_id: str | None = None,
     ) -> None:

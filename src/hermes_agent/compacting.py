@@ -6,7 +6,6 @@ to the new segment, its context variables name it, and the next request starts f
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from hermes_agent import context, side_calls
@@ -15,6 +14,7 @@ from hermes_agent.compression import when
 from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import ModelError, Reply
 from hermes_agent.setup import Setup
+from hermes_agent.signals import Stop
 from hermes_agent.track import Track
 from hermes_state.journal import Journal
 
@@ -25,7 +25,7 @@ _SYSTEM = "You write summaries of conversations between a person and an assistan
 class Compactor:
     """Compression for one turn."""
 
-    def __init__(self, setup: Setup, track: Track, journal: Journal, listeners: Listeners, stop: asyncio.Event) -> None:
+    def __init__(self, setup: Setup, track: Track, journal: Journal, listeners: Listeners, stop: Stop) -> None:
         self._setup, self._track, self._journal, self._listeners = setup, track, journal, listeners
         self._stop = stop
         self._calls_left = when.SUMMARY_CALLS
@@ -46,7 +46,7 @@ class Compactor:
         """After a step: what the provider counted says whether the last compression was worth it."""
         self._track.pace.counted(self._window(asker), estimated=self._estimate, reported=asker.spent.last_prompt_tokens)
 
-    async def asked(self, asker: Asker, stop: asyncio.Event) -> Reply:
+    async def asked(self, asker: Asker, stop: Stop) -> Reply:
         """The model's step; a request that was too large is made smaller and sent again."""
         while True:
             try:

@@ -23,7 +23,7 @@ from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import Endpoint, ModelError, Reply, ToolCall
 from hermes_agent.recovery import Pending
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals
+from hermes_agent.signals import Signals, Stop
 from hermes_agent.track import Track
 from hermes_config.errors import HermesError
 from hermes_config.records import record
@@ -74,7 +74,7 @@ class Running:
     bench: Workbench
     listeners: Listeners
     signals: Signals
-    stop: asyncio.Event
+    stop: Stop
     compactor: compacting.Compactor
     owe: Callable[[EndState, Outcome], Parcel | None] = nothing_owed
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -43,18 +43,22 @@ async def call(
     """One attempt. Raises `ModelError`; cancellation closes the connection. `bounds`: the configured ones, if known."""
     bounds = bounds or config.load_or_last_good()[0].limits
     wire = wire_for(endpoint)
-    response = await client.post(endpoint, wire.path(), wire.headers(endpoint), body, bounds)
     try:
-        if response.status_code != 200:
-            raise await client.error_of(endpoint, response, bounds)
-        lines = client.Lines(endpoint, response, bounds)
-        reply = await wire.read(lines, on_delta)
-        await lines.drain()
-        return reply
+        async with asyncio.timeout(bounds.model_first_byte_ms / 1000) as timer:
+            response = await client.post(endpoint, wire.path(), wire.headers(endpoint), body, bounds)
+            try:
+                lines = client.Lines(endpoint, response, bounds, timer)
+                if response.status_code != 200:
+                    raise await client.error_of(lines, endpoint, response)
+                reply = await wire.read(lines, on_delta)
+                await lines.drain()
+                return reply
+            finally:
+                await response.aclose()
     except ModelError as error:
         raise errors.placed(error, endpoint) from error.__cause__
-    finally:
-        await response.aclose()
+    except TimeoutError as error:
+        raise errors.from_network(endpoint, error) from error
 
 
 async def call_with_retry(

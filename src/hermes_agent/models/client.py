@@ -1,26 +1,29 @@
 """One keep-alive HTTP client an origin (scheme, host, port), event loop and process; one TLS context a process.
 
+A client is one of httpx2's transports. Its `AsyncClient` stands above those for what a model's server has no use for
+(redirects, cookies, ways to log in), which cost more than the request itself.
+
 Reading the machine's certificates costs more than a whole turn, so it happens once, and never for http://. Clients
 are made at the first call and belong to the loop that made them; `close_clients` closes those of the running loop,
 and whoever ends a loop calls it. A transport may be put in the place of the network, for a scheme or below an address:
 the demo model and tests answer from this very process that way.
 
-Time is bounded in three ways (connect, first byte, silence), bytes in two (a line, an answer). A call that is cancelled
-closes its connection; one that was read to its end gives it back.
+Time is bounded in three ways (connect, first byte, silence), bytes in two (a line, an answer). First byte and silence
+share one timer, made by whoever calls: a timer for every piece of an answer is what reading it would cost most. A call
+that is cancelled closes its connection; one that was read to its end gives it back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -39,11 +42,14 @@ _ERROR_BYTES = 64 * 1024
 _DRAIN_SECONDS = 0.25
 """How long the end of an answer is waited for after the model said it was done; then the connection is dropped."""
 _KEEP_ALIVE_SECONDS = 90.0
+_LONGER = 1.25
+"""How much longer than `limits.model_idle_ms` a silence may last, so that the timer is not set with every piece."""
+_HEADERS = {"user-agent": f"hermes/{VERSION}", "accept-encoding": "identity"}
 _BUILT_IN = {"demo": "hermes_agent.models.demo"}
 """Schemes that are answered from this process, and the module whose `transport` does it."""
 
 _transports: dict[str, TransportFactory] = {}
-_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, httpx2.AsyncClient]] = WeakKeyDictionary()
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Client]] = WeakKeyDictionary()
 _keepers: dict[asyncio.AbstractEventLoop, AsyncIterator[None]] = {}
 _lock = threading.Lock()
 
@@ -98,6 +104,17 @@ async def close_clients() -> None:
         await client.aclose()
 
 
+class Client:
+    """What calls of one origin go through."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
+        self.transport, self.is_closed = transport, False
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+        await self.transport.aclose()
+
+
 async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: bytes, bounds: Limits) -> httpx2.Response:
     """Send a request and wait for the answer's head. The caller closes the response; errors are `ModelError`s."""
     import httpx2
@@ -105,16 +122,18 @@ async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: byt
     _check_headers(endpoint, headers)
     client = client_for(endpoint, bounds)
     try:
-        request = client.build_request("POST", _address(endpoint.base_url, path), headers=headers, content=body)
-        async with asyncio.timeout(bounds.model_first_byte_ms / 1000):
-            return await client.send(request, stream=True)
+        request = httpx2.Request(
+            "POST", _address(endpoint.base_url, path), headers={**_HEADERS, **headers}, content=body,
+            extensions={"timeout": {"connect": bounds.model_connect_ms / 1000}},
+        )  # fmt: skip
+        return await client.transport.handle_async_request(request)
     except (httpx2.LocalProtocolError, httpx2.InvalidURL, UnicodeError) as error:
         raise errors.from_network(endpoint, error) from None  # its text may hold a header
-    except (httpx2.HTTPError, OSError) as error:  # a time-out is an OSError
+    except (httpx2.HTTPError, OSError) as error:
         raise errors.from_network(endpoint, error) from error
 
 
-def client_for(endpoint: Endpoint, bounds: Limits) -> httpx2.AsyncClient:
+def client_for(endpoint: Endpoint, bounds: Limits) -> Client:
     """The client of this origin and of the running loop."""
     key = _place(endpoint.base_url)
     loop = asyncio.get_running_loop()
@@ -125,7 +144,7 @@ def client_for(endpoint: Endpoint, bounds: Limits) -> httpx2.AsyncClient:
             _close_with(loop)
     client = mine.get(key)
     if client is None or client.is_closed:
-        client = mine[key] = _open(endpoint.base_url, key, bounds)
+        client = mine[key] = Client(_open(endpoint.base_url, key, bounds))
     return client
 
 
@@ -135,10 +154,9 @@ def get_ready(endpoint: Endpoint) -> None:
         _tls()
 
 
-async def error_of(endpoint: Endpoint, response: httpx2.Response, bounds: Limits) -> ModelError:
+async def error_of(lines: Lines, endpoint: Endpoint, response: httpx2.Response) -> ModelError:
     """What an answer that is no success says, as an error. Its text is read only so far."""
     kept = bytearray()
-    lines = Lines(endpoint, response, bounds)
     try:
         while len(kept) < _ERROR_BYTES and (chunk := await lines.chunk()) is not None:
             kept += chunk
@@ -148,16 +166,27 @@ async def error_of(endpoint: Endpoint, response: httpx2.Response, bounds: Limits
 
 
 class Lines:
-    """The lines of an answer as they arrive. Ends at LF, with or without CR; see `sse` for why not otherwise."""
+    """The lines of an answer as they arrive. Ends at LF, with or without CR; see `sse` for why not otherwise.
 
-    __slots__ = ("_bounds", "_bytes", "_chunks", "_ended", "_endpoint", "_open_line", "_open_size", "_ready")
+    `timer`: it ends the wait for the answer's head, and from now on that for its next piece.
+    """
 
-    def __init__(self, endpoint: Endpoint, response: httpx2.Response, bounds: Limits) -> None:
+    __slots__ = (
+        "_bounds", "_bytes", "_cancelling", "_chunks", "_ended", "_endpoint", "_idle", "_now", "_open_line",
+        "_open_size", "_ready", "_task", "_timer",
+    )  # fmt: skip
+
+    def __init__(self, endpoint: Endpoint, response: httpx2.Response, bounds: Limits, timer: asyncio.Timeout) -> None:
         self._endpoint = endpoint
-        self._bounds = bounds
-        # Undoing an encoding that is not there costs as much as reading. (A transport may hand over a whole answer.)
-        plain = "content-encoding" not in response.headers and not response.is_stream_consumed
-        self._chunks = response.aiter_raw() if plain else response.aiter_bytes()
+        self._bounds, self._idle = bounds, bounds.model_idle_ms / 1000
+        self._timer, self._now = timer, asyncio.get_running_loop().time
+        self._timer.reschedule(self._now() + self._idle * _LONGER)
+        task = asyncio.current_task()
+        assert task is not None, "a timer is inside a task"
+        self._task, self._cancelling = task, task.cancelling()
+        # Undoing an encoding that is not there costs as much as reading.
+        encoded, stream = "content-encoding" in response.headers, response.stream
+        self._chunks = response.aiter_bytes() if encoded else aiter(cast(AsyncIterable[bytes], stream))
         self._ready: deque[str] = deque()
         self._open_line: list[bytes] = []
         self._open_size = 0
@@ -176,14 +205,21 @@ class Lines:
 
     async def chunk(self) -> bytes | None:
         """The next bytes; None at the end."""
+        soonest, due = self._now() + self._idle, self._timer.when()
+        if due is not None and due < soonest:
+            self._timer.reschedule(soonest + self._idle * (_LONGER - 1))
+        return await self._next()
+
+    async def _next(self) -> bytes | None:
         import httpx2
 
         try:
-            async with asyncio.timeout(self._bounds.model_idle_ms / 1000):
-                chunk: bytes | None = await anext(self._chunks, None)
-        except TimeoutError as error:
+            chunk: bytes | None = await anext(self._chunks, None)
+        except asyncio.CancelledError:
+            if not self._timer.expired() or self._task.cancelling() > self._cancelling + 1:
+                raise  # somebody else wants it ended
             name = self._endpoint.provider
-            raise ModelError("timeout", f"{name} fell silent in the middle of its answer") from error
+            raise ModelError("timeout", f"{name} fell silent in the middle of its answer") from None
         except (httpx2.HTTPError, OSError) as error:
             raise errors.from_network(self._endpoint, error) from error
         if chunk is None:
@@ -194,11 +230,11 @@ class Lines:
         """Read what is behind the end of the answer, so that the connection can be used again."""
         if self._ended:
             return
+        self._timer.reschedule(self._now() + _DRAIN_SECONDS)
         try:
-            async with asyncio.timeout(_DRAIN_SECONDS):
-                while await self.chunk() is not None:
-                    pass
-        except (TimeoutError, ModelError):
+            while await self._next() is not None:
+                pass
+        except ModelError:
             return  # the answer is complete; closing the response drops the connection
 
     async def _fill(self) -> None:
@@ -271,42 +307,41 @@ def _origin(base_url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _open(base_url: str, key: str, bounds: Limits) -> httpx2.AsyncClient:
-    import httpx2
-
-    # It tells every address it calls, with the user name and password or the key that may be in it.
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
-    options: dict[str, Any] = {
-        "headers": {"user-agent": f"hermes/{VERSION}", "accept-encoding": "identity"},
-        # Silence is bounded per read, in `Lines`, and the first byte in `post`.
-        "timeout": httpx2.Timeout(None, connect=bounds.model_connect_ms / 1000),
-    }
+def _open(base_url: str, key: str, bounds: Limits) -> httpx2.AsyncBaseTransport:
     factory = _transports.get(key)
     if factory is not None:
-        return httpx2.AsyncClient(transport=factory(), trust_env=False, **options)
+        return factory()
     parts = urlsplit(base_url)
-    host = parts.hostname or ""
     tls = _tls() if parts.scheme == "https" else _no_tls()
-    # A proxy that the environment names is not asked for this machine itself.
-    if not (host in ("localhost", "::1") or host.startswith("127.")) and _has_proxy():
+    proxy = _proxy(parts.scheme, parts.hostname or "")
+    if proxy is not None:
+        import httpx2
+
         limits = httpx2.Limits(
             max_connections=bounds.model_connections,
             max_keepalive_connections=bounds.model_idle_connections,
             keepalive_expiry=_KEEP_ALIVE_SECONDS,
         )
-        return httpx2.AsyncClient(verify=tls, limits=limits, **options)
+        return httpx2.AsyncHTTPTransport(verify=tls, limits=limits, proxy=proxy)
     from hermes_agent.models import keeping
 
     pool = keeping.Pool(
         tls, most=bounds.model_connections, most_idle=bounds.model_idle_connections, idle_seconds=_KEEP_ALIVE_SECONDS
     )
-    return httpx2.AsyncClient(transport=keeping.Transport(pool), trust_env=False, **options)
+    return keeping.Transport(pool)
 
 
-def _has_proxy() -> bool:
-    from urllib.request import getproxies
+def _proxy(scheme: str, host: str) -> str | None:
+    """The proxy that the environment names for a host; this machine itself needs none."""
+    from urllib.request import getproxies, proxy_bypass
 
-    return bool(getproxies())
+    if host in ("localhost", "::1") or host.startswith("127."):
+        return None
+    named = getproxies()
+    found = named.get(scheme) or named.get("all")
+    if found is None or proxy_bypass(host):
+        return None
+    return found if "://" in found else f"http://{found}"
 
 
 @cache
