@@ -43,6 +43,7 @@ _log = logging.getLogger("hermes.gateway")
 Result = dict[str, Any]
 Entry = Mapping[str, Any] | None
 
+_DECIDED_SECONDS = 0.02
 _SEEING = ("claude", "gpt-4o", "gpt-4.1", "gpt-5", "o3", "o4", "gemini", "pixtral", "llava", "qwen-vl", "qwen2.5-vl")
 
 
@@ -216,7 +217,8 @@ class TurnRunner:
     ) -> AIAgent:
         db = self._board.db
         state = await look(db, db.live_state, session_id)
-        policy = await self._board.policy.fresh()  # a role that was taken away is gone at the next turn
+        # A role that was taken away is gone at the next turn. One that begins at once was decided on a moment ago.
+        policy = await self._board.policy.fresh(within=_DECIDED_SECONDS)
         row = running.rows[-1] if running.rows else None
         if (
             row is not None

@@ -65,6 +65,7 @@ class Conversation:
         self.wire = wire
         self.prefix = prefix
         self._measured: tuple[str, int, int] | None = None
+        self._headed: tuple[Prefix, Endpoint, Head] | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -225,7 +226,7 @@ class Conversation:
     def body(self, endpoint: Endpoint) -> Body:
         """The whole request. Its cost is one copy of the bytes, however many messages they are."""
         self._load_once()
-        head, last = self.prefix.content.head(self.wire, endpoint), [*self._recent, *self._fragments()]
+        head, last = self._head(endpoint), [*self._recent, *self._fragments()]
         # The buffer is handed on as it is: `join` makes the one copy that is sent.
         before = [cast(bytes, self._final)] if self._final else []
         content = self.wire.join(head.content, [*before, *last])
@@ -241,6 +242,13 @@ class Conversation:
             rows=len(self._ids),
         )
 
+    def _head(self, endpoint: Endpoint) -> Head:
+        """As the prefix knows it; an agent asks with one endpoint, several times a turn."""
+        known = self._headed
+        if known is None or known[0] is not self.prefix or known[1] is not endpoint:
+            known = self._headed = (self.prefix, endpoint, self.prefix.content.head(self.wire, endpoint))
+        return known[2]
+
     def _weight(self, head: Head) -> int:
         last = (*self._recent, *self._fragments())
         return len(head.content) + self._final_weight + sum(map(tokens.weight, last))
@@ -248,7 +256,7 @@ class Conversation:
     def estimate_tokens(self, endpoint: Endpoint) -> int:
         """Input of the next request: what the provider counted for the last one, and an estimate for the rest."""
         self._load_once()
-        weight = self._weight(self.prefix.content.head(self.wire, endpoint))
+        weight = self._weight(self._head(endpoint))
         if self._measured is not None:
             model, then, counted = self._measured
             if model == endpoint.model and then <= weight:

@@ -234,16 +234,23 @@ class Watch:
         """
         from hermes_state import aio
 
-        return aio.queued(self._db.engine, self.saving(turn_id, fence=fence))
-
-    def saving(self, turn_id: TurnId, *, fence: int | None) -> Callable[[Connection], None]:
-        """The write of `save`, for the transaction that ends the turn; without a fence when it has checked that."""
-        note, broken = self.note(), tuple(self._breaks)
-        self._breaks.clear()
-        prefixes, turns, whose = self._db.prefixes, self._db.turns, self._conversation_id
+        note, turns, broken = self.note(), self._db.turns, self.breaking()
 
         def run(conn: Connection) -> None:
             turns.note_in(conn, turn_id, note, fence=fence)
+            if broken is not None:
+                broken(conn)
+
+        return aio.queued(self._db.engine, run)
+
+    def breaking(self) -> Callable[[Connection], None] | None:
+        """The write of what broke since the last one, for a transaction that has checked the fence; None: nothing."""
+        if not self._breaks:
+            return None
+        broken, prefixes, whose = tuple(self._breaks), self._db.prefixes, self._conversation_id
+        self._breaks.clear()
+
+        def run(conn: Connection) -> None:
             for found in broken:
                 prefixes.broke_in(
                     conn, whose, epoch=found.epoch, expected=found.expected, seen=found.seen, reason=found.reason

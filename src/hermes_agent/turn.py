@@ -195,7 +195,7 @@ async def _commit(turn: Running, row: Mapping[str, Any], outcome: Outcome) -> Ou
     silence = "" if owed is not None or turn.owe is nothing_owed else "the model chose not to answer"
     ended = await turn.journal.commit(
         row, used=turn.asker.spent.used(turn.asker.endpoint), reply=owed, reason=silence,
-        also=turn.track.watch.saving(turn.journal.turn_id, fence=None),
+        note=turn.track.watch.note(), also=turn.track.watch.breaking(),
     )  # fmt: skip
     turn.track.append([row], ended.message_ids)
     outcome.owed = ended.reply

@@ -285,11 +285,12 @@ def _not_saved(error: ConfigError) -> ConfigError:
 
 
 def _look(home: Path) -> _Remembered:
-    files = (home / "config.yaml", home / ".env")
     with _lock:
         known = _remembered.get(home)
-        if known is not None and known.stamps == (_stamp(files[0]), _stamp(files[1])):
+        # Several times for each message of a gateway: joining paths would cost more than the two looks.
+        if known is not None and known.stamps == (_stamp(f"{home}/config.yaml"), _stamp(f"{home}/.env")):
             return known
+        files = (home / "config.yaml", home / ".env")
         last_good = known.last_good if known else None
         stamps: tuple[_Stamp | None, _Stamp | None] | None = None
         outcome: Config | ConfigError
@@ -354,9 +355,9 @@ def _keeps_changing(file: Path) -> ConfigError:
     return ConfigError(reason, file=str(file), hint="Nothing was saved; try again.")
 
 
-def _stamp(file: Path) -> _Stamp | None:
+def _stamp(file: Path | str) -> _Stamp | None:
     try:
-        status = file.stat()
+        status = os.stat(file)  # noqa: PTH116 - see `_look`
     except OSError:  # why it cannot be read is told by the read that follows
         return None
     return _Stamp(status.st_mtime_ns, status.st_size, status.st_ino)

@@ -212,16 +212,18 @@ class Journal:
         used: usage.Used | None = None,
         reply: Parcel | None = None,
         reason: str = "",
+        note: Mapping[str, Any] | None = None,
         also: Callable[[Connection], None] | None = None,
     ) -> Ended:
-        """A good end. `also`: something small that is stored with it."""
+        """A good end. `note`: what the turn leaves for the next one; `also`: something small that is stored with it."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         rows = [{"turn_id": turn_id, **row} for row in final]
 
         def run(conn: Connection) -> Ended:
             ended = self._turns.commit_in(
-                conn, turn_id, fence=fence, session_id=segment, final=rows, reply=reply, reason=reason, used=used
-            )
+                conn, turn_id, fence=fence, session_id=segment, final=rows, reply=reply, reason=reason, used=used,
+                note=note,
+            )  # fmt: skip
             if also is not None:
                 also(conn)
             self._leases.release_in(conn, self.lease)

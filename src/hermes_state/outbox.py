@@ -86,6 +86,8 @@ class Outbox:
 
     def enqueue_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
         now = shared_now(self._store)
+        if parcel.sender is not None and (own := conn.rows(Q.enqueue_own, self._own(parcel, now))):
+            return _item(own[0])
         item = self._put(conn, Q.enqueue, parcel, now)
         if parcel.sender is None or item.state != "pending":
             return item
@@ -104,16 +106,26 @@ class Outbox:
         return bool(conn.rows(Q.may_show, (parcel.platform, parcel.account, parcel.chat_id, parcel.turn_id)))
 
     def _put(self, conn: Connection, statement: Statement, parcel: Parcel, now: float | None) -> OutboxItem:
-        checked_id(parcel.dedup_key, what="dedup key")
-        rows.outside_key(platform=parcel.platform, account=parcel.account, chat_id=parcel.chat_id)
-        payload = rows.to_json(parcel.payload, self._store.limits, what="the reply")
         params = (
-            parcel.dedup_key, parcel.platform, parcel.account, parcel.chat_id, parcel.conversation_id,
-            parcel.turn_id, parcel.trace_id or new_trace_id(), payload, self._store.limits.delivery_attempts,
-            now,
+            parcel.dedup_key, parcel.platform, parcel.account, parcel.chat_id, *self._content(parcel), now
         )  # fmt: skip
         found = conn.rows(statement, params) or conn.rows(Q.by_key, (parcel.dedup_key,))
         return _item(found[0])
+
+    def _own(self, parcel: Parcel, now: float | None) -> tuple[Any, ...]:
+        return (
+            parcel.dedup_key, *self._content(parcel), now, parcel.sender, now, SENDING_SECONDS,
+            parcel.platform, parcel.account, parcel.chat_id,
+        )  # fmt: skip
+
+    def _content(self, parcel: Parcel) -> tuple[Any, ...]:
+        checked_id(parcel.dedup_key, what="dedup key")
+        rows.outside_key(platform=parcel.platform, account=parcel.account, chat_id=parcel.chat_id)
+        payload = rows.to_json(parcel.payload, self._store.limits, what="the reply")
+        return (
+            parcel.conversation_id, parcel.turn_id, parcel.trace_id or new_trace_id(), payload,
+            self._store.limits.delivery_attempts,
+        )  # fmt: skip
 
     def drop_drafts_in(self, conn: Connection, turn_id: TurnId, *, reason: str) -> int:
         return conn.run(Q.drop_drafts, (rows.note(reason), shared_now(self._store), turn_id))

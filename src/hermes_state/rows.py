@@ -23,12 +23,13 @@ NOTE_CHARS = 2_000
 # What an index entry of several ids may hold on PostgreSQL (some 2,700 bytes), with room for the rest of the key.
 KEY_BYTES = 2_000
 _BATCH = 500
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 def to_json(value: Mapping[str, Any] | None, limits: Limits, *, what: str) -> str | None:
     if value is None:
         return None
-    text = values.scrub(json.dumps(value, ensure_ascii=False, default=str))
+    text = values.scrub(_encode(value))
     if len(text) > limits.message_bytes // 4 and len(text.encode()) > limits.message_bytes:
         raise InvalidValue(f"{what} is larger than {limits.message_bytes} bytes", hint="Nothing was stored.")
     return text

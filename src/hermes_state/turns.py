@@ -160,11 +160,10 @@ class Turns:
         """What the turn is doing, for people who look on."""
         self._store.engine.write(lambda conn: self.note_in(conn, turn_id, progress, fence=fence))
 
-    def note_in(self, conn: Connection, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int | None) -> None:
-        """As `note`, in the caller's transaction; without a fence when that has been checked in it already."""
+    def note_in(self, conn: Connection, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
+        """As `note`, in the caller's transaction."""
         text = rows.to_json(progress, self._store.limits, what="the note")
-        if fence is not None:
-            leases.hold_turn(self._store, conn, turn_id, fence)
+        leases.hold_turn(self._store, conn, turn_id, fence)
         conn.run(Q.note, (text, self._store.clock(), turn_id))
 
     def last_note(self, conversation_id: ConversationId) -> dict[str, Any] | None:
@@ -216,8 +215,9 @@ class Turns:
         reply: Parcel | None = None,
         reason: str = "",
         used: usage.Used | None = None,
+        note: Mapping[str, Any] | None = None,
     ) -> Ended:
-        """As `commit_turn`, in the caller's transaction."""
+        """As `commit_turn`, in the caller's transaction; with a last `note`."""
         outcome: Outcome = "answered" if reply is not None else "silent"
         now, top = self._store.clock(), self._store.limits.message_bytes
         encoded = [transcript.encode(message, now, top) for message in final]
@@ -226,7 +226,7 @@ class Turns:
         ids = tuple(messages.append(conn, segment, row) for row in encoded)
         if used is not None:
             usage.account(conn, segment, used.checked(), now)
-        item = self._end(conn, turn_id, held, segment, "done", outcome, reason, reply)
+        item = self._end(conn, turn_id, held, segment, "done", outcome, reason, reply, note)
         return Ended(ids, item)
 
     def fail(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
@@ -305,12 +305,13 @@ class Turns:
         outcome: Outcome,
         reason: str,
         reply: Parcel | None,
+        note: Mapping[str, Any] | None = None,
     ) -> OutboxItem | None:
         item = self._owe(conn, turn_id, held, reply) if reply is not None else None
         if item is None:
             self._outbox.drop_drafts_in(conn, turn_id, reason=reason or state)
         ended = self._inbox.finish_turn_in(conn, turn_id, outcome, reason=reason)
-        self._close(conn, turn_id, session_id, state, reason)
+        self._close(conn, turn_id, session_id, state, reason, note)
         detail = {"reason": reason, "inbox": ended, "outbox": item.id if item else None}
         if item is not None and item.platform_ids:
             detail["shown"] = list(item.platform_ids)  # it stood in the chat as a draft
@@ -322,9 +323,17 @@ class Turns:
         own = replace(reply, conversation_id=held.conversation_id, turn_id=turn_id, trace_id=held.trace_id)
         return self._outbox.enqueue_in(conn, own)
 
-    def _close(self, conn: Connection, turn_id: TurnId, session_id: SessionId, state: EndState, reason: str) -> None:
-        now = self._store.clock()
-        conn.run(Q.end, (state, rows.note(reason), session_id, now, now, turn_id))
+    def _close(
+        self,
+        conn: Connection,
+        turn_id: TurnId,
+        session_id: SessionId,
+        state: EndState,
+        reason: str,
+        note: Mapping[str, Any] | None = None,
+    ) -> None:
+        now, text = self._store.clock(), rows.to_json(note, self._store.limits, what="the note")
+        conn.run(Q.end, (state, rows.note(reason), session_id, now, now, text, turn_id))
 
     def _event(
         self,

@@ -155,13 +155,18 @@ class Usage(Store):
 
 def account(conn: Connection, session_id: str, used: Used, now: float, *, absolute: bool = False) -> None:
     """As `update_token_counts`, inside a bigger transaction; `used` must be `checked`."""
-    rows = conn.rows(Q.route, (session_id,))
+    costs = (used.estimated_cost_usd, used.actual_cost_usd, used.cost_status, used.cost_source, used.pricing_version)
+    counted = (*used.counts, *costs, session_id)
+    look, params = (Q.route, (session_id,)) if absolute else (Q.add, counted)
+    rows = conn.rows(look, params)
     if not rows:
         sessions.ensure(conn, session_id, "unknown", {}, now)
-        rows = conn.rows(Q.route, (session_id,))
+        rows = conn.rows(look, params)
     calls, *stored = rows[0]
-    costs = (used.estimated_cost_usd, used.actual_cost_usd, used.cost_status, used.cost_source, used.pricing_version)
-    conn.run(Q.set if absolute else Q.add, (*used.counts, *costs, session_id))
+    if absolute:
+        conn.run(Q.set, counted)
+    else:
+        calls -= used.api_call_count
     if not used.something:
         return
     route = _route(stored, used, first_call=not calls)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -18,6 +19,9 @@ from gateway.api.shapes import ApiError
 if TYPE_CHECKING:
     from gateway.api.asking import Asking
     from gateway.api.conversations import Conversations, Place
+
+_GONE_SECONDS = 0.05
+"""After so long it is watched whether the client is still there."""
 
 
 class Chat:
@@ -61,8 +65,7 @@ class Chat:
 
     async def answer(self, request: Request, place: Place, asked: Asked, exchange: Exchange) -> App:
         """A response for an exchange that is under way."""
-        reading = asyncio.ensure_future(self._until_gone(request.receive, exchange))
-        waits = _Waits(self, place, asked, exchange, reading)
+        waits = _Waits(self, place, asked, exchange, lambda: self._until_gone(request.receive, exchange))
         try:
             if asked.stream:
                 return await waits.streamed()
@@ -79,17 +82,32 @@ class Chat:
 
 
 class _Waits:
-    """A response while it is made."""
+    """A response while it is made, and whether there is somebody to read it.
+
+    `until_gone`: reads on until the client has gone. Most answers to quick questions are out before it would begin.
+    """
 
     def __init__(
-        self, chat: Chat, place: Place, asked: Asked, exchange: Exchange, reading: asyncio.Future[None]
+        self,
+        chat: Chat,
+        place: Place,
+        asked: Asked,
+        exchange: Exchange,
+        until_gone: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self._chat, self._place, self._asked, self._exchange = chat, place, asked, exchange
-        self._reading = reading
+        self._until_gone = until_gone
+        self._reading: asyncio.Task[None] | None = None
+        self._beginning = asyncio.get_running_loop().call_later(_GONE_SECONDS, self._read)
         self._id = f"chatcmpl-{exchange.trace_id}"
 
+    def _read(self) -> None:
+        self._reading = asyncio.ensure_future(self._until_gone())
+
     def over(self) -> None:
-        self._reading.cancel()
+        self._beginning.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
         self._chat.asking.done(self._exchange)
 
     # -- whole -----------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ class Conversations:
     def answered(self, name: str, asked: Asked, *answers: str) -> None:
         """What was said there now; a client may have read the answer in more than one way."""
         self._moved(name)
-        for answer in answers:
+        for answer in dict.fromkeys(answers):
             mark = _fingerprint(asked.system, (*asked.earlier, asked.said, Said("assistant", answer)))
             self._names[mark] = name
             self._at[name] = f"{self._at[name]} {mark}".strip()

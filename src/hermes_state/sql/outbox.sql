@@ -15,6 +15,21 @@ ON CONFLICT (dedup_key) DO UPDATE SET payload = excluded.payload, state = 'pendi
 WHERE outbox.state = 'draft'
 RETURNING {columns}
 
+-- name: enqueue_own
+-- `enqueue` and `claim_new` in one, for what nearly every answer is: new, and its chat is owed nothing from before.
+INSERT INTO outbox (dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state,
+    give_up_after, next_attempt_at, created_at, attempts, sender, sending_until)
+SELECT CAST(? AS TEXT), p.platform, p.account, p.chat_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT),
+    CAST(? AS TEXT), 'sending', CAST(? AS INTEGER), 0, {now}, 1, CAST(? AS TEXT), {now} + ?
+FROM (SELECT CAST(? AS TEXT) AS platform, CAST(? AS TEXT) AS account, CAST(? AS TEXT) AS chat_id) p
+WHERE NOT EXISTS (
+    SELECT 1 FROM outbox e
+    WHERE e.platform = p.platform AND e.account = p.account AND e.chat_id = p.chat_id
+        AND e.state IN ('pending', 'sending')
+)
+ON CONFLICT (dedup_key) DO NOTHING
+RETURNING {columns}
+
 -- name: draft
 INSERT INTO outbox (dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state,
     give_up_after, created_at)

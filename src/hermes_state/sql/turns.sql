@@ -27,7 +27,8 @@ UPDATE turns SET reason = ?, updated_at = ? WHERE id = ? AND state = 'running'
 SELECT {columns} FROM turns WHERE state = 'running' AND reason IS NOT NULL ORDER BY started_at, id
 
 -- name: end
-UPDATE turns SET state = ?, reason = ?, session_id = ?, updated_at = ?, ended_at = ? WHERE id = ?
+UPDATE turns SET state = ?, reason = ?, session_id = ?, updated_at = ?, ended_at = ?, progress = COALESCE(?, progress)
+WHERE id = ?
 
 -- name: get
 SELECT {columns} FROM turns WHERE id = ?

@@ -17,6 +17,7 @@ UPDATE sessions SET
     cost_status = COALESCE(?, cost_status), cost_source = COALESCE(?, cost_source),
     pricing_version = COALESCE(?, pricing_version)
 WHERE id = ?
+RETURNING api_call_count, model, billing_provider, billing_base_url, billing_mode
 
 -- name: set
 UPDATE sessions SET
