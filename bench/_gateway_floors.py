@@ -1,8 +1,8 @@
 """Two floors for a turn through the gateway, as servers of their own.
 
 `raw`: the least that could be called a durable turn. A request over HTTP, a commit, one keep-alive call of the model, a
-commit, the response; sockets and `apsw`, nothing else. `stack`: the libraries the gateway stands on with nothing
-between them: starlette on uvicorn, httpx2, three commits.
+commit, the response; sockets and `apsw`, nothing else, on asyncio's own loop. `stack`: the libraries the gateway stands
+on with nothing between them: starlette on uvicorn on uvloop, httpx2, three commits.
 
 `python -m bench._gateway_floors raw|stack MODEL_URL FOLDER` prints its address.
 """
@@ -152,4 +152,9 @@ async def stack(model: str, folder: Path) -> None:
 
 if __name__ == "__main__":
     kind, url, where = sys.argv[1:]
-    asyncio.run((raw if kind == "raw" else stack)(url, Path(where)))
+    if kind == "raw":
+        asyncio.run(raw(url, Path(where)))
+    else:
+        import uvloop
+
+        uvloop.run(stack(url, Path(where)))

@@ -35,6 +35,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.gateway")
 
 
+def run_until_ended(config: Config, *, attached: bool = False) -> int:
+    """`serve`, on uvloop where it is to be had (docs/decisions/event-loop.md); Windows has asyncio's own loop."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(serve(config, attached=attached))
+    return uvloop.run(serve(config, attached=attached))
+
+
 async def serve(config: Config, *, attached: bool = False) -> int:
     """Until somebody ends it, or `attached` whoever started it is gone. The exit code."""
     memory.few_arenas()

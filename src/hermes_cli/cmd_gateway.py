@@ -57,14 +57,12 @@ def register(parser: Parser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    import asyncio
-
     from gateway import main
     from tui_gateway import ws
 
     ensure_home()
     ws.mount()
-    return asyncio.run(main.serve(config.load(), attached=args.attached))
+    return main.run_until_ended(config.load(), attached=args.attached)
 
 
 def _start(args: argparse.Namespace) -> None:

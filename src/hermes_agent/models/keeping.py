@@ -20,11 +20,12 @@ from typing import Any, Protocol, cast
 import httpcore2
 import httpx2
 
+from hermes_agent.models.dialling import dialled
+
 _PIECE = 64 * 1024
 """What is held back for the next write at most."""
 _UNREAD = 256 * 1024
 """How far ahead of its reader a connection reads."""
-_SECOND_ADDRESS_SECONDS = 0.25
 
 
 class Transport(httpx2.AsyncHTTPTransport):
@@ -94,9 +95,7 @@ class Pool(httpcore2.AsyncConnectionPool):
         host, loop = origin.host.decode("ascii"), asyncio.get_running_loop()
         with _told(httpcore2.ConnectError, httpcore2.ConnectTimeout):
             async with asyncio.timeout(seconds):
-                _, stream = await loop.create_connection(
-                    Stream, host, origin.port, happy_eyeballs_delay=_SECOND_ADDRESS_SECONDS
-                )
+                _, stream = await loop.create_connection(Stream, sock=await dialled(host, origin.port))
                 if origin.scheme != b"https":
                     return stream
                 self._tls.set_alpn_protocols(["http/1.1"])

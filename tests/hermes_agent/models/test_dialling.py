@@ -1,0 +1,76 @@
+"""Dialling a host with several addresses, of which some refuse and some say nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from hermes_agent.models.dialling import dialled
+
+Address = tuple[str, int]
+
+
+@pytest.fixture
+def live() -> Iterator[Address]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()
+
+
+@pytest.fixture
+def refusing() -> Address:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        found: Address = closed.getsockname()
+    return found
+
+
+@pytest.fixture
+def silent() -> Iterator[Address]:
+    """Its queue is full and nobody accepts: whoever comes next hears nothing."""
+    with ExitStack() as stack, socket.create_server(("127.0.0.1", 0), backlog=0) as listening:
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listening.getsockname())
+        yield listening.getsockname()
+
+
+def reached(*addresses: Address, seconds: float = 5.0) -> Address:
+    """Who was reached of a host with these addresses."""
+
+    async def dial() -> Address:
+        loop = asyncio.get_running_loop()
+
+        async def resolved(host: str, port: int, **options: Any) -> list[Any]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", one) for one in addresses]
+
+        loop.getaddrinfo = resolved  # type: ignore[method-assign]
+        async with asyncio.timeout(seconds):
+            made = await dialled("several.example", 80)
+        with made:
+            peer: Address = made.getpeername()
+            return peer
+
+    return asyncio.run(dial())
+
+
+def test_the_next_address_is_tried_at_once_when_one_refuses(live: Address, refusing: Address) -> None:
+    assert reached(refusing, refusing, live) == live
+
+
+def test_an_address_that_says_nothing_is_not_waited_for(live: Address, silent: Address) -> None:
+    assert reached(silent, live) == live
+
+
+def test_when_all_refuse_the_reason_is_told(refusing: Address) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        reached(refusing, refusing)
+
+
+def test_a_host_without_addresses_is_an_error() -> None:
+    with pytest.raises(OSError, match=r"several\.example"):
+        reached()
