@@ -101,7 +101,7 @@ def admit(principal: Principal, surface: Surface, policy: Policy) -> Decision:
     if not is_stable(principal.native_id):
         return _no("no stable id")
     known = policy.known(principal)
-    if any(_is_revoked(principal._replace(native_id=name), policy) for name in _spellings(principal)):
+    if _is_revoked(principal, known, policy):
         return _no("shut out by hand")  # no code either: whoever shut them out knows how to let them in again
     if kind == "api_key":
         if surface.place != "api" or surface.platform != API:
@@ -180,9 +180,13 @@ def _spellings(principal: Principal) -> frozenset[str]:
     return frozenset({principal.native_id})
 
 
-def _is_revoked(principal: Principal, policy: Policy) -> bool:
-    known = policy.known(principal)
-    return known is not None and known.standing == "revoked"
+def _is_revoked(principal: Principal, known: Known | None, policy: Policy) -> bool:
+    """`known`: by the spelling that was used."""
+    if known is not None and known.standing == "revoked":
+        return True
+    others = _spellings(principal) - {principal.native_id}
+    found = (policy.known(principal._replace(native_id=name)) for name in others)
+    return any(other is not None and other.standing == "revoked" for other in found)
 
 
 def _yes(reason: str, known: Known | None, role: Role) -> Decision:

@@ -114,7 +114,8 @@ class Resolver:
             policy, key, entry, row.used_at, now, lambda: self.zone(source, row.zone), at_message=True
         ):
             return None
-        return Resolved(Handle(ConversationId(row.root_id), row.session_id), entry=entry)
+        handle = Handle(ConversationId(row.root_id), row.session_id)
+        return Resolved(handle, entry=entry, message_count=row.message_count)
 
     def transaction(self, source: SessionSource, key: str) -> Callable[[Connection], Resolved | None]:
         """Resolve the route whatever it takes; never None in the end, since `source` is known."""

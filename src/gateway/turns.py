@@ -116,7 +116,9 @@ class TurnRunner:
         try:
             resolved = await self._resolved(running)
             handle = resolved.handle
-            agent = await self._agent(running, handle.conversation_id, handle.session_id, resolved.entry)
+            agent = await self._agent(
+                running, handle.conversation_id, handle.session_id, resolved.entry, resolved.message_count
+            )
             message = await self._message(running, agent, note=_note(resolved))
             if running.stopped:
                 raise Stopped
@@ -213,10 +215,18 @@ class TurnRunner:
             await self._deliverer.say(told)
 
     async def _agent(
-        self, running: Running, conversation_id: ConversationId, session_id: SessionId, entry: Entry = None
+        self,
+        running: Running,
+        conversation_id: ConversationId,
+        session_id: SessionId,
+        entry: Entry = None,
+        count: int | None = None,
     ) -> AIAgent:
-        db = self._board.db
-        state = await look(db, db.live_state, session_id)
+        """`entry` and `count`: of the route and its session, where they were read a moment ago."""
+        if count is None:
+            db = self._board.db
+            state = await look(db, db.live_state, session_id)
+            count = None if state is None else state.message_count
         # A role that was taken away is gone at the next turn. One that begins at once was decided on a moment ago.
         policy = await self._board.policy.fresh(within=_DECIDED_SECONDS)
         row = running.rows[-1] if running.rows else None
@@ -227,9 +237,7 @@ class TurnRunner:
         ):
             raise ShutOut
         wanted = self._wanted(running, policy, await self._override(running, entry))
-        agent = await self._agents.get(
-            conversation_id, session_id, wanted, count=None if state is None else state.message_count
-        )
+        agent = await self._agents.get(conversation_id, session_id, wanted, count=count)
         running.agent = self._agents.running[running.route] = agent
         return agent
 

@@ -273,9 +273,7 @@ class AIAgent(Listeners):
             else:
                 return journal
 
-    def _attempt(
-        self, journal: Journal, stop: Stop, errand: Errand | None, task_id: str | None = None
-    ) -> Attempt:
+    def _attempt(self, journal: Journal, stop: Stop, errand: Errand | None, task_id: str | None = None) -> Attempt:
         return Attempt(
             self._setup, self._seat, journal, listeners=self, signals=self._signals, stop=stop, errand=errand,
             task_id=task_id,

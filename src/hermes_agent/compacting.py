@@ -6,6 +6,7 @@ to the new segment, its context variables name it, and the next request starts f
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from hermes_agent import context, side_calls

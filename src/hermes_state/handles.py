@@ -32,6 +32,8 @@ class Resolved:
     """The conversation before this one had been ended already, by whoever closed it."""
     entry: Mapping[str, Any] | None = None
     """What is remembered of the route, where it was read on the way."""
+    message_count: int | None = None
+    """Of the segment, where it was read on the way."""
 
 
 @record

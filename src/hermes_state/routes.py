@@ -36,6 +36,7 @@ class Route(NamedTuple):
     ended_at: float | None
     zone: str | None
     """Of the person whose conversation it is."""
+    message_count: int | None
 
     @property
     def used_at(self) -> float:

@@ -137,19 +137,21 @@ def pack(
 
 def _pack_others(given: tuple[Any, ...]) -> tuple[list[str | None], str | None]:
     """(column values, names of the columns in which NUL had to be escaped)."""
-    packed: list[str | None] = []
+    packed: list[str | None] = list(given)
     escaped = []
-    for name, value in zip(_OTHERS, given, strict=True):
-        if value is not None:
-            if name in _STRUCTURED:
-                value = values.encode_json(value)
-            elif name == "platform_message_id":
-                value = checked_id(str(value), what="platform message id")
-            value = values.scrub(str(value))
-            if "\0" in value:
-                value = values.escape(value)
-                escaped.append(name)
-        packed.append(value)
+    for at, value in enumerate(given):
+        if value is None:  # most of them
+            continue
+        name = _OTHERS[at]
+        if name in _STRUCTURED:
+            value = values.encode_json(value)
+        elif name == "platform_message_id":
+            value = checked_id(str(value), what="platform message id")
+        value = values.scrub(str(value))
+        if "\0" in value:
+            value = values.escape(value)
+            escaped.append(name)
+        packed[at] = value
     return packed, ",".join(escaped) or None
 
 

@@ -52,6 +52,8 @@ class Used:
 
     def checked(self) -> Used:
         """The same with every value fit to be stored, or one line that says which is not."""
+        if self._is_fit():
+            return self
         return replace(
             self,
             input_tokens=_count("input_tokens", self.input_tokens),
@@ -71,11 +73,24 @@ class Used:
             billing_mode=_name("billing_mode", self.billing_mode),
         )
 
+    def _is_fit(self) -> bool:
+        """Whether nothing needs to be changed, as with all that our own turns report."""
+        names = (*self.route, self.cost_status, self.cost_source, self.pricing_version)
+        return (
+            all(type(count) is int and 0 <= count <= _MOST for count in self.counts)
+            and all(cost is None or (type(cost) is float and math.isfinite(cost)) for cost in self.costs)
+            and all(name is None or _is_fit_name(name) for name in names)
+        )
+
     @property
     def counts(self) -> tuple[int, ...]:
         """In the order of the statements."""
         tokens = (self.input_tokens, self.output_tokens, self.cache_read_tokens, self.cache_write_tokens)
         return (*tokens, self.reasoning_tokens, self.api_call_count)
+
+    @property
+    def costs(self) -> tuple[float | None, float | None]:
+        return self.estimated_cost_usd, self.actual_cost_usd
 
     @property
     def route(self) -> tuple[str | None, ...]:
@@ -155,7 +170,7 @@ class Usage(Store):
 
 def account(conn: Connection, session_id: str, used: Used, now: float, *, absolute: bool = False) -> None:
     """As `update_token_counts`, inside a bigger transaction; `used` must be `checked`."""
-    costs = (used.estimated_cost_usd, used.actual_cost_usd, used.cost_status, used.cost_source, used.pricing_version)
+    costs = (*used.costs, used.cost_status, used.cost_source, used.pricing_version)
     counted = (*used.counts, *costs, session_id)
     look, params = (Q.route, (session_id,)) if absolute else (Q.add, counted)
     rows = conn.rows(look, params)
@@ -228,6 +243,10 @@ def _cost(name: str, value: object) -> float | None:
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         raise InvalidValue(f"{name} must be a finite number, not {value!r:.60}")
     return float(value)
+
+
+def _is_fit_name(value: object) -> bool:
+    return type(value) is str and len(value) <= _NAME_BYTES and value.isascii() and "\0" not in value
 
 
 def _name(name: str, value: object) -> str | None:

@@ -2,7 +2,7 @@
 -- route does; the session's moves with every message, so the later of the two is when the place was used last.
 
 -- let: known
-r.session_key, r.session_id, r.entry_json, r.updated_at, s.root_id, s.last_active, s.ended_at, p.zone
+r.session_key, r.session_id, r.entry_json, r.updated_at, s.root_id, s.last_active, s.ended_at, p.zone, s.message_count
 
 -- let: joined
 routes r
