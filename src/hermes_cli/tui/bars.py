@@ -88,8 +88,8 @@ class Status(Static):
             (0, state), (2, "↓ Ctrl+End newest" if self.reads_back else ""),
             (5, words.harmless(str(self.info.get("model") or ""))), (6, self._fullness() or self._tokens()),
             (7, self._cost()), (3, "gateway answers" if self.by_gateway() else ""), (1, self._yolo()),
-            (8, words.shorten(words.harmless(str(self.info.get("title") or "")), 40)),
-            (4, "Esc stops" if busy else "F1 keys"),
+            (9, words.shorten(words.harmless(str(self.info.get("title") or "")), 40)),
+            (4, "Esc stops") if busy else (8, "F1 keys"),
         ]  # fmt: skip
         kept, room = set[int](), width + 3
         for rank, part in sorted(ranked):
