@@ -23,6 +23,7 @@ CHECKS: tuple[Check, ...] = (
     doctor_config.plugins, doctor_store.database, doctor_locks.writing, doctor_store.backups, doctor_store.turns,
     doctor_store.deliveries, doctor_store.gateway,
 )  # fmt: skip
+_NARROWEST = 20
 _MARKS = {"ok": ("✓", "green"), "warning": ("⚠", "yellow"), "problem": ("✗", "red")}
 
 
@@ -98,13 +99,25 @@ def _lines(seen: Iterable[Seen]) -> Iterator[str]:
     wide = max(len(one.check) for one in shown) + 2
     for one in shown:
         sign, colour = _MARKS[one.mark]
-        yield f"{output.style(sign, colour)} {one.check:<{wide}}{text.harmless(one.says)}"
-        if one.fix:
+        first, *more = _wrapped(one.says, wide + 2)
+        yield f"{output.style(sign, colour)} {one.check:<{wide}}{first}"
+        yield from (f"  {'':<{wide}}{line}" for line in more)
+        if one.fix:  # never broken into lines: it is there to be copied
             yield f"  {'':<{wide}}→ {output.style(text.harmless(one.fix), 'bold')}"
-        if one.advice:
-            yield f"  {'':<{wide}}  {text.harmless(one.advice)}"
+        yield from (f"  {'':<{wide}}  {line}" for line in _wrapped(one.advice, wide + 4))
     count = {mark: sum(one.mark == mark for one in shown) for mark in _MARKS}
     said = [text.counted(count[mark], mark) for mark in ("problem", "warning") if count[mark]]
     yield f"\n{' and '.join(said) if said else 'Everything is in order'}."
     if any(one.mend for one in shown):
         yield "hermes doctor --fix mends what can be mended without losing anything."
+
+
+def _wrapped(words: str, indent: int) -> list[str]:
+    """Lines that fit beside an indent; in a pipe, one line."""
+    import shutil
+    import textwrap
+
+    if not output.is_terminal() or not words:
+        return [text.harmless(words)] if words else []
+    room = max(_NARROWEST, shutil.get_terminal_size().columns - indent)
+    return textwrap.wrap(text.harmless(words), room, break_long_words=False, break_on_hyphens=False)

@@ -58,7 +58,7 @@ def _setup(args: argparse.Namespace) -> None:
             "this asks questions, and there is no terminal", hint="Add --non-interactive; --help has the flags."
         )
     home = ensure_home()
-    print(f"Everything is kept in {home}. Nothing is sent anywhere but to the model you choose.\n")
+    print(f"Everything is kept in {home}.\nNothing is sent anywhere but to the model you choose.\n")
     steps = (_model, _platform, _safety, _limit)
     try:
         for step in steps:
@@ -66,7 +66,7 @@ def _setup(args: argparse.Namespace) -> None:
     except KeyboardInterrupt:
         print("\n\nStopped. What was answered before is kept; hermes setup goes on from there.")
         raise
-    print("\nReady. hermes starts a conversation; hermes doctor checks everything; hermes setup changes it.")
+    print("\nReady. hermes starts a conversation; hermes doctor checks everything;\nhermes setup changes it.")
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
@@ -196,10 +196,9 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
     if name is None and asks:
         on = [one.value for one, its in load_gateway_config(config.load()).platforms.items() if its.enabled]
         kept = f"Enter keeps {', '.join(on)}" if on else "Enter: not now"
-        print(
-            "\nTalk to Hermes from your phone, with Telegram? @BotFather there makes a bot (/newbot) and gives a token."
-        )
-        pasted = secret_input.asked(f"Paste its token, it is not shown ({kept}): ")
+        print("\nTalk to Hermes from your phone, with Telegram?")
+        print("@BotFather there makes a bot (/newbot) and gives you its token.")
+        pasted = secret_input.asked(f"Paste its token; it is not shown ({kept}): ")
         name = None if pasted.lower() in ("", "n", "no") else "telegram"
     if name is None:
         return
@@ -216,7 +215,7 @@ def _safety(args: argparse.Namespace, *, asks: bool) -> None:
     mode = args.approvals
     if mode is None and asks:
         kept = "asks" if now == "manual" else "never asks"
-        said = _question(f"\nShould Hermes ask before it does something risky? [yes/no] (Enter: it {kept}, as now) ")
+        said = _question(f"\nShould Hermes ask before something risky? [yes/no] (Enter: it {kept}, as now) ")
         mode = {"y": "manual", "yes": "manual", "n": "off", "no": "off"}.get(said.lower())
     if mode is not None and mode != now:
         config.set_value("approvals.mode", mode)
@@ -228,8 +227,8 @@ def _limit(args: argparse.Namespace, *, asks: bool) -> None:
     now = config.load().budget.day.usd
     said = args.budget_day
     if said is None and asks:
-        kept = "no limit" if now is None else f"${now:g}"
-        said = _question(f"\nHow many dollars may all of it cost a day? (Enter: {kept}, as now; none: no limit) ")
+        kept = "no limit, as now" if now is None else f"${now:g}, as now; none: no limit"
+        said = _question(f"\nHow many dollars may all of it cost a day? (Enter: {kept}) ")
     if not said:
         return
     if said.strip().lower() == "none":

@@ -2,9 +2,8 @@
 
 A line that cannot be read becomes a comment, a key whose value cannot be is taken out, another encoding is written
 anew as UTF-8, and what is no file, or cannot be mended line by line (the `gateway.json` of older homes), is moved
-aside. The text as it was is kept beside
-it, for a person to look at in peace. Which line is at fault is a guess where YAML cannot say; it is taken only when
-the rest then reads.
+aside. The text as it was is kept beside it, for a person to look at in peace. Which line is at fault is a guess where
+YAML cannot say; it is taken only when the rest then reads.
 """
 
 from __future__ import annotations
