@@ -60,13 +60,15 @@ class Running:
     """Told that it waits for a person, and when it does no more."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     since: float = field(default_factory=time.monotonic)
+    begun_at: float = 0.0
+    """When the turn had its row, by the same clock."""
 
     @property
     def started(self) -> bool:
         return self.work is not None
 
     def begun(self, work: Work) -> None:
-        self.work = work
+        self.work, self.begun_at = work, time.monotonic()
         self.on_begun()
 
     def done(self) -> None:

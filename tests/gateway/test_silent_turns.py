@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from hermes_state import SessionDB
 from hermes_testing.gateways import PretendGateway
@@ -12,8 +13,11 @@ from hermes_testing.scripted_model import Hold, ScriptedModel, call, say
 SECONDS = 0.4
 
 
-def gateway(db: SessionDB, home: Path, model: ScriptedModel) -> PretendGateway:
-    return PretendGateway(db, home, model, streaming={"enabled": False}, agent={"gateway_timeout": SECONDS})
+ASKS = say(calls=[call("clarify", {"question": "Which city?", "choices": ["Lisbon", "Porto"]})])
+
+
+def gateway(db: SessionDB, home: Path, model: ScriptedModel, **config: Any) -> PretendGateway:
+    return PretendGateway(db, home, model, streaming={"enabled": False}, agent={"gateway_timeout": SECONDS}, **config)
 
 
 def test_a_silent_turn_is_stopped_told_and_does_not_hold_up_the_chat(db: SessionDB, home: Path) -> None:
@@ -35,8 +39,7 @@ def test_a_silent_turn_is_stopped_told_and_does_not_hold_up_the_chat(db: Session
 
 def test_waiting_for_a_person_is_no_silence(db: SessionDB, home: Path) -> None:
     async def go() -> None:
-        asks = say(calls=[call("clarify", {"question": "Which city?", "choices": ["Lisbon", "Porto"]})])
-        with ScriptedModel(asks, say("Booked.")) as model:
+        with ScriptedModel(ASKS, say("Booked.")) as model:
             async with gateway(db, home, model) as here:
                 await here.chat.say("book a trip")
                 shown = await here.until(lambda: next((one for one in here.chat.messages if one.buttons), None))
@@ -44,5 +47,21 @@ def test_waiting_for_a_person_is_no_silence(db: SessionDB, home: Path) -> None:
                 await here.chat.press(shown.buttons[1][0])
                 await here.until(lambda: "Booked." in here.chat.chat())
                 await here.quiet()
+
+    asyncio.run(go())
+
+
+def test_waiting_for_room_is_no_silence(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        with ScriptedModel(ASKS, say("Booked."), say("And yours.")) as model:
+            async with gateway(db, home, model, max_concurrent_sessions=1) as here:
+                await here.chat.say("book a trip")
+                shown = await here.until(lambda: next((one for one in here.chat.messages if one.buttons), None))
+                await here.chat.say("hello", "8")
+                await asyncio.sleep(3 * SECONDS)
+                await here.chat.press(shown.buttons[1][0])
+                await here.until(lambda: "And yours." in here.chat.chat("8"))
+                await here.quiet()
+            assert set(here.outcomes().values()) == {"answered"}
 
     asyncio.run(go())
