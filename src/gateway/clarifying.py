@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hermes_state.inbox import InboxRow
 
 LAPSES_SECONDS = 600.0
+KEY = "question:clr_"
+"""How the keys of the parcels begin."""
 _OVER = "This question is over."
 
 
@@ -59,7 +61,9 @@ class Clarifier:
             return None  # a client of the API waits for an answer, not for a question
         route, work = turn.running.route, turn.running.work
         facts = "\0".join((route if work is None else work.turn.id, question, *choices))
-        asked = _Open(f"clr_{hashlib.sha256(facts.encode('utf-8', 'replace')).hexdigest()[:16]}", turn, choices)
+        asked = _Open(
+            f"{KEY.partition(':')[2]}{hashlib.sha256(facts.encode('utf-8', 'replace')).hexdigest()[:16]}", turn, choices
+        )
         self._open[route] = asked
         try:
             buttons = adapter.supports_buttons and bool(choices)

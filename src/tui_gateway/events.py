@@ -89,7 +89,10 @@ EVENTS: dict[str, Event] = {
         about="A line for the person. `kind`: lifecycle, warn, compressing, ready.", fields=("kind", "text")
     ),
     "notification.show": Event(
-        about="What the gateway itself says in the chat: the answer of a command, a notice.",
+        about=(
+            "What the gateway itself says in the chat: the answer of a command, a notice; and a question of the model "
+            "(`kind`: question), which the next prompt answers."
+        ),
         fields=("text", "level", "kind"),
     ),
     "error": Event(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gateway import beside, onlookers
+from gateway import beside, clarifying, onlookers
 from hermes_agent import holders
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import results
@@ -291,12 +291,8 @@ class Following:
         for item in reversed(new):
             kind = item.payload.get("kind")
             beside_itself = item.dedup_key.startswith("notice:beside:")
-            if (
-                chat is not None
-                and item.chat_id == chat.source.chat_id
-                and kind in ("command", "notice")
-                and not beside_itself
-            ):
+            told = kind in ("command", "notice") or item.dedup_key.startswith(clarifying.KEY)
+            if chat is not None and item.chat_id == chat.source.chat_id and told and not beside_itself:
                 yield "notification.show", {"text": str(item.payload.get("text") or ""), "level": "info", "kind": kind}
 
 

@@ -6,6 +6,7 @@ One JSON object a line (stdio) or a text message (WebSocket), UTF-8, nothing esc
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -61,14 +62,29 @@ def event(kind: str, sid: str | None, payload: Mapping[str, Any] | None = None) 
 
 def encode(frame: Mapping[str, Any]) -> str:
     """One line. What is not JSON (a plug-in's object in a tool's arguments) is written as its text."""
-    text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"), default=str)
+    try:
+        text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"), default=str, allow_nan=False)
+    except ValueError:  # no number: Python reads and writes it, JSON does not have it
+        text = json.dumps(_numbers(frame), ensure_ascii=False, separators=(",", ":"), default=str)
     # Half of a character pair, which a client may send as an escape, cannot travel as UTF-8.
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+def _numbers(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _numbers(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_numbers(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
 def parse(text: str | bytes) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are a ValueError, too
         raise RpcError(UNPARSABLE, "this line is not JSON") from error
 

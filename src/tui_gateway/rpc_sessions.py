@@ -270,7 +270,8 @@ def _save(host: Host, params: Params) -> Result:
     stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime(db.clock()))
     folder = ensure_folder("sessions") / "saved"
     folder.mkdir(mode=0o700, exist_ok=True)
-    file = folder / f"hermes_conversation_{stamp}_{key[-8:]}.json"
+    plain = "".join(mark for mark in key[-8:] if mark.isascii() and mark.isalnum())  # an old home's id may be anything
+    file = folder / f"hermes_conversation_{stamp}_{plain}.json"
     saved = {
         "model": row.get("model"), "session_id": key, "session_start": row.get("started_at"),
         "system_prompt": row.get("system_prompt"), "messages": db.get_messages_as_conversation(key),

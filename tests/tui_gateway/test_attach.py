@@ -130,6 +130,17 @@ def test_leave_that_a_phone_s_turn_needs_can_be_given_at_the_terminal(scene: Sce
         ada.expect("left it alone")
 
 
+def test_a_question_of_the_model_is_seen_at_the_terminal_and_answered_there(scene: Scenario) -> None:
+    ada = begun(scene)
+    with StdioClient(scene.home) as client:
+        sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
+        client.call("prompt.submit", session_id=sid, text="ask me which colour I like")
+        asked = client.event("notification.show", sid)
+        assert asked["kind"] == "question" and asked["text"].splitlines()[0] in ada.chat_text()
+        client.call("prompt.submit", session_id=sid, text="green")
+        assert "green" in client.event("message.complete", sid)["text"]
+
+
 STORY, END = "tell me the long story", "The end. It is also written down."
 
 

@@ -54,6 +54,11 @@ def test_a_delta_that_carries_more_stays_as_it_is() -> None:
     assert texts(out.take()[0]) == ["x", "y"]
 
 
+def test_what_is_no_number_is_nothing_in_json() -> None:
+    frame = frames.event("tool.complete", "a", {"args": {"x": [float("nan"), 1.5, float("inf")]}})
+    assert frames.parse(frames.encode(frame))["params"]["payload"]["args"] == {"x": [None, 1.5, None]}
+
+
 def test_a_client_that_never_reads_is_let_go_and_nobody_waits_for_it() -> None:
     out = Outgoing(lambda: None, most_bytes=5_000, clock=Clock())
     puts = [out.put(frames.event("tool.output", "a", {"text": "x" * 100})) for _ in range(100)]

@@ -34,6 +34,7 @@ def test_bad_input_is_answered_and_nothing_more(demo_home: Path) -> None:
             (b"{no json", -32700),
             (b"\xff\xfe\x00", -32700),
             (b"[" * 100_000, -32700),
+            (b'{"id": NaN, "method": "session.list"}', -32700),
             (b"[]", -32600),
             (b'{"id": 99}', -32600),
             (b'{"id": 99, "method": 5}', -32600),

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from tests.tui_gateway.client import RpcFailed, WsClient
 from tests.tui_gateway.conftest import KEY
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from hermes_state import SessionDB
@@ -55,6 +55,16 @@ def test_what_is_no_request_is_answered(api: str) -> None:
         with pytest.raises(RpcFailed) as failed:
             client.call("session.history", session_id="nobody")
         assert failed.value.code == 4001
+
+
+def test_a_frame_that_is_too_large_ends_its_connection_alone(api: str) -> None:
+    with WsClient(api, KEY) as other, connect(f"ws://{api}/api/ws?token={KEY}") as opened:
+        opened.send('{"id": 1, "method": "complete.slash", "params": {"text": "' + "x" * (17 * 1024 * 1024))
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                opened.recv(10)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+        assert other.call("commands.catalog")["pairs"]
 
 
 def test_sessions_of_a_lost_connection_are_closed_or_found_again(api: str, demo_home: Path) -> None:
