@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,11 +187,18 @@ class AIAgent(Listeners):
         platform_message_id: str | None = None,
         errand: Errand | None = None,
     ) -> dict[str, Any]:
-        """One turn. The store is the history; `conversation_history` only fills a session that has no rows yet."""
+        """One turn. The store is the history; `conversation_history` only fills a session that has no rows yet.
+
+        `system_message` is added to the system text from now on, in the place of what was added before; another one
+        than last time begins the prompt anew, as an announced event.
+        """
         if stream_callback is not None:
             self.stream_delta_callback = stream_callback
         stop = self._signals.bind()
         try:
+            if system_message is not None and system_message != self._setup.extra_text:
+                self._setup = replace(self._setup, extra_text=system_message)
+                self._seat.exchange(self._setup, "the caller's system text")
             await self._seat.ready(conversation_history or ())
             person = self._setup.person_id if errand is None else errand.person_id
             user = await self._user_row(

@@ -92,6 +92,13 @@ class Seat:
         db = self._setup.db
         return holders.release_gone(db, ConversationId(db.get_conversation_root(self.known_session)))
 
+    def exchange(self, setup: Setup, reason: str) -> None:
+        """Other parts from now on; the bytes that were made with the old ones go."""
+        self.release()
+        self._track = None
+        self._setup = setup
+        self.announce(reason)
+
     def announce(self, reason: str) -> None:
         """The next turn renders what the prompt begins with anew."""
         self._announced = reason

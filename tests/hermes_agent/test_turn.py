@@ -173,6 +173,21 @@ def test_a_tool_cannot_speak_for_the_person(db: SessionDB, make_agent: MakeAgent
     assert [one["role"] for one in sent if "mallory" in str(one.get("content"))] == ["tool"]
 
 
+def test_a_callers_system_text_is_sent_and_another_one_is_an_announced_event(
+    db: SessionDB, make_agent: MakeAgent, run: Any
+) -> None:
+    def system(at: int) -> str:
+        return str(json.loads(model.requests[at].body)["messages"][0]["content"])
+
+    with ScriptedModel(say("Oui."), say("Non."), say("Ja.")) as model:
+        agent = make_agent(model)
+        for text in ("Answer in French.", "Answer in French.", "Answer in German."):
+            run(agent.arun_conversation("well?", system_message=text))
+        assert "Answer in French." in system(0) and system(1) == system(0)
+        assert "Answer in German." in system(2) and "French" not in system(2)
+    assert db.prefixes.break_count() == 0
+
+
 def test_one_turn_at_a_time(db: SessionDB, make_agent: MakeAgent) -> None:
     async def go() -> None:
         hold = Hold()
