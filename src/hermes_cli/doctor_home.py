@@ -172,7 +172,10 @@ def clock(patient: Patient) -> Iterator[Seen]:
     shown = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
     if now < _EARLIEST:
         yield Seen(
-            check="clock", mark="problem", says=f"the clock is wrong: it shows {shown}", fix="timedatectl set-ntp true"
+            check="clock",
+            mark="problem",
+            says=f"the clock is wrong: it shows {shown}",
+            fix=doctor_places.with_rights("timedatectl set-ntp true"),
         )
     elif zone and not _zone_exists(zone.removeprefix(":")):
         says = f"TZ={zone} names no time zone, so times are shown in UTC"

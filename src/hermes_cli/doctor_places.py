@@ -30,10 +30,10 @@ def to_be_made(home: Path) -> Seen:
 def to_write(folder: Path) -> str:
     """The command after which this person can read and write there."""
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        return _with_rights(f"mount -o remount,rw {shlex.quote(str(_mount_point(folder)))}")
+        return with_rights(f"mount -o remount,rw {shlex.quote(str(_mount_point(folder)))}")
     if folder.stat().st_uid == os.getuid():
         return f"chmod -R u+rwX {shlex.quote(str(folder))}"
-    return _with_rights(f"chown -R {os.getuid()} {shlex.quote(str(folder))}")
+    return with_rights(f"chown -R {os.getuid()} {shlex.quote(str(folder))}")
 
 
 def to_move(home: Path) -> str:
@@ -42,7 +42,8 @@ def to_move(home: Path) -> str:
     return f"cp -a {shlex.quote(str(home))} {place} && export HERMES_HOME={place}"
 
 
-def _with_rights(command: str) -> str:
+def with_rights(command: str) -> str:
+    """The command, as somebody has to call it who is not root."""
     return command if os.getuid() == 0 else f"sudo {command}"
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from hermes_cli import store, text
+from hermes_cli import doctor_places, store, text
 from hermes_cli.doctor_base import Mark, Patient, Seen, ok, problem_of
 from hermes_config.errors import HermesError
 from hermes_state.errors import ForeignHome, NotADatabase, StateError, StoreDamaged
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MENDS = "hermes state check --fix"
 _OLD_BACKUP = 30 * 86_400
 _LEFT_SECONDS = 60.0
+_CLOCK_SECONDS = 300.0
 _MOST = 20
 
 
@@ -105,6 +106,22 @@ def _mend() -> None:
 def _reindex() -> None:
     with store.open_store() as db:
         db.reindex(lambda *_: None)
+
+
+def clock(patient: Patient) -> Iterator[Seen]:
+    """A clock that is behind what was stored: of a machine that forgets the time when it is off, most likely."""
+    if not patient.has_store:
+        return
+    try:
+        with store.open_store() as db:
+            newest = db.list_sessions_rich(order_by_last_active=True, compact_rows=True, limit=1)
+    except StateError:
+        return  # told by the check of the database
+    if newest and newest[0]["last_active"] > time.time() + _CLOCK_SECONDS:
+        says = f"the clock is behind: the latest conversation was active {text.when(newest[0]['last_active'])}"
+        advice = "Or it was ahead when that was stored; then only time helps, and nothing is lost."
+        fix = doctor_places.with_rights("timedatectl set-ntp true")
+        yield Seen(check="clock", mark="warning", says=says, fix=fix, advice=advice)
 
 
 def turns(patient: Patient) -> Iterator[Seen]:

@@ -341,6 +341,14 @@ def test_a_zone_that_does_not_exist(healthy: Path) -> None:
     assert "in order" in shell(f"export TZ=Europe/Atlantis; {seen['fix']}; hermes doctor").stdout
 
 
+def test_a_clock_that_went_back(healthy: Path) -> None:
+    db = SessionDB(healthy / "state.db", clock=lambda: time.time() + 86_400)
+    db.append_message("one", "user", "from tomorrow")
+    db.close()
+    (seen,) = wrong(doctor())
+    assert seen["check"] == "clock" and seen["mark"] == "warning" and "timedatectl" in seen["fix"]
+
+
 def test_no_home_yet(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERMES_HOME", str(home / "nowhere"))
     found = doctor()

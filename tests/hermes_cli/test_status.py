@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from gateway import status
 from hermes_cli.commands import COMMANDS
 from hermes_config import config
 
@@ -34,6 +35,19 @@ def test_status_tells_where_what_and_how_much_is_left(run: Run, home: Path) -> N
     facts = run("status", "--json").data
     assert facts["database"]["conversations"] == 1 and facts["prefix_breaks"] == 0 and facts["problems"] == []
     assert facts["budget"][0]["used"] == 0 and facts["gateway"]["running"] is False
+
+
+def test_a_platform_that_was_not_heard_of_says_so_once(run: Run, home: Path) -> None:
+    home.mkdir()
+    lock = status.acquire_gateway_lock(home)
+    silent = {"telegram": {"last_contact": None, "problem": "not connected yet"}}
+    status.write_runtime_status(home, started_at=time.time(), platforms=silent)
+    try:
+        for command in (("status",), ("gateway", "status")):
+            (line,) = [line for line in run(*command).out.splitlines() if line.startswith("telegram")]
+            assert line.split(maxsplit=1)[1] == "not connected yet"
+    finally:
+        lock.release()
 
 
 def test_status_of_a_broken_home_is_a_status(run: Run, home: Path) -> None:
@@ -154,23 +168,6 @@ def test_following_goes_on_in_the_next_file(home: Path) -> None:
 
 
 # -- completion --------------------------------------------------------------------------------------------------------
-
-
-def _complete(line: str) -> list[str]:
-    script = f"""source <({sys.executable} -m hermes_cli completion bash)
-    COMP_WORDS=({line}); [[ "{line}" == *" " ]] && COMP_WORDS+=("")
-    COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _hermes; printf '%s\\n' "${{COMPREPLY[@]}}" """
-    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ))
-    assert ran.stderr == ""
-    return ran.stdout.split()
-
-
-def test_bash_completes_commands_verbs_and_flags() -> None:
-    assert set(COMMANDS) <= set(_complete("hermes "))
-    assert _complete("hermes sess") == ["sessions"]
-    assert _complete("hermes config uns") == ["unset"]
-    assert _complete("hermes sessions list --js") == ["--json"]
-    assert _complete("hermes sessions show some-id --js") == ["--json"], "an argument in between does not matter"
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
