@@ -238,9 +238,9 @@ class Card(Block):
         return 2 + len(self._card)
 
     def draw(self, width: int, inks: Inks) -> list[Strip]:
-        made = Text("─" * width, style=inks.dim)
+        made = Text.assemble(("─" * width, inks.dim))
         for at, (label, said) in enumerate(self._card):
-            made.append(f"\n{words.harmless(label)}", style=inks.dim if at else "not dim bold")
+            made.append(f"\n{words.harmless(label)}", style=inks.dim if at else "bold")
             made.append(words.harmless(said))
         return markdown.drawn(made, width, inks)
 
