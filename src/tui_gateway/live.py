@@ -100,7 +100,7 @@ def info(session: Session) -> dict[str, Any]:
         shown["model"], shown["provider"] = place.endpoint()
         shown["lazy"] = True
     else:
-        shown["tools"], shown["skills"] = _tools(agent.valid_tool_names), place.skills
+        shown["tools"], shown["skills"] = _tools(agent.valid_tool_names), place.skills()
     row = place.db.get_session(session["session_key"])
     approvals = place.config.tree.get("approvals")
     shown |= {

@@ -170,7 +170,12 @@ METHODS: dict[str, Method] = {
         ),
         params=(
             _sid(),
-            Param("text", "any", "text, or a list of content parts", required=True),
+            Param(
+                "text",
+                "any",
+                "text, or a list of content parts: {type: text, text}, {type: image_url, image_url: {url: data:…}}",
+                required=True,
+            ),
             Param(
                 "truncate_before_user_ordinal",
                 "number",

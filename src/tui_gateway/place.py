@@ -56,8 +56,7 @@ class Place:
         self._policy = PolicyKeeper(db)
         self._model, self._provider, self._yolo = model, provider, False
         self._toolsets, self._max_turns = toolsets, max_turns
-        self.skills: dict[str, list[str]] = {}
-        """By category, as the agent knows them."""
+        self._skills: dict[str, list[str]] | None = None
         self.turn: TurnId | None = None
         """The turn that runs in this process, once it has its row."""
         self._done: dict[str, Any] = {}
@@ -81,9 +80,7 @@ class Place:
             yolo=self._yolo, enabled_toolsets=self._toolsets, max_iterations=self._max_turns,
             origin={"source": session["source"]}, skip_memory=not self.is_mine(key),
         )  # fmt: skip
-        self.skills = {}
-        for skill in skills.discover(self.config.home, self.config.tree, platform=self.platform).skills:
-            self.skills.setdefault(skill.category, []).append(skill.name)
+        self._skills = None
         agent.tool_gen_callback = lambda name: self._tell("tool.generating", {"name": name})
         agent.tool_start_callback = self._tool_started
         agent.tool_progress_callback = self._tool_progress
@@ -91,6 +88,16 @@ class Place:
         agent.status_callback = lambda kind, text: self._tell("status.update", {"kind": kind, "text": text})
         agent.tool_complete_callback = self._tool_completed
         return agent
+
+    def skills(self) -> dict[str, list[str]]:
+        """By category, looked for once for each agent. Reads files: not on the agents' loop."""
+        found = self._skills
+        if found is None:
+            found = {}
+            for skill in skills.discover(self.config.home, self.config.tree, platform=self.platform).skills:
+                found.setdefault(skill.category, []).append(skill.name)
+            self._skills = found
+        return found
 
     def is_mine(self, session_id: str) -> bool:
         """My memory stays out of conversations that others read."""

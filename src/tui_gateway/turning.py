@@ -68,9 +68,20 @@ def _content(given: Any) -> Any:
     if isinstance(given, str) and given.strip():
         # A lone half of a character pair cannot be stored, and no person typed it.
         return given.encode("utf-8", "replace").decode()
-    if isinstance(given, list) and given:
+    if isinstance(given, list) and given and all(map(_is_part, given)):
         return given
-    raise RpcError(frames.BAD_VALUE, "text must be some words, or a list of content parts")
+    raise RpcError(frames.BAD_VALUE, "text must be some words, or a list of content parts: text, or pictures as data:")
+
+
+def _is_part(part: Any) -> bool:
+    """Text, or a picture that came along: what stands in a conversation must be good for every model, for good."""
+    if not isinstance(part, dict):
+        return False
+    if part.get("type") == "text":
+        return isinstance(part.get("text"), str)
+    picture = part.get("image_url") if part.get("type") == "image_url" else None
+    url = picture.get("url") if isinstance(picture, dict) else None
+    return isinstance(url, str) and url.startswith("data:image/")
 
 
 def _with_files(place: Place | None, content: Any) -> Any:

@@ -362,3 +362,20 @@ def test_a_compression_is_no_message_in_any_window(demo_home: Path) -> None:
             pass
         assert [client.events().count("message.start") for client in (one, two)] == before
         assert two.say(there, "hello") and one.event("message.user", here)["text"] == "hello"
+
+
+def test_pictures_go_along_and_nothing_else_that_is_no_text(demo_home: Path) -> None:
+    def picture(url: object) -> dict[str, object]:
+        return {"type": "image_url", "image_url": {"url": url}}
+
+    with StdioClient(demo_home) as client:
+        sid = client.call("session.create")["session_id"]
+        words = {"type": "text", "text": "hello"}
+        for parts in ([5], [{"type": "x"}], [words, {"type": "text", "text": 7}], [picture("file:///etc/passwd")],
+                      [picture("https://example.org/a.png")], [picture(None)], [{"type": "image_url"}]):  # fmt: skip
+            with pytest.raises(RpcFailed) as failed:
+                client.call("prompt.submit", session_id=sid, text=parts)
+            assert failed.value.code == 4004
+        client.call("prompt.submit", session_id=sid, text=[words, picture("data:image/png;base64,iVBORw0KGgo=")])
+        assert client.event("message.complete", sid)["status"] == "complete"
+        assert client.call("session.history", session_id=sid)["messages"][0]["text"] == "hello"
