@@ -75,7 +75,7 @@ class Attempt:
         """Bring a turn to its end whose process was lost; None when there is nothing more to answer."""
         db, journal = self._setup.db, self._journal
         most = db.limits.turn_attempts
-        if journal.work.turn.attempt > most:
+        if await asyncio.to_thread(db.turns.losses, journal.work.turn) >= most:
             said = f"This turn was given up: the process was lost {most} times while it ran."
             row = {"role": "assistant", "content": said, "timestamp": db.clock(), "finish_reason": "stopped"}
             outcome = turn.Outcome(
@@ -145,7 +145,7 @@ class Attempt:
             raise  # another process has the conversation now; it is not ours to write the end
         except asyncio.CancelledError:
             if self._signals.abandoned:
-                await asyncio.shield(asyncio.to_thread(db.leases.release, journal.lease))
+                await asyncio.shield(recovery.leave(journal))
             else:
                 closing = recovery.close(db, journal, "cancelled", reason="cancelled", used=_used(asker))
                 await asyncio.shield(closing)

@@ -8,6 +8,7 @@ model never has to guess whether something happened.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,12 @@ async def close(
         return (await journal.give_up(state, *rows, reason=reason, used=used, reply=reply)).reply
     except (StaleFence, TurnOver):
         return None
+
+
+async def leave(journal: Journal) -> None:
+    """Put a turn down for the next process. One that has ended, or that somebody else has now, is left as it is."""
+    with contextlib.suppress(StaleFence, TurnOver):
+        await journal.leave()
 
 
 async def _results(db: SessionDB, journal: Journal) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[Line]:
     for before, moment in zip((moments[0], *moments), moments, strict=False):
         facts = moment.detail
         if moment.where == "event":
-            yield from _event(db, moment, before.at)
+            yield from _event(db, moment, before)
         elif moment.where == "inbox":
             yield from _inbox(moment)
         elif moment.where == "effect" and moment.what == "finished":
@@ -96,14 +96,17 @@ def _inbox(moment: Moment) -> Iterator[Line]:
         yield Line(moment.at, "inbox", " · ".join(filter(None, (moment.what, moment.detail.get("reason")))))
 
 
-def _event(db: SessionDB, moment: Moment, before: float) -> Iterator[Line]:
+def _event(db: SessionDB, moment: Moment, before: Moment) -> Iterator[Line]:
     facts, fence = moment.detail, moment.detail.get("fence")
     turn = "turn" if fence is None else f"turn  fence {fence}"
     if moment.what == "turn.begun":
         yield Line(moment.at, turn, _prefix(db, facts["conversation_id"], moment.at))
     elif moment.what == "turn.resumed":
-        yield Line(max(float(facts.get("last_seen") or 0), before), _LOST)  # it did what came before, so it lived then
+        if before.what != "turn.left":  # what came before it did, so it lived then
+            yield Line(max(float(facts.get("last_seen") or 0), before.at), _LOST)
         yield Line(moment.at, turn, "taken up from the log, no tool repeated")
+    elif moment.what == "turn.left":
+        yield Line(moment.at, turn, "put down as the gateway ended, for the next one")
     elif moment.what.startswith("turn.") and moment.what != "turn.done":
         yield Line(moment.at, "turn", " · ".join(filter(None, (moment.what[5:], facts.get("reason")))))
 

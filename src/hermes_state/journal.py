@@ -150,10 +150,8 @@ class Journal:
         except asyncio.CancelledError:
             await asyncio.wait({opening})
             if opening.exception() is None and (late := opening.result()) is not None:
-                if left_open():
-                    await aio.queued(store.engine, lambda conn: Leases(store).release_in(conn, late[0]))
-                else:
-                    await cls(store, *late).give_up("cancelled", reason="cancelled")
+                journal = cls(store, *late)
+                await (journal.leave() if left_open() else journal.give_up("cancelled", reason="cancelled"))
             raise
         return None if opened is None else cls(store, *opened)
 
@@ -254,6 +252,10 @@ class Journal:
             return Ended(ids, ended.reply)
 
         return await self._queue(run)
+
+    async def leave(self) -> None:
+        """Put the turn down as it is, for another process to take up."""
+        await self._queue(lambda conn: self._turns.leave_in(conn, self.turn_id, self.lease))
 
     def _join(self, conn: Connection, ids: Sequence[int]) -> None:
         route = self.work.turn.route

@@ -5,8 +5,9 @@ change checks it in the same transaction, so an attempt that lost the lease writ
 
 `commit_turn` is the end of a good turn in one transaction: the last message rows, usage, the outbox item, the inbox
 rows' outcome, the turn's state and the event. A turn whose process died is found by `unfinished` and taken over by
-`resume` under a new fence; the transcript and the effect marks say how far it came. After `limits.turn_attempts`
-attempts it is to be parked, so that one poisoned message cannot kill us for ever.
+`resume` under a new fence; the transcript and the effect marks say how far it came. When `limits.turn_attempts`
+processes were lost under it, it is to be parked, so that one poisoned message cannot kill us for ever; a process that
+ends in order puts it down (`leave_in`), which says nothing against it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 from hermes_config.records import record
 from hermes_state import leases, messages, rows, transcript, usage
-from hermes_state.engine.base import Connection, Row
+from hermes_state.engine.base import Connection, Row, scalar
 from hermes_state.errors import NotQueued, StateError, TurnOver
 from hermes_state.events import Events
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId, checked_id, new_trace_id, new_turn_id
@@ -145,6 +146,18 @@ class Turns:
         detail = {"attempt": turn.attempt, "fence": fence, "last_seen": seen}
         self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", detail)
         return Work(turn, self._inbox.of_turn_in(conn, turn_id))
+
+    def leave_in(self, conn: Connection, turn_id: TurnId, lease: leases.Lease) -> None:
+        """Put a turn down in order, with its lease: another process may take it up at once."""
+        held = leases.hold_turn(self._store, conn, turn_id, lease.fence)
+        self._event(conn, held.conversation_id, turn_id, held.trace_id, "turn.left", {"fence": lease.fence})
+        leases.Leases(self._store).release_in(conn, lease)
+
+    def losses(self, turn: Turn) -> int:
+        """How many processes were lost under a turn that was taken up; not those that left it in order."""
+        asked = (turn.conversation_id, turn.id)
+        left: int = scalar(self._store.engine.read(lambda conn: conn.rows(Q.times_left, asked)))
+        return turn.attempt - 1 - left
 
     def left_behind_in(self, conn: Connection, conversation_id: ConversationId, *, fence: int) -> Turn | None:
         """The turn that a lost process left running, for the holder of a lease that was just taken.

@@ -176,6 +176,34 @@ def test_an_abandoned_turn_is_left_for_the_next_process(db: SessionDB, make_agen
     assert outcomes(db) == [("1", "answered")]
 
 
+def test_however_often_a_gateway_ends_in_order_the_turn_is_not_given_up_for_it(
+    db: SessionDB, make_agent: MakeAgent
+) -> None:
+    async def put_down(model: ScriptedModel, hold: Hold, session_id: str | None = None) -> str | None:
+        agent = make_agent(model, session_id=session_id)
+        if session_id is None:
+            running = asyncio.ensure_future(agent.arun_conversation("hello", errand=errand(accept(db, 1))))
+        else:
+            running = asyncio.ensure_future(agent.resume_unfinished(errand=errand()))
+        await hold.reached()
+        agent.abandon()
+        running.cancel()
+        await asyncio.wait({running})
+        return agent.session_id
+
+    async def go() -> None:
+        holds = [Hold() for _ in range(db.limits.turn_attempts + 1)]
+        with ScriptedModel(*(say("Half", hold=hold) for hold in holds), say("Late, but here.")) as model:
+            session_id = None
+            for hold in holds:
+                session_id = await put_down(model, hold, session_id)
+            result = await make_agent(model, session_id=session_id).resume_unfinished(errand=errand())
+            assert result is not None and result["final_response"] == "Late, but here."
+
+    asyncio.run(go())
+    assert outcomes(db) == [("1", "answered")]
+
+
 def test_a_conversation_that_somebody_works_on_leaves_the_message_in_the_queue(
     db: SessionDB, make_agent: MakeAgent
 ) -> None:

@@ -13,6 +13,9 @@ UPDATE turns SET attempt = attempt + 1, fence = ?, session_id = ?, updated_at = 
 WHERE id = ? AND state = 'running'
 RETURNING {columns}
 
+-- name: times_left
+SELECT COUNT(*) FROM events WHERE conversation_id = ? AND turn_id = ? AND kind = 'turn.left'
+
 -- name: note
 UPDATE turns SET progress = ?, updated_at = ? WHERE id = ?
 
