@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.gateway")
 _ALBUM_PAUSE, _ALBUM_LONGEST = 0.35, 1.0
 _ORDER_SECONDS = 5.0
+_SUSPECT = 2
+"""Processes lost under a turn."""
 
 
 class Worker:
@@ -39,6 +41,7 @@ class Worker:
         self._board, self._turns, self._commands = board, turns, commands
         self._troubles, self._backlog = troubles, backlog
         self._starts = asyncio.Semaphore(board.db.limits.turn_starts)
+        self._suspects = asyncio.Semaphore(1)
         most = board.settings.max_concurrent_sessions
         self._room = asyncio.Semaphore(most) if most else contextlib.nullcontext()
 
@@ -130,20 +133,27 @@ class Worker:
     @contextlib.asynccontextmanager
     async def _admitted(self, running: Running) -> AsyncIterator[None]:
         """Only so many turns are prepared at once; one that has begun makes room for the next."""
-        await self._starts.acquire()
-        inside = True
-
-        def leave() -> None:
-            nonlocal inside
-            if inside:
-                inside = False
-                self._starts.release()
-
-        running.on_begun = leave
-        try:
+        async with _place(self._starts) as leave:
+            running.on_begun = leave
             yield
-        finally:
-            leave()
+
+    @contextlib.asynccontextmanager
+    async def _apart(self, turn: Turn) -> AsyncIterator[None]:
+        """Turns under which processes were lost before are taken up one after the other, a moment apart.
+
+        One of those that ran then may have been what killed the process. Taken up together, all of them would be given
+        up for what one does; one by one, the others come to their end.
+        """
+        db = self._board.db
+        if turn.attempt < _SUSPECT or turn.attempt - await look(db, db.turns.times_left, turn) < _SUSPECT:
+            yield
+            return
+        async with _place(self._suspects) as leave:
+            long_enough = asyncio.get_running_loop().call_later(db.limits.turn_alone_ms / 1000, leave)
+            try:
+                yield
+            finally:
+                long_enough.cancel()
 
     async def _take_up(self, lane: Lane, turn: Turn) -> None:
         """A turn that a lost process left behind. Its rows are its own already."""
@@ -157,7 +167,8 @@ class Worker:
         running = Running(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
         with lane.occupied(running):
             try:
-                await self._attempt(running, lambda: self._turns.resume(running, turn))
+                async with self._apart(turn):
+                    await self._attempt(running, lambda: self._turns.resume(running, turn))
             except Exception as error:  # noqa: BLE001 - the named boundary of a lane
                 await self._troubles.after(error, running, Patience())
         self._wait_again(lane)
@@ -202,3 +213,21 @@ class Worker:
             if row is not None:
                 rows.append(row)
         return tuple(rows)
+
+
+@contextlib.asynccontextmanager
+async def _place(within: asyncio.Semaphore) -> AsyncIterator[Callable[[], None]]:
+    """One of the places there are; what is yielded gives it back before the end."""
+    await within.acquire()
+    inside = True
+
+    def leave() -> None:
+        nonlocal inside
+        if inside:
+            inside = False
+            within.release()
+
+    try:
+        yield leave
+    finally:
+        leave()

@@ -75,7 +75,8 @@ class Attempt:
         """Bring a turn to its end whose process was lost; None when there is nothing more to answer."""
         db, journal = self._setup.db, self._journal
         most = db.limits.turn_attempts
-        if await asyncio.to_thread(db.turns.losses, journal.work.turn) >= most:
+        lost = journal.work.turn.attempt - 1 - await asyncio.to_thread(db.turns.times_left, journal.work.turn)
+        if lost >= most:
             said = f"This turn was given up: the process was lost {most} times while it ran."
             row = {"role": "assistant", "content": said, "timestamp": db.clock(), "finish_reason": "stopped"}
             outcome = turn.Outcome(

@@ -153,11 +153,10 @@ class Turns:
         self._event(conn, held.conversation_id, turn_id, held.trace_id, "turn.left", {"fence": lease.fence})
         leases.Leases(self._store).release_in(conn, lease)
 
-    def losses(self, turn: Turn) -> int:
-        """How many processes were lost under a turn that was taken up; not those that left it in order."""
+    def times_left(self, turn: Turn) -> int:
+        """How many attempts were put down in order; under the others that are over, a process was lost."""
         asked = (turn.conversation_id, turn.id)
-        left: int = scalar(self._store.engine.read(lambda conn: conn.rows(Q.times_left, asked)))
-        return turn.attempt - 1 - left
+        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.times_left, asked))))
 
     def left_behind_in(self, conn: Connection, conversation_id: ConversationId, *, fence: int) -> Turn | None:
         """The turn that a lost process left running, for the holder of a lease that was just taken.

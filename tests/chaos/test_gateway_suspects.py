@@ -1,0 +1,48 @@
+"""A turn that kills the gateway again and again is given up; the turns that ran beside it each time are answered."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from hermes_state import SessionDB
+from hermes_testing.scenario import Scenario
+from hermes_testing.scripted_model import ScriptedModel, ScriptedRequest, Step, call, say
+from hermes_testing.telegram_server import FakeTelegram
+
+_GIVEN_UP = "This turn was given up"
+
+
+def improvise(request: ScriptedRequest) -> Step:
+    """For mallory a command that kills its parent, whatever became of it before; for others an answer, slowly."""
+    if any("end it" in str(message.get("content")) for message in request.messages):
+        return say("I do. ", calls=[call("terminal", {"command": "sleep 0.3; kill -9 $PPID"})])
+    return say("Here ", "you ", "are.", pace=0.4)
+
+
+def test_one_turn_that_kills_the_gateway_costs_itself_alone(tmp_path: Path) -> None:
+    fake, model = FakeTelegram(), ScriptedModel(improvise=improvise)
+    # Long enough that the next of them never begins while one is answered, however slow the machine.
+    config = {"auto_title": False, "approvals": {"mode": "off"}, "limits": {"turn_alone_ms": 30_000}}
+    with Scenario(fake, model, home=tmp_path / "home", config=config, seconds=60.0) as scene:
+        others = [scene.owner(f"person{number}") for number in range(4)]
+        mallory = scene.owner("mallory")
+        scene.start()
+        for one in (mallory, *others):
+            one.say("end it" if one is mallory else "hello")
+        lives = 1
+        until = time.monotonic() + 90.0
+        while _GIVEN_UP not in mallory.chat_text():
+            assert time.monotonic() < until, scene.log()
+            if not scene.running:
+                scene.start(wait=False)
+                lives += 1
+            time.sleep(0.05)
+        for one in others:
+            one.expect("Here you are.")
+        scene.stop()
+    assert lives == 4
+    db = SessionDB(tmp_path / "home" / "state.db")
+    states = sorted(turn.state for turn in db.turns.list())
+    db.close()
+    assert states == ["done"] * 4 + ["parked"]
