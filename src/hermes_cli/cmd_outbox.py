@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hermes_cli import facts_view, output, store, text
 from hermes_cli.parser import Parser, Verbs, add_json, add_limit, add_yes, positive
-from hermes_config.errors import HermesError, UsageError
+from hermes_config.errors import ConfigError, HermesError, UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -81,13 +82,41 @@ def _list(args: argparse.Namespace) -> None:
     if not items:
         print("Nothing matches." if args.state or args.stuck or args.before else "Nothing was ever owed to a chat.")
         return
-    facts_view.page(_COLUMNS, [_cells(row) for row in items], counts=counts, full=args.limit)
+    served = _served()
+    facts_view.page(_COLUMNS, [_cells(row, served) for row in items], counts=counts, full=args.limit)
 
 
-def _cells(item: OutboxItem) -> tuple[str, ...]:
+def _cells(item: OutboxItem, served: Collection[str] | None) -> tuple[str, ...]:
     chat = f"{item.platform}:{item.chat_id}"
     said = str(item.payload.get("text") or item.payload.get("kind") or "—")
-    return (str(item.id), item.state, text.ago(item.created_at), chat, " ".join(said.split()), item.error or "—")
+    return (
+        str(item.id),
+        item.state,
+        text.ago(item.created_at),
+        chat,
+        " ".join(said.split()),
+        _problem(item, served) or "—",
+    )
+
+
+def _served() -> Collection[str] | None:
+    """The platforms a gateway of this home would serve; None when the configuration does not say."""
+    from gateway.config import load_gateway_config
+    from hermes_config import config
+
+    try:
+        found = load_gateway_config(config.load())
+    except ConfigError:
+        return None  # every other command says what is wrong with it
+    return {platform.value for platform in found.get_connected_platforms()}
+
+
+def _problem(item: OutboxItem, served: Collection[str] | None) -> str | None:
+    return f"waits: {item.platform} is off or not set up" if _is_unserved(item, served) else item.error
+
+
+def _is_unserved(item: OutboxItem, served: Collection[str] | None) -> bool:
+    return item.state == "pending" and served is not None and item.platform not in served
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -96,10 +125,11 @@ def _show(args: argparse.Namespace) -> None:
     if args.json:
         output.print_json(asdict(item))
         return
+    served = _served()
     rows = (
         ("delivery", item.id),
         ("state", item.state),
-        ("problem", item.error),
+        ("problem", _problem(item, served)),
         ("to", f"{item.platform}:{item.chat_id}"),
         ("thread", item.payload.get("thread_id")),
         ("kind", item.payload.get("kind")),
@@ -113,12 +143,14 @@ def _show(args: argparse.Namespace) -> None:
         ("conversation", item.conversation_id),
         ("turn", item.turn_id),
         ("trace", item.trace_id),
-        ("do", _advice(item)),
+        ("do", _advice(item, served)),
     )
     output.page(facts_view.facts(rows, str(item.payload.get("text") or "")))
 
 
-def _advice(item: OutboxItem) -> str:
+def _advice(item: OutboxItem, served: Collection[str] | None) -> str:
+    if _is_unserved(item, served):
+        return f"hermes gateway setup {item.platform}, or hermes outbox drop {item.id}"
     if item.state == "unknown":
         return f"look into the chat; if it is not there, hermes outbox retry {item.id}"
     return f"hermes outbox retry {item.id}, or hermes outbox drop {item.id}" if item.state == "failed" else ""

@@ -44,6 +44,17 @@ def test_a_hostile_text_does_nothing_to_the_terminal(run: Callable[..., Any], db
     assert "\x1b" not in run("outbox", "list").out and "\x1b" not in run("outbox", "show", str(item.id)).out
 
 
+def test_what_nobody_here_can_deliver_says_so(
+    run: Callable[..., Any], db: SessionDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = _owed(db, "k")
+    assert "waits: telegram is off or not set up" in run("outbox", "list").out
+    shown = run("outbox", "show", str(item.id)).out
+    assert f"hermes gateway setup telegram, or hermes outbox drop {item.id}" in shown
+    monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "123456:abcdefghijklmnopqrstuvwxyz0123456789")
+    assert "waits:" not in run("outbox", "list").out
+
+
 def test_a_dead_letter_is_shown_with_what_to_do_and_sent_again(run: Callable[..., Any], db: SessionDB) -> None:
     item = _sending(db, "k", "the answer")
     db.outbox.unknown(item, error="timed out")
