@@ -1,7 +1,10 @@
-"""The terminal window, measured through a pseudo-terminal from another process: first paint, keys, a long conversation.
+"""The terminal, measured from another process: how quickly `hermes` starts, paints, hears keys and shows much.
 
-A key is timed from the moment it is written to the terminal to the moment the changed cell of the editor's line comes
-out of it, while an answer of the demo model streams at 200 tokens a second. `--quick` takes fewer rounds.
+A key is timed from the moment it is written to a pseudo-terminal to the moment the changed cell of the editor's line
+comes out of it, while an answer of the demo model streams at 200 tokens a second. A hole is a screen of the long
+conversation, met while scrolling up page by page, with more empty lines together than there are anywhere in it.
+Commands without a window are given as a ratio to `python -c pass`, run in turns with them. `--quick` takes fewer
+rounds.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ import select
 import signal
 import statistics
 import struct
+import subprocess
 import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 _ROWS, _COLUMNS = 24, 80
@@ -27,8 +31,23 @@ _EDITOR = re.compile(rf"\x1b\[{_ROWS - 1};\d+H([^\n\x1b]*)".encode())
 _COLOURS = re.compile(rb"\x1b\[[0-9;:]*m")
 _CONFIG = "model: demo\nauto_title: false\ndemo:\n  tokens_per_second: 200\n"
 _PAINT, _KEY, _OPEN = 0.600, 0.016, 0.700
+_STARTS = (
+    ("hermes --version", ("--version",), 3.0),
+    ("hermes --help", ("--help",), 3.0),
+    ("hermes sessions list, piped", ("sessions", "list"), 6.0),
+)
+_PAGE_UP, _EMPTY_TOGETHER = b"\x1b[5~", 2
+_PARTS = ("paint", "keys", "long", "scroll", "start")
+Row = tuple[str, str, bool]
+"""(what, the figure and its bound, whether it holds)."""
 _LONG = "20261101_100000_aaaaaaaa"
 _PROMPT = "❯ ".encode()
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """As after an installation: modules are compiled once, here into the folder of the measurement."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "HERMES_HOME": str(home), "PYTHONPYCACHEPREFIX": str(home.parent / "compiled")}
 
 
 class Window:
@@ -36,8 +55,7 @@ class Window:
 
     def __init__(self, home: Path, *arguments: str) -> None:
         environment = {
-            **os.environ, "HERMES_HOME": str(home), "TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": "",
-            "LINES": "",
+            **_environment(home), "TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": "", "LINES": "",
         }  # fmt: skip
         self.began = time.perf_counter()
         self.pid, self._end = pty.fork()
@@ -148,31 +166,102 @@ def opened(home: Path) -> float:
         window.close()
 
 
+def scrolled(home: Path, pages: int) -> tuple[int, float]:
+    """(holes, the median time of a page) on the way up from the end."""
+    from hermes_testing.window import Grid
+
+    window, grid, holes, times = Window(home, "--resume", _LONG), Grid(_COLUMNS, _ROWS), 0, []
+    try:
+        window.until(lambda out: b"Answer 2499." in _plain(out) and b"ready" in _plain(out))
+        _drain(window, 0.3)
+        fed = 0
+        for _ in range(pages):
+            mark, at = len(window.out), window.write(_PAGE_UP)
+            times.append(window.until(lambda out, mark=mark: len(out) > mark, 5.0) - at)
+            _drain(window, 0.06)
+            grid.feed(window.out[fed:].decode("utf-8", "replace"))
+            fed = len(window.out)
+            holes += _has_hole(grid.text)
+    finally:
+        window.close()
+    return holes, statistics.median(times)
+
+
+def _has_hole(screen: str) -> bool:
+    empty = longest = 0
+    for line in screen.split("\n")[: _ROWS - 2]:
+        empty = 0 if line.strip(" ▁▂▃▄▅▆▇█") else empty + 1
+        longest = max(longest, empty)
+    return longest > _EMPTY_TOGETHER
+
+
+def starts(home: Path, rounds: int) -> list[Row]:
+    """Each command, in turns with a Python that does nothing."""
+    hermes, environment = str(Path(sys.executable).with_name("hermes")), _environment(home)
+    rows = []
+    for what, arguments, most in _STARTS:
+        pairs = [
+            (_run([sys.executable, "-c", "pass"], environment), _run([hermes, *arguments], environment))
+            for _ in range(rounds + 1)
+        ][1:]
+        floor, took = (statistics.median(column) for column in zip(*pairs, strict=True))
+        ratio = took / floor
+        rows.append((what, f"{ratio:6.2f} ×   ≤ {most:.0f} ×   ({took * 1000:.0f} ms)", ratio <= most))
+    return rows
+
+
+def _run(command: list[str], environment: dict[str, str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
+
+
+def _bounded(what: str, measured: float, most: float, more: str = "") -> Row:
+    return what, f"{measured * 1000:6.1f} ms  ≤ {most * 1000:.0f} ms{more}", measured <= most
+
+
+def measured(parts: Sequence[str], folder: Path, *, quick: bool) -> Iterator[Row]:
+    rounds, count = (3, 60) if quick else (9, 300)
+    home = folder / "home"
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text(_CONFIG)
+    first_paint(home)  # warms the disk's cache
+    if "paint" in parts:
+        paint = statistics.median(first_paint(home) for _ in range(rounds))
+        yield _bounded("first paint, median", paint, _PAINT)
+    if "keys" in parts:
+        pressed = sorted(keys(home, count))
+        p50, p95 = pressed[len(pressed) // 2], pressed[int(len(pressed) * 0.95)]
+        more = f"   (median {p50 * 1000:.1f}, worst {pressed[-1] * 1000:.1f} of {len(pressed)})"
+        yield _bounded("key to cell while 200 tokens/s stream, p95", p95, _KEY, more)
+    if {"long", "scroll", "start"} & set(parts):
+        long = long_home(folder)
+    if "long" in parts:
+        opening = statistics.median(opened(long) for _ in range(rounds))
+        yield _bounded("5,000 messages, start to the last one painted, median", opening, _OPEN)
+    if "scroll" in parts:
+        pages = 20 if quick else 150
+        holes, page = scrolled(long, pages)
+        yield (
+            f"holes in {pages} pages of it, scrolled up",
+            f"{holes:6}     = 0   ({page * 1000:.0f} ms a page)",
+            not holes,
+        )
+    if "start" in parts:
+        yield from starts(long, 5 if quick else 15)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.tui", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a verdict")
+    parser.add_argument("--only", choices=_PARTS, action="append", help="this part; may be given again")
     args = parser.parse_args()
-    rounds, count = (3, 60) if args.quick else (9, 300)
+    failed = 0
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path()) as name:
-        folder = Path(name).resolve()
-        home = folder / "home"
-        home.mkdir(mode=0o700)
-        (home / "config.yaml").write_text(_CONFIG)
-        first_paint(home)  # warms the disk's cache
-        paint = statistics.median(first_paint(home) for _ in range(rounds))
-        pressed = sorted(keys(home, count))
-        long = long_home(folder)
-        opening = statistics.median(opened(long) for _ in range(rounds))
-    p50, p95 = pressed[len(pressed) // 2], pressed[int(len(pressed) * 0.95)]
-    rows = [
-        ("first paint, median", paint, _PAINT),
-        ("key to cell while 200 tokens/s stream, p95", p95, _KEY),
-        ("5,000 messages, start to the last one painted, median", opening, _OPEN),
-    ]
-    for what, measured, most in rows:
-        print(f"  {'✓' if measured <= most else '✗'} {what:<54} {measured * 1000:7.1f} ms  ≤ {most * 1000:.0f} ms")
-    print(f"    key to cell, median {p50 * 1000:.1f} ms, worst {pressed[-1] * 1000:.1f} ms of {len(pressed)}")
-    return 0 if all(measured <= most for _, measured, most in rows) else 1
+        for what, figure, holds in measured(args.only or _PARTS, Path(name).resolve(), quick=args.quick):
+            print(f"  {'✓' if holds else '✗'} {what:<54} {figure}", flush=True)
+            failed += not holds
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

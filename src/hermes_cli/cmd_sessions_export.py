@@ -21,7 +21,6 @@ from typing import IO, TYPE_CHECKING, Any
 from hermes_cli import finding, markdown_view, output, store, text
 from hermes_cli.parser import Verbs, add_yes
 from hermes_cli.progress import Progress
-from hermes_config import secrets
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
 
@@ -74,6 +73,8 @@ def _export(args: argparse.Namespace) -> int:
         if args.output != "-" and not _may_write(Path(args.output), yes=args.yes):
             print("Nothing was written.")
             return 1
+        from hermes_config import secrets  # the other verbs of this noun do not need it
+
         redact = None if args.keep_secrets else secrets.redactor()
         if kind == "archive":
             _write_archive(db, args.output, roots if args.ids or args.session_id or args.source else None, redact)

@@ -80,6 +80,13 @@ async def _take(folder: Path, demo: Start) -> None:
         await scene.press("f4", "ctrl+r")
         await scene.see("Enter takes")
         scene.keep("conversations")
+        await scene.press("escape")
+        await scene.say("run head -3 notes.md")
+        await scene.see("ran.")
+        await scene.say("what did I just say? See @notes.md")
+        await scene.see("You just said")
+        await scene.see("ready")
+        scene.keep("light")
 
 
 async def _until(seen: Callable[[], bool]) -> None:

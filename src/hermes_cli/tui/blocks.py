@@ -100,7 +100,7 @@ class Said(Block):
         if self.source:
             body.append(f"  ({words.harmless(self.source)})", style=inks.dim)
         for name in self.files:
-            body.append(f"\n+ {words.harmless(name)}", style=inks.dim)
+            body.append(f"\n+ {words.harmless(name)}", style=f"not bold {inks.dim}")
         lead, indent = Strip([Segment("❯ ", Style.parse(inks.person))]), Strip([Segment("  ")])
         made = markdown.drawn(body, width - 2, inks)
         return [Strip.join([lead if at == 0 else indent, line.apply_style(_BOLD)]) for at, line in enumerate(made)]

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 from pathlib import Path
 
 from hermes_config.errors import HermesError
 from hermes_state.errors import StateError
 
 _DISTRIBUTION = "hermes-agent"
+_RECORD = re.compile(r"hermes[-_.]agent-([^-]+)(?:-[^/]*)?\.(?:dist|egg)-info", re.IGNORECASE)
 
 
 class HomeInUse(StateError):
@@ -27,13 +30,21 @@ class ReferenceInstalled(HermesError):
 
 
 def reference_installed() -> str | None:
-    """The version of the reference in this Python environment; None when it is not there."""
-    from importlib import metadata  # 10 ms that only commands which open a store need to spend
+    """The version of the reference in this Python environment; None when it is not there.
 
-    try:
-        return metadata.version(_DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return None
+    Read from the names of the folders in which installers write down what they installed: `importlib.metadata` reads
+    the same, and costs every command that opens a store a tenth of its time.
+    """
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")  # noqa: PTH208 - names are all that is wanted
+        except OSError:  # not every entry of the path is a folder
+            continue
+        for name in names:
+            found = _RECORD.fullmatch(name)
+            if found is not None:
+                return found[1]
+    return None
 
 
 def refuse_reference_installed() -> None:
