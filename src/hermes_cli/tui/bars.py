@@ -85,7 +85,7 @@ class Status(Static):
         busy = self.state not in ("ready", "")
         state = f"{_FRAMES[self._tick % len(_FRAMES)]} {words.harmless(self.state)}" if busy else "ready"
         ranked = [
-            (0, state), (2, "↓ Ctrl+End newest" if self.reads_back else ""),
+            (0, words.shorten(state, width)), (2, "↓ Ctrl+End newest" if self.reads_back else ""),
             (5, words.harmless(str(self.info.get("model") or ""))), (6, self._fullness() or self._tokens()),
             (7, self._cost()), (3, "gateway answers" if self.by_gateway() else ""), (1, self._yolo()),
             (9, words.shorten(words.harmless(str(self.info.get("title") or "")), 40)),
@@ -96,7 +96,7 @@ class Status(Static):
             if part and words.width(part) + 3 <= room:
                 kept.add(rank)
                 room -= words.width(part) + 3
-        return " · ".join(part for rank, part in ranked if rank in kept) or words.shorten(state, width)
+        return " · ".join(part for rank, part in ranked if rank in kept)
 
     def _fullness(self) -> str:
         percent = self.usage.get("context_percent")
