@@ -138,10 +138,11 @@ def _tried_again(args: argparse.Namespace, loaded: config.Config) -> None:
     try:
         setup_model.try_endpoint(endpoint)
         print("It answers.")
-    except ModelError as error:
+    except HermesError as error:
         print(text.harmless(f"It does not answer: {error.one_line()}"))
         variable = setup_model.needed_key(choice, loaded)
-        if error.kind == "auth" and variable and (key := secret_input.asked("Another key (Enter keeps this one): ")):
+        refused = isinstance(error, ModelError) and error.kind == "auth"
+        if refused and variable and (key := secret_input.asked("Another key (Enter keeps this one): ")):
             setup_model.try_endpoint(providers.primary(setup_model.candidate(loaded, choice, key)))
             config.put_variable(variable, key)
             print(f"It answers. The key is kept in {loaded.home / '.env'}.")

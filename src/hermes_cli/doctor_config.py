@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 
-from hermes_cli import text
+from hermes_cli import doctor_places, text
 from hermes_cli.doctor_base import Patient, Seen, ok, problem_of
 from hermes_config.errors import ConfigError, HermesError
 
@@ -95,9 +96,11 @@ def platforms(patient: Patient) -> Iterator[Seen]:
             yield Seen(check=check, mark="problem", says=error.what, fix=off, advice=error.hint)
             continue
         if missing := about.missing_packages():
-            wanted = f"hermes-gateway[{about.extra}]" if about.extra else " ".join(missing)
+            wanted = shlex.quote(f"{doctor_places.origin()}[{about.extra}]") if about.extra else shlex.join(missing)
             says = f"{about.title} needs {', '.join(missing)}"
-            yield Seen(check=check, mark="problem", says=says, fix=f"pip install {shlex.quote(wanted)}")
+            yield Seen(
+                check=check, mark="problem", says=says, fix=f"{shlex.quote(sys.executable)} -m pip install {wanted}"
+            )
         elif any(field.secret and field.required for field in about.fields) and not (one.token or one.api_key):
             says = f"{about.title} is on, and there is no token"
             off = f"or hermes config set platforms.{name}.enabled false"

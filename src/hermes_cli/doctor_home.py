@@ -53,21 +53,9 @@ def reference(patient: Patient) -> Iterator[Seen]:
     yield Seen(
         check="reference", mark="problem",
         says=f"the reference ({version}) is installed in this Python environment and has packages of the same names",
-        fix=f"pipx install --force {shlex.quote(f'{_origin()}[postgres,telegram,tui]')}",
+        fix=f"pipx install --force {shlex.quote(f'{doctor_places.origin()}[postgres,telegram,tui]')}",
         advice="Then use that hermes; the other environment can stay as it is.",
     )  # fmt: skip
-
-
-def _origin() -> str:
-    """Where this Hermes was installed from: a folder or a wheel, as pip wrote it down; else its name."""
-    import json
-    from importlib import metadata
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
-
-    written = metadata.distribution("hermes-gateway").read_text("direct_url.json")
-    url = str(json.loads(written)["url"]) if written else ""
-    return url2pathname(urlsplit(url).path) if url.startswith("file:") else url or "hermes-gateway"
 
 
 def folder(patient: Patient) -> Iterator[Seen]:

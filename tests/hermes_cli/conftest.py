@@ -116,5 +116,5 @@ def healthy(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with doctors.Opened(home) as db:
         db.create_session("one", source="cli")
         db.append_message("one", "user", "hello")
-    assert doctors.shell("hermes backup create").returncode == 0
+    assert main(["backup", "create"]) == 0
     return home
