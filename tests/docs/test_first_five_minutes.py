@@ -36,7 +36,8 @@ _DIFFERS = (
     (r"\b(now|\d+ (min|h|d))\b", "AGE"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
     (r"\d\d:\d\d:\d\d\.\d{3}", "TIME"),
-    (r"[\d.,]+ (ms|s|tokens)\b", r"N \1"),
+    (r"[\d.,]+ m?s\b", "N s"),
+    (r"[\d.,]+ tokens\b", "N tokens"),
     (r"^ +(Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day .*$", "DAY"),
     (r" +\d\d:\d\d( edited)?$", " HH:MM"),  # a slow machine shows an answer before it is whole, and edits it
     (r"\d\d:\d\d( ✓|$)", r"HH:MM\1"),
