@@ -19,7 +19,7 @@ from hermes_state.ids import LOCAL_OWNER
 from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, say
 
-pytestmark = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+pytestmark = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 
 CHAT = SessionSource(Platform.TELEGRAM, "42", chat_type="dm", user_id="42", user_name="Ada")
 COMMANDS = (
