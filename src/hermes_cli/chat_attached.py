@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 PROMPT = "> "
 _LOOK_SECONDS = 0.1
 _MOST_LOSSES = 3
+_NEXT_SECONDS = 1.5
+"""Within so much a gateway turns to what waits."""
 _LEAVE = ("/quit", "/exit")
 
 
@@ -225,8 +227,14 @@ class AttachedChat:
             self._clarify(payload)
 
     def _ended(self) -> None:
-        if not self._waiting:
-            loop_thread.call_soon(self._over.set)
+        """The prompt comes back; after a moment when something of ours waits, which may have been part of this turn."""
+        loop_thread.submit(self._rest(_NEXT_SECONDS if self._waiting else 0.0))
+
+    async def _rest(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if not self._events.turning:
+            self._waiting = False
+            self._over.set()
 
     # -- questions -----------------------------------------------------------------------------------------------
 
@@ -259,15 +267,19 @@ class AttachedChat:
         return number in self._closed
 
     def _clarify(self, payload: Payload) -> None:
-        number = str(payload.get("request_id"))
-        if self._keyboard is None:
+        """A question of the model; at the prompt the next line is its answer, as in the chat."""
+        asked, choices = str(payload.get("question") or ""), tuple(str(one) for one in payload.get("choices") or ())
+        if self._at_prompt or self._keyboard is None:
+            offered = f" ({' · '.join(choices)})" if choices else ""
+            self._screen.note(f"it asks: {asked}{offered}")
             return
-        choices = tuple(str(one) for one in payload.get("choices") or ())
+        number = str(payload.get("request_id"))
         said = chat_approval.clarify(
-            str(payload.get("question") or ""), choices, screen=self._screen, keyboard=self._keyboard,
-            over=lambda: self._stage.interrupted,
+            asked, choices, screen=self._screen, keyboard=self._keyboard,
+            over=lambda: self._stage.interrupted or self._is_closed(number),
         )  # fmt: skip
-        self._tell(self._link.ask("clarify.respond", request_id=number, answer=said or ""))
+        if not self._is_closed(number):
+            self._tell(self._link.ask("clarify.respond", request_id=number, answer=said or ""))
 
 
 def talk(db: SessionDB, session_id: str) -> int:

@@ -214,6 +214,14 @@ def test_a_reply_to_a_command_has_its_own_line_in_the_middle_of_an_answer(desk: 
     desk.see("1 message that waited will not be answered.")
 
 
+def test_a_question_of_the_model_is_answered_by_what_is_typed_next(desk: Terminal) -> None:
+    desk.type("ask me something")
+    desk.see("Which do you want to see next?")
+    desk.type("a poem")
+    desk.see("The person answers: a poem")
+    desk.ready()
+
+
 def test_a_gateway_that_was_restarted_by_hand_is_the_demos(folder: Path) -> None:
     with Terminal(DEMO) as chat:
         chat.ready()
