@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hermes_config.config import Config
 
 _log = logging.getLogger("hermes.gateway")
+_STARTING_SECONDS, _STARTING_BEAT_SECONDS = 10.0, 0.2
 
 
 def run_until_ended(config: Config, *, attached: bool = False) -> int:
@@ -175,6 +176,9 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
             await asyncio.to_thread(functools.partial(status.write_runtime_status, board.home, **facts))
         except OSError as error:  # a full disk passes, and the heart must beat on after it
             _log.warning("no heartbeat was written (%s)", error.strerror, extra={"action": "heartbeat"})
-        due = time.monotonic() + status.HEARTBEAT_SECONDS
-        await asyncio.sleep(status.HEARTBEAT_SECONDS)
+        # Who asks right after a start is told of what was heard since, not of a moment before it.
+        starting = time.time() - began < _STARTING_SECONDS and not all(one.last_contact for one in health.values())
+        pause = _STARTING_BEAT_SECONDS if starting else status.HEARTBEAT_SECONDS
+        due = time.monotonic() + pause
+        await asyncio.sleep(pause)
         lag.observe(max(0.0, time.monotonic() - due))
