@@ -1,25 +1,29 @@
-"""`hermes sessions`: everything a person does with stored conversations, one module a group of verbs."""
+"""`hermes sessions`: everything a person does with stored conversations, one module a group of verbs.
+
+The module of the verb that was given is the only one that is imported; all of them for the help, and for a verb that
+nobody knows.
+"""
 
 from __future__ import annotations
 
-from hermes_cli import (
-    cmd_sessions_change,
-    cmd_sessions_compress,
-    cmd_sessions_export,
-    cmd_sessions_import,
-    cmd_sessions_list,
-    cmd_sessions_search,
-    cmd_sessions_show,
-)
+from importlib import import_module
+
 from hermes_cli.parser import Parser, Verbs
+
+_VERBS = {
+    "list": ("list", "stats"),
+    "show": ("show", "lineage"),
+    "search": ("search",),
+    "export": ("export",),
+    "import": ("import",),
+    "change": ("rename", "archive", "unarchive", "delete", "prune"),
+    "compress": ("compress", "uncompress"),
+}
+"""By module, in the order of the help."""
 
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
-    cmd_sessions_list.add(verbs)
-    cmd_sessions_show.add(verbs)
-    cmd_sessions_search.add(verbs)
-    cmd_sessions_export.add(verbs)
-    cmd_sessions_import.add(verbs)
-    cmd_sessions_change.add(verbs)
-    cmd_sessions_compress.add(verbs)
+    wanted = [name for name, known in _VERBS.items() if parser.given[:1] and parser.given[0] in known]
+    for name in wanted or _VERBS:
+        import_module(f"hermes_cli.cmd_sessions_{name}").add(verbs)

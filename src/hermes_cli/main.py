@@ -76,7 +76,8 @@ def _dispatch(arguments: list[str]) -> int:
         raise UsageError(f"there is no command {name[:60]!r}", hint=_suggestion(name))
     from hermes_cli.parser import Parser
 
-    parser = Parser(prog=f"hermes {name}", description=f"{command.help[:1].upper()}{command.help[1:]}.")
+    about = f"{command.help[:1].upper()}{command.help[1:]}."
+    parser = Parser(prog=f"hermes {name}", description=about, given=rest)
     command.register(parser)
     try:
         parsed = parser.parse_args(rest)

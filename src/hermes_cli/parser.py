@@ -6,7 +6,7 @@ Imported only when a command is chosen, so that `hermes --help` does not pay for
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from hermes_config.errors import UsageError
@@ -15,9 +15,13 @@ Run = Callable[[argparse.Namespace], int | None]
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with errors as `UsageError` and an `example` below the help."""
+    """argparse, with errors as `UsageError` and an `example` below the help.
 
-    def __init__(self, *args: Any, example: str = "", **options: Any) -> None:
+    `given`: the words that it will parse, for a command whose verbs are dear to describe.
+    """
+
+    def __init__(self, *args: Any, example: str = "", given: Sequence[str] = (), **options: Any) -> None:
+        self.given = given
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         options.setdefault("allow_abbrev", False)  # an abbreviation in a script breaks when a flag is added
         if example:
@@ -33,7 +37,8 @@ class Verbs:
     """The verbs of a noun: `verbs.add("list", …)` below `hermes sessions`."""
 
     def __init__(self, parser: Parser) -> None:
-        self._verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
+        # Not told the name, argparse would format a usage line to find it out.
+        self._verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser, prog=parser.prog)
 
     def add(self, name: str, run: Run, *, help: str, example: str) -> Parser:  # noqa: A002  argparse's word
         """One verb. Its parser is returned for arguments; `run` gets them parsed."""
