@@ -142,7 +142,7 @@ class Agents:
         config, _ = configuration.load_or_last_good(self._board.home)
         with self.lock:
             entry, known = self.entries.get(conversation_id), self._bases.get(conversation_id)
-            if wanted.extra_text is None and known is not None:
+            if wanted.extra_text is None and known is not None and known[2].extra_text is not None:
                 wanted = replace(wanted, extra_text=known[2].extra_text)
             basis = (config, registry.shared().generation, wanted)
             if entry is not None:

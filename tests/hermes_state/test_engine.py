@@ -282,3 +282,28 @@ def test_the_writer_thread_starts_only_when_an_event_loop_needs_it(tmp_path: Pat
     assert told.wait(10)
     engine.close()
     assert threading.active_count() == before
+
+
+def test_a_statement_is_planned_once_whatever_is_bound_to_it(tmp_path: Path) -> None:
+    """On a table with an index of only some rows SQLite would look at the values, and plan it again for each."""
+    looked_up: list[int] = []
+
+    def planning(action: int, *facts: Any) -> int:
+        looked_up.append(action)
+        return apsw.SQLITE_OK
+
+    def run(conn: Any) -> list[int]:
+        conn.raw.authorizer = planning
+        counts = []
+        for state in ("running", "done", "failed"):
+            conn.rows("SELECT id FROM turns WHERE state = ? AND conversation_id = ?", (state, state))
+            counts.append(len(looked_up))
+        conn.raw.authorizer = None
+        return counts
+
+    db = SessionDB(tmp_path / "state.db")
+    try:
+        first, *later = db.engine.read(run)
+    finally:
+        db.close()
+    assert first > 0 and later == [first, first]
