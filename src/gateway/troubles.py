@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gateway import busy, replies
+from gateway.insisting import written
 from gateway.looking import look
 from gateway.running import Running, ShutOut, Stopped
 from hermes_agent.agent import ConversationBusy
@@ -73,7 +74,9 @@ class Troubles:
             return True
         if isinstance(error, StateError):
             _log.error("a turn was not stored: %s", error.one_line(), extra=_about(running, "store_trouble"))
-            return await self._pause(patience, _LONGEST_STORE) and await self._still_ours(running)
+            if not await self._pause(patience, _LONGEST_STORE):
+                return False
+            return await self._still_ours(running) or await self._let_go(running)
         if isinstance(error, HermesError):
             await self.failed(running, error.one_line())
             return False
@@ -102,6 +105,18 @@ class Troubles:
         """After trouble with the store: rows that no turn has may be tried again; a turn's are taken up with it."""
         running.rows = tuple([row for row in running.rows if await self._is_queued(row)])
         return bool(running.rows)
+
+    async def _let_go(self, running: Running) -> Literal[False]:
+        """A turn has the rows, and the store failed in the middle of it: free, it is taken up at the next look.
+
+        Else whoever looks would wait until the lease has run out, which is in the name of this living process.
+        """
+        agent, leases = running.agent, self._board.db.leases
+        if agent is not None and not agent.in_turn:
+            await written(
+                self._board.db, lambda conn: leases.release_holder_in(conn, agent.holder), what="that a turn is free"
+            )
+        return False
 
     async def _is_queued(self, row: InboxRow) -> bool:
         db = self._board.db

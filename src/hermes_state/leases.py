@@ -80,7 +80,10 @@ class Leases:
 
     def release_holder(self, holder: str) -> int:
         """Free every lease of a holder that is known to be dead, so that nobody waits for them to run out."""
-        return self._store.engine.write(lambda conn: conn.run(Q.release_holder, (holder,)), single=True)
+        return self._store.engine.write(lambda conn: self.release_holder_in(conn, holder), single=True)
+
+    def release_holder_in(self, conn: Connection, holder: str) -> int:
+        return conn.run(Q.release_holder, (holder,))
 
     def get(self, conversation_id: ConversationId) -> Lease | None:
         """Who holds it now; None when it is free or has run out."""

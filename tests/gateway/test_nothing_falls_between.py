@@ -23,6 +23,7 @@ from hermes_state.engine.base import Connection
 from hermes_state.errors import OutcomeUnknown, StoreFull
 from hermes_state.ids import LOCAL_OWNER
 from hermes_state.inbox import Inbox
+from hermes_state.turns import Turns
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
 from hermes_testing.pretend import PretendAdapter
@@ -275,6 +276,35 @@ def test_what_looks_after_things_survives_a_store_that_fails(gateway: Start, mon
             with monkeypatch.context() as quick:
                 quick.setattr(here.runner, "_rest", lambda seconds: asyncio.sleep(0.01))
                 await here.until(lambda: len(rounds) > 3)
+
+    asyncio.run(go())
+
+
+def test_a_turn_whose_end_could_not_be_stored_goes_on_when_the_store_does(
+    gateway: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease, in the name of a process that lives, would have to run out else: a minute."""
+    commit, give_up, failed = Turns.commit_in, Turns.give_up_in, list[int]()
+
+    def fails(real: Any) -> Any:
+        def run(self: Turns, *args: Any, **more: Any) -> Any:
+            if len(failed) < 2:
+                failed.append(1)
+                raise StoreFull("no room on the disk")
+            return real(self, *args, **more)
+
+        return run
+
+    async def go() -> None:
+        monkeypatch.setattr(watchers, "_TAKE_UP_SECONDS", 0.1)
+        monkeypatch.setattr(Turns, "commit_in", fails(commit))
+        monkeypatch.setattr(Turns, "give_up_in", fails(give_up))
+        with ScriptedModel(say("lost on the way"), say("here it is")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("hello", message_id="a")
+                await here.until(lambda: here.chat.chat() == ["here it is"])
+                await here.quiet()
+                assert here.outcomes() == {"a": "answered"}
 
     asyncio.run(go())
 
