@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -293,7 +293,13 @@ class Following:
             beside_itself = item.dedup_key.startswith("notice:beside:")
             told = kind in ("command", "notice") or item.dedup_key.startswith(clarifying.KEY)
             if chat is not None and item.chat_id == chat.source.chat_id and told and not beside_itself:
-                yield "notification.show", {"text": str(item.payload.get("text") or ""), "level": "info", "kind": kind}
+                yield "notification.show", {"text": _words(item.payload), "level": "info", "kind": kind}
+
+
+def _words(payload: Mapping[str, Any]) -> str:
+    """Of something the gateway said; buttons become numbers, which can be typed."""
+    labels = [str(button.get("label")) for row in payload.get("buttons") or () for button in row]
+    return "\n".join([str(payload.get("text") or ""), *(f"  {at}. {one}" for at, one in enumerate(labels, start=1))])
 
 
 def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:

@@ -18,6 +18,8 @@ from hermes_cli.tui.pages import PAGE, Pages
 from hermes_cli.tui.transcript import Transcript
 from hermes_cli.tui.turn import Turn
 
+_NEXT_SECONDS = 3.0
+"""Within so much a turn begins with what waits."""
 _REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
 """Commands after which the conversation is read anew."""
 
@@ -241,6 +243,16 @@ class Talk:
         self.running = False
         self._status.usage = {**self._status.usage, **(payload.get("usage") or {})}
         self._state("ready")
+        if self._queue and self._status.by_gateway():
+            asyncio.get_running_loop().call_later(_NEXT_SECONDS, self._taken, list(self._queue))
+
+    def _taken(self, waited: list[Said]) -> None:
+        """No turn began with it, so it was part of the one that ended: an answer to a question, a word on its way."""
+        taken = [said for said in self._queue if said in waited and not self.running]
+        for said in taken:
+            self._queue.remove(said)
+            self._transcript.add(Said(said.text, "went along with the turn above"))
+        self._show_queue()
 
     def _tool_began(self, payload: Mapping[str, Any]) -> None:
         self._turn.call(payload)
