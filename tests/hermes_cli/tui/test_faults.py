@@ -123,6 +123,7 @@ def test_control_sequences_are_harmless_wherever_they_come_from(sit: Sit, home: 
             await person.see("b.txt")
             await person.press("escape", "ctrl+u")
             await person.say(f"look {evil} here")
+            await person.see("built-in demo model")
             await person.ready()
             person.app.talk.heard({"type": "session.title", "payload": {"title": f"t{evil}t"}})
             person.app.talk.heard({"type": "status.update", "payload": {"kind": "x", "text": evil}})

@@ -77,6 +77,7 @@ def test_what_a_tool_prints_cannot_touch_the_terminal(sit: Sit, home: Path, plac
     async def scene() -> None:
         async with sit() as person:
             await person.say("read evil.txt")
+            await person.see("✓ read_file")
             await person.ready()
             await person.press("ctrl+o")
             shown = await person.see("▾")
