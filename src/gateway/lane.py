@@ -50,6 +50,8 @@ class Waiting(NamedTuple):
     id: int
     row: InboxRow | None
     watcher: Watcher | None = None
+    at_once: bool = False
+    """It came to an idle lane, and its turn begins right behind the decision that let it in."""
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ class Lane:
 
     def add(self, row: InboxRow, watcher: Watcher | None = None) -> None:
         kept = row if len(self.waiting) < _ROWS_KEPT else None
-        self.waiting.append(Waiting(row.id, kept, watcher))
+        self.waiting.append(Waiting(row.id, kept, watcher, at_once=self.idle))
 
     def begins_with(self, head: Waiting) -> bool:
         return bool(self.waiting) and self.waiting[0] is head

@@ -46,6 +46,8 @@ class Running:
     """For a turn that a command asked for, which has no rows."""
     agent: AIAgent | None = None
     work: Work | None = None
+    at_once: bool = False
+    """Its message waited for nothing, so who may speak was decided a moment ago."""
     left: TurnId | None = None
     """The turn that is taken up, when a lost process left it behind."""
     task: asyncio.Task[Any] | None = None

@@ -227,8 +227,8 @@ class TurnRunner:
             db = self._board.db
             state = await look(db, db.live_state, session_id)
             count = None if state is None else state.message_count
-        # A role that was taken away is gone at the next turn. One that begins at once was decided on a moment ago.
-        policy = await self._board.policy.fresh(within=_DECIDED_SECONDS)
+        # A role that was taken away is gone at the next turn.
+        policy = await self._board.policy.fresh(within=_DECIDED_SECONDS if running.at_once else 0.0)
         row = running.rows[-1] if running.rows else None
         if (
             row is not None

@@ -77,6 +77,7 @@ class Worker:
             if rows:
                 tracing.follow(rows[0].trace_id)
                 running = Running(lane.route, source_of(rows[-1]), rows[-1].person_id, rows=rows)
+                running.at_once = head.at_once
                 await self.turn(lane, running, head.watcher)
 
     async def command(
