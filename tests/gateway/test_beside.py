@@ -11,8 +11,9 @@ from tests.gateway.engine import ROUTE, Start, starter
 from gateway import beside
 from gateway.config import Platform
 from gateway.entries import SessionSource
+from hermes_agent import references
 from hermes_state import SessionDB
-from hermes_state.ids import LOCAL_OWNER
+from hermes_state.ids import LOCAL_OWNER, ConversationId
 from hermes_state.inbox import BESIDE, InboxRow
 from hermes_testing.scripted_model import ScriptedModel, say
 
@@ -57,6 +58,26 @@ def test_what_was_typed_before_the_gateway_came_is_answered_once_and_shown_once(
                 await here.quiet()
             assert sorted(here.chat.chat()) == ["(at the desk) is anybody there?", "Here I am."]
             assert model.calls == 1
+
+    asyncio.run(go())
+
+
+def test_a_file_that_was_named_goes_to_the_model_and_not_into_the_chat(
+    gateway: Start, db: SessionDB, home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.md").write_text("the door opens with 4711\n")
+    desk = references.Desk(
+        db=db, home=home, workdir=tmp_path, conversation_id=ConversationId("any"), environ={"HOME": str(tmp_path)}
+    )
+
+    async def go() -> None:
+        with ScriptedModel(say("It does.")) as model:
+            async with gateway(model) as here:
+                await asyncio.to_thread(hand_in, db, references.whole("is @notes.md right?", desk))
+                await here.chat.heard(2)
+                await here.quiet()
+                assert here.chat.chat() == ["(at the desk) is @notes.md right?", "It does."]
+            assert "4711" in model.requests[0].body.decode()
 
     asyncio.run(go())
 
