@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hermes_state.errors import InvalidValue
-from hermes_state.ids import ConversationId
+from hermes_state.ids import ConversationId, SessionId
+from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 
@@ -79,6 +80,32 @@ def test_what_something_leads_to_is_never_pruned(db: SessionDB, clock: Clock) ->
     assert [r["id"] for r in db.list_prune_candidates(older_than_days=0)] == ["leased", "parent of a worker"]
     assert db.prune_sessions(older_than_days=0) == 2
     assert ids(db) == ["compressed", "open tip", "routed"]
+
+
+def test_what_is_owed_or_unfinished_stays_however_old(db: SessionDB, clock: Clock) -> None:
+    """A platform was away for longer than conversations are kept, and the person has begun another one."""
+    old(db, clock, "owed")
+    old(db, clock, "unfinished")
+    parcel = Parcel(
+        dedup_key="k", platform="telegram", chat_id="42", payload={"text": "hi"}, conversation_id=ConversationId("owed")
+    )
+    item = db.outbox.enqueue(parcel)
+    lease = db.leases.acquire(ConversationId("unfinished"), holder="lost", ttl=60)
+    assert lease is not None
+    turn = db.turns.begin(
+        conversation_id=lease.conversation_id, session_id=SessionId("unfinished"), fence=lease.fence
+    ).turn
+    clock.advance(61)  # its process is lost, and nobody holds it
+    assert db.prune_sessions(older_than_days=30) == 0
+    assert db.outbox.get(item.id) == item and db.turns.get(turn.id) == turn
+    (sending,) = db.outbox.claim_due(sender="us", limit=5)
+    db.outbox.sent(sending, platform_ids=["7"])
+    again = db.leases.acquire(lease.conversation_id, holder="us", ttl=60)
+    assert again is not None
+    db.turns.resume(turn.id, fence=again.fence)
+    db.turns.fail(turn.id, fence=again.fence, reason="given up")
+    db.leases.release(again)
+    assert db.prune_sessions(older_than_days=30) == 2
 
 
 def test_a_whole_ended_chain_goes_together(db: SessionDB, clock: Clock) -> None:

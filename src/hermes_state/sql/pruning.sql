@@ -1,7 +1,8 @@
 -- Which sessions may go by a rule. `loose` says that nothing leads to a conversation any more.
 
 -- let: loose
--- No route into it; nobody at work on it or on what it delegated; its newest segment has ended.
+-- No route into it; nobody at work on it or on what it delegated; its newest segment has ended; nothing of it is owed, and
+-- no turn of it waits to be taken up.
 NOT EXISTS (SELECT 1 FROM sessions o JOIN routes r ON r.session_id = o.id WHERE o.root_id = s.root_id)
     AND NOT EXISTS (
         SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.holder IS NOT NULL AND l.expires_at > {now}
@@ -13,6 +14,8 @@ NOT EXISTS (SELECT 1 FROM sessions o JOIN routes r ON r.session_id = o.id WHERE 
     AND NOT EXISTS (
         SELECT 1 FROM conversations c JOIN sessions t ON t.id = c.tip_id WHERE c.id = s.root_id AND t.ended_at IS NULL
     )
+    AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.conversation_id = s.root_id AND o.state IN ('pending', 'sending'))
+    AND NOT EXISTS (SELECT 1 FROM turns w WHERE w.conversation_id = s.root_id AND w.state = 'running')
 
 -- name: candidates
 SELECT s.id FROM sessions s WHERE s.ended_at IS NOT NULL AND {loose}
