@@ -16,6 +16,7 @@ import hashlib
 import json
 import logging
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -65,10 +66,13 @@ def made(home: Path, conversation_id: str) -> Made | None:
     if not lines:
         return None
     turn_id, *pieces = map(json.loads, lines)
-    said = [""]
+    said: list[list[str]] = [[]]
     for piece in pieces:
-        said = [*said, ""] if piece is None else [*said[:-1], said[-1] + piece]
-    return Made(str(turn_id), said)
+        if piece is None:
+            said.append([])
+        else:
+            said[-1].append(piece)
+    return Made(str(turn_id), ["".join(step) for step in said])
 
 
 def forget(home: Path) -> None:
@@ -88,22 +92,27 @@ class _Writer:
     """One JSON value a line: the turn's id, then its words as they come, and null where a step has ended.
 
     A watcher is told on the event loop and a disk may be slow, so the file is touched by the pen alone: a thread that
-    does one thing after the other, for all writers, because the next turn's file has the name of the last one's.
+    does one thing after the other, for all writers, because the next turn's file has the name of the last one's. What
+    comes while it is busy is written at once when it is not: a disk that hangs costs the words, and nothing for each.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._said: deque[str | None] = deque()
+        self._called = False
+        """The pen knows that there is something to write."""
         self._file: IO[str] | None = None
         """The pen's."""
 
     def began(self, work: Work) -> None:
-        _pen().submit(self._open, work.turn.id)
+        _pen().submit(self._open)
+        self._say(work.turn.id)
 
     def delta(self, text: str) -> None:
-        _pen().submit(self._write, text)
+        self._say(text)
 
     def step(self) -> None:
-        _pen().submit(self._write, None)
+        self._say(None)
 
     def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
         return None
@@ -114,17 +123,28 @@ class _Writer:
     def ended(self, result: dict[str, Any]) -> None:
         _pen().submit(self._close)
 
-    def _open(self, turn_id: str) -> None:
+    def _say(self, value: str | None) -> None:
+        self._said.append(value)
+        if not self._called:
+            self._called = True
+            _pen().submit(self._write)
+
+    # -- the pen's side --------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
         try:
             self._file = private_open(self._path)
         except OSError as error:
             self._give_up(error)
-        self._write(turn_id)
 
-    def _write(self, value: str | None) -> None:
+    def _write(self) -> None:
+        self._called = False  # first: what is said from here on is written now, or calls again
+        lines = []
+        while self._said:
+            lines.append(f"{json.dumps(self._said.popleft())}\n")
         try:
             if self._file is not None:
-                self._file.write(f"{json.dumps(value)}\n")
+                self._file.write("".join(lines))
                 self._file.flush()
         except OSError as error:
             self._give_up(error)
@@ -139,6 +159,8 @@ class _Writer:
 
     def _give_up(self, error: OSError) -> None:
         self._file = None
+        with contextlib.suppress(OSError):  # half an answer would stand there as if it were being made
+            self._path.unlink(missing_ok=True)
         _log.warning("nobody can look on at this turn: %s", error.strerror, extra={"action": "onlookers"})
 
 
