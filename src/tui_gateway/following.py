@@ -4,8 +4,8 @@ The event log says which turns began, were taken up again and ended; the rows sa
 writes an answer down while it is made, because somebody looks on (`gateway.onlookers`). Partial text is an event and
 never a row. Turns of this very process are left out: their agent tells of them. Nothing is written.
 
-One thread looks for all live sessions, a few times a second, with one indexed read for a conversation in which nothing
-happens.
+One thread looks for all live sessions, a few times a second, with two indexed reads for a conversation in which
+nothing happens.
 """
 
 from __future__ import annotations
@@ -278,9 +278,10 @@ class Following:
 
     def _notices(self) -> Iterator[News]:
         """What the gateway says in the chat that leads here; an answer is told from its turn."""
-        new = [item for item in self._db.outbox.list(limit=_LISTED) if item.id > self._item]
-        if not new:
+        newest = self._db.outbox.list(limit=1)
+        if not newest or newest[0].id <= self._item:
             return
+        new = [item for item in self._db.outbox.list(limit=_LISTED) if item.id > self._item]
         self._item = new[0].id
         chat = self._place.served()
         if chat is None and self._chat is not None and not attach.has_route(self._db, self._segment):

@@ -239,9 +239,19 @@ def _one(host: Host, sid: str, session: Session, content: Any) -> None:
     if status == "complete":
         _give_title(host, sid, session)
     if isinstance(result, dict) and result.get("pending_steer"):
-        with session["history_lock"]:  # it came too late for the model: it is the next prompt
-            if session["queued_prompt"] is None:
-                session["queued_prompt"] = {"text": result["pending_steer"], "transport": None}
+        _ask_next(session, str(result["pending_steer"]))
+
+
+def _ask_next(session: Session, late: str) -> None:
+    """Words that came too late for the model: the next prompt, or the beginning of the one that waits."""
+    with session["history_lock"]:
+        waiting = session["queued_prompt"]
+        if waiting is None:
+            session["queued_prompt"] = {"text": late, "transport": None}
+        elif isinstance(waiting["text"], str):
+            waiting["text"] = f"{late}\n\n{waiting['text']}"
+        else:
+            waiting["text"] = [{"type": "text", "text": late}, *waiting["text"]]
 
 
 def _agent(session: Session) -> Any:

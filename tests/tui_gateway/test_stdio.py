@@ -120,6 +120,22 @@ def test_queued_prompts_wait_and_become_one(paced: Path) -> None:
         assert said == ["hello", "first thing\n\nsecond thing"]
 
 
+def test_words_that_came_too_late_for_the_turn_stand_before_what_waits(paced: Path) -> None:
+    with StdioClient(paced) as client:
+        client.call("config.set", key="busy", value="queue")
+        sid = client.call("session.create")["session_id"]
+        client.call("prompt.submit", session_id=sid, text="hello")
+        client.event("message.delta", sid)
+        assert client.call("session.steer", session_id=sid, text="and briefly")["status"] == "queued"
+        assert client.call("prompt.submit", session_id=sid, text="who are you?")["status"] == "queued"
+        client.event("message.complete", sid)
+        client.event("message.complete", sid)
+        said = [
+            one["text"] for one in client.call("session.history", session_id=sid)["messages"] if one["role"] == "user"
+        ]
+        assert said == ["hello", "and briefly\n\nwho are you?"]
+
+
 def test_interrupt_keeps_what_was_done_and_forgets_what_waits(paced: Path) -> None:
     with StdioClient(paced) as client:
         client.call("config.set", key="busy", value="queue")
