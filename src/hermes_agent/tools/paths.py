@@ -34,8 +34,9 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW if os.n
 _SECRET_FILES = (
     ".env", ".env.*", "*.env", ".envrc", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk",
     "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".npmrc", ".pypirc",
-    ".git-credentials", ".htpasswd", ".vault-token", "credentials", "credentials.*", "secrets.*", "*.secret",
-    "service-account*.json", "client_secret*.json", "shadow", "shadow-", "gshadow", "sudoers", "master.key",
+    ".git-credentials", ".htpasswd", ".vault-token", "credentials", "credentials.*", ".credentials.*", "auth.json",
+    "secrets.*", "*.secret", "kubeconfig", "service-account*.json", "client_secret*.json", "shadow", "shadow-", "gshadow",
+    "sudoers", "master.key",
 )  # fmt: skip
 _HARMLESS_FILES = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
 _SECRET_FOLDERS = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", "gcloud", ".password-store", "gh"})
@@ -171,7 +172,7 @@ def is_private(place: Place, ctx: Surroundings) -> bool:
 def looks_secret(path: Path) -> bool:
     """Whether a file of this name usually holds credentials."""
     name = path.name.lower()
-    if _SECRET_FOLDERS.intersection(path.parts):
+    if _SECRET_FOLDERS.intersection(part.lower() for part in path.parts):
         return True
     if any(fnmatch.fnmatchcase(name, pattern) for pattern in _HARMLESS_FILES):
         return False

@@ -84,9 +84,16 @@ def test_devices_pipes_sockets_and_the_kernels_folders_are_refused_at_once(bench
                 assert result.is_error and "plain file" in result.content, path
 
 
-@pytest.mark.parametrize("path", [".env", "key.pem", "sub/../.env", "innocent.txt", ".ssh/config", "id_ed25519"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".env", "key.pem", "sub/../.env", "innocent.txt", ".ssh/config", "id_ed25519", ".codex/auth.json",
+        ".claude/.credentials.json", ".AWS/config",
+    ],
+)  # fmt: skip
 def test_credentials_are_read_only_with_leave(bench: Bench, path: str) -> None:
-    for name in (".env", "key.pem", ".ssh/config", "id_ed25519"):
+    others = (".codex/auth.json", ".claude/.credentials.json", ".AWS/config")
+    for name in (".env", "key.pem", ".ssh/config", "id_ed25519", *others):
         bench.write(name, "SECRET=hunter2\n")
     (bench.workdir / "sub").mkdir()
     (bench.workdir / "innocent.txt").symlink_to(".env")
