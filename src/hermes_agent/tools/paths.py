@@ -35,8 +35,8 @@ _SECRET_FILES = (
     ".env", ".env.*", "*.env", ".envrc", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk",
     "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".npmrc", ".pypirc",
     ".git-credentials", ".htpasswd", ".vault-token", "credentials", "credentials.*", ".credentials.*", "auth.json",
-    "secrets.*", "*.secret", "kubeconfig", "service-account*.json", "client_secret*.json", "shadow", "shadow-", "gshadow",
-    "sudoers", "master.key",
+    "secrets.*", "*.secret", "kubeconfig", "service-account*.json", "client_secret*.json", "shadow", "shadow-",
+    "gshadow", "sudoers", "master.key",
 )  # fmt: skip
 _HARMLESS_FILES = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
 _SECRET_FOLDERS = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", "gcloud", ".password-store", "gh"})
