@@ -69,7 +69,7 @@ async def tidy_up(board: Board) -> None:
         try:
             done = await asyncio.to_thread(_tidied, board)
         except (StateError, OSError) as error:  # the store or the disk is busy or full; there is another round
-            _log.warning("nothing was tidied up: %s", error, extra={"action": "maintenance"})
+            _log.warning("tidying up was cut short: %s", error, extra={"action": "maintenance"})
             continue
         for one in done:
             if one.count:

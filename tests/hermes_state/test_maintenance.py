@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from hermes_config.config import SessionsConfig
 from hermes_config.limits import Limits
@@ -185,3 +188,19 @@ def test_by_itself_it_runs_once_a_day_and_leaves_conversations_alone(
     clock.advance(86_400)
     assert tidy(auto_prune=True)["prune"] == 1
     assert db.get_session("s") is None
+
+
+@pytest.mark.parametrize(("ended", "compact"), [(2, False), (30, True)])
+def test_by_itself_a_database_is_made_compact_only_where_much_of_it_is_free(
+    tmp_path: Path, clock: Clock, ended: int, compact: bool
+) -> None:
+    with contextlib.closing(SessionDB(tmp_path / "state.db", clock=clock)) as db:
+        for number in range(40):
+            db.create_session(str(number), "cli")
+            db.append_message(str(number), "user", f"{number} " * 5_000)
+            if number < ended:
+                db.end_session(str(number), "user_exit")
+        clock.advance(91 * 86_400)
+        settings = SessionsConfig(auto_prune=True)
+        did = done(maintenance.by_itself(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
+        assert did["prune"] == ended and ("vacuum" in did) is compact

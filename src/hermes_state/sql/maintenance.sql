@@ -13,3 +13,10 @@ DELETE FROM messages WHERE id IN {numbers}
 
 -- name: old_locks
 DELETE FROM compression_locks WHERE expires_at < ?
+
+-- name: free_pages @sqlite
+SELECT (SELECT freelist_count FROM pragma_freelist_count), (SELECT page_count FROM pragma_page_count)
+
+-- name: free_pages @postgresql
+-- Nobody waits for its VACUUM, so it is always worth it.
+SELECT 1, 1
