@@ -79,10 +79,16 @@ EVENTS: dict[str, Event] = {
         about="The model asks. Answer with clarify.respond.", fields=("question", "choices", "request_id")
     ),
     "clarify.expire": Event(about="It is answered, or not needed any more.", fields=("request_id",)),
-    "sudo.request": Event(about="A password is needed. Answer with sudo.respond within 120 s.", fields=("request_id",)),
+    "sudo.request": Event(
+        about="A password is needed. Answer with sudo.respond within 120 s. Nothing in Hermes asks for one so far: "
+        "commands run without input, and a `sudo` that wants a password fails in its own words.",
+        fields=("request_id",),
+    ),
     "sudo.expire": Event(about="It is answered, or not needed any more.", fields=("request_id",)),
     "secret.request": Event(
-        about="A secret is needed. Answer with secret.respond.", fields=("prompt", "env_var", "metadata?", "request_id")
+        about="A secret is needed. Answer with secret.respond. Nothing in Hermes asks for one so far: keys are set by "
+        "`hermes setup`, and no command that a model runs is given any.",
+        fields=("prompt", "env_var", "metadata?", "request_id"),
     ),
     "secret.expire": Event(about="It is answered, or not needed any more.", fields=("request_id",)),
     "status.update": Event(

@@ -13,7 +13,6 @@ import logging
 import os
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TextIO
@@ -23,6 +22,7 @@ from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS
 from tui_gateway import (
+    asked,
     attach,
     following,
     frames,
@@ -46,11 +46,9 @@ _log = logging.getLogger("hermes.rpc")
 _Thread = threading.Thread  # as in `transports`
 
 _sessions: dict[str, Session] = {}
-_pending: dict[str, tuple[str, threading.Event]] = {}
-_answers: dict[str, str] = {}
 _sessions_lock = threading.RLock()
 _session_resume_lock = threading.Lock()
-_prompt_lock = threading.Lock()
+_pool_lock = threading.Lock()
 _db_lock = threading.Lock()
 _db: SessionDB | None = None
 _db_error: str | None = None
@@ -59,8 +57,6 @@ _stdio_transport = StdioTransport(lambda: _real_stdout or sys.stdout)
 _bound: contextvars.ContextVar[Transport | None] = contextvars.ContextVar("hermes_rpc_transport", default=None)
 _behind: contextvars.ContextVar[list[Later] | None] = contextvars.ContextVar("hermes_rpc_behind", default=None)
 _telling = threading.RLock()
-_asked: dict[str, Frame] = {}
-"""By request id, as `_pending`: what was asked."""
 _pool: ThreadPoolExecutor | None = None
 _pooled = threading.BoundedSemaphore(DEFAULTS.rpc_waiting)
 
@@ -68,7 +64,6 @@ _DESKTOP, _DESKTOP_TERMINAL = "HERMES_DESKTOP", "HERMES_DESKTOP_TERMINAL"
 _TURNS = frozenset({
     "message.start", "message.user", "message.interim", "message.complete", "tool.start", "tool.complete", "error",
 })  # fmt: skip
-_OVER = {"sudo.request": "sudo.expire", "secret.request": "secret.expire", "clarify.request": "clarify.expire"}
 
 
 # -- in ----------------------------------------------------------------------------------------------------
@@ -133,7 +128,7 @@ def _afterwards(step: Later) -> None:
 
 def _workers() -> ThreadPoolExecutor:
     global _pool  # noqa: PLW0603 - one for the process, made at first need
-    with _prompt_lock:
+    with _pool_lock:
         if _pool is None:
             given = os.environ.get("HERMES_TUI_RPC_POOL_WORKERS", "")
             _pool = ThreadPoolExecutor(max(2, int(given) if given.isdecimal() else 8), thread_name_prefix="rpc")
@@ -168,45 +163,6 @@ def _emit(event: str, sid: str, payload: Mapping[str, Any] | None = None) -> Non
         if session is not None and event in _TURNS:
             session["told"] = session.get("told", 0) + 1
         write_json(frames.event(event, sid, payload))
-
-
-def _block(event: str, sid: str, payload: Mapping[str, Any], timeout: float = 300) -> str:
-    """Ask the client and wait; its answer, or nothing when none came in time."""
-    rid, rung = uuid.uuid4().hex[:8], threading.Event()
-    asked = {**payload, "request_id": rid}
-    with _telling:  # whoever comes now either hears of it or finds it
-        with _prompt_lock:
-            _pending[rid], _asked[rid] = (sid, rung), frames.event(event, sid, asked)
-        _emit(event, sid, asked)
-    rung.wait(timeout)
-    with _prompt_lock:
-        _pending.pop(rid, None)
-        _asked.pop(rid, None)
-        answer = _answers.pop(rid, "")
-    _emit(_OVER[event], sid, {"request_id": rid})
-    return answer
-
-
-def _open_requests(sid: str) -> list[Frame]:
-    with _prompt_lock:
-        return [_asked[rid] for rid, (whose, _) in _pending.items() if whose == sid and rid in _asked]
-
-
-def _answered(request_id: str, answer: str) -> bool:
-    with _prompt_lock:
-        if request_id not in _pending:
-            return False
-        _answers[request_id] = answer
-        _pending[request_id][1].set()
-        return True
-
-
-def _release_pending(sid: str) -> None:
-    """Whoever waits for an answer in this session gets an empty one."""
-    with _prompt_lock:
-        mine = [rid for rid, (whose, _) in _pending.items() if whose == sid]
-    for rid in mine:
-        _answered(rid, "")
 
 
 def make_stream_renderer(cols: int) -> Any:
@@ -298,7 +254,7 @@ def _teardown(sid: str, end_reason: str = "tui_close") -> bool:
 def _end_session(sid: str, session: Session, end_reason: str) -> None:
     """Of a session that was taken out already."""
     agent, place = session.get("agent"), session.get("place")
-    _release_pending(sid)
+    _asked.release(sid)
     if place is not None:
         place.questions.leave()
         if session["running"] and agent is not None:
@@ -351,12 +307,14 @@ def _late(name: str) -> Callable[..., Any]:
     return call
 
 
+_asked = asked.Asked(_late("_emit"), _telling)
+_block = _asked.block
 _host = Host(
     sessions=_sessions, lock=_sessions_lock, emit=_late("_emit"), get_db=_late("_get_db"),
     db_trouble=lambda: _db_error or "", sync=_late("_sync_session_key_after_compress"),
     boundary=_late("_notify_session_boundary"), block=_late("_block"), stream_renderer=_late("make_stream_renderer"),
     rendered=_late("render_message"), thread=_start_turn, transport=lambda: _bound.get() or _stdio_transport,
-    make_room=_late("_make_room"), afterwards=_afterwards, open_requests=_open_requests, telling=_telling,
+    make_room=_late("_make_room"), afterwards=_afterwards, open_requests=_asked.open_requests, telling=_telling,
 )  # fmt: skip
 _parking = parking.Parking(_host, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start())
 _make_room = _parking.make_room
@@ -396,26 +354,26 @@ def _session_close(rid: Any, params: Params) -> Frame:
 def _session_interrupt(rid: Any, params: Params) -> Frame:
     sid, session = _host.session(params)
     rpc_asking.interrupt(_host, session)
-    _release_pending(sid)
+    _asked.release(sid)
     return frames.response(rid, {"status": "interrupted"})
 
 
 @method("clarify.respond")
 def _clarify_respond(rid: Any, params: Params) -> Frame:
-    if not _answered(str(params.get("request_id") or ""), str(params.get("answer") or "")):
+    if not _asked.answered(str(params.get("request_id") or ""), str(params.get("answer") or "")):
         raise RpcError(frames.BUSY, "nothing is pending under that request_id")
     return frames.response(rid, {"status": "ok"})
 
 
 @method("sudo.respond")
 def _sudo_respond(rid: Any, params: Params) -> Frame:
-    found = _answered(str(params.get("request_id") or ""), str(params.get("password") or ""))
+    found = _asked.answered(str(params.get("request_id") or ""), str(params.get("password") or ""))
     return frames.response(rid, {"status": "ok" if found else "expired"})
 
 
 @method("secret.respond")
 def _secret_respond(rid: Any, params: Params) -> Frame:
-    found = _answered(str(params.get("request_id") or ""), str(params.get("value") or ""))
+    found = _asked.answered(str(params.get("request_id") or ""), str(params.get("value") or ""))
     return frames.response(rid, {"status": "ok" if found else "expired"})
 
 
