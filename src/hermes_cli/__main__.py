@@ -1,8 +1,6 @@
 """`python -m hermes_cli` is `hermes`."""
 
-import sys
-
-from hermes_cli.main import main
+from hermes_cli.main import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -8,7 +8,6 @@ drawn by hand: the one library worth having for it costs more start-up time than
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -47,6 +46,8 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, window: i
     titles = [column.title for column in columns]
     widths = [max(map(text.width, line)) for line in zip(titles, *cells, strict=True)]
     if window is None and is_terminal():
+        import shutil
+
         window = shutil.get_terminal_size().columns
     if window is not None:
         widths = _fit(columns, widths, window)
@@ -91,7 +92,12 @@ def print_json(value: Any) -> None:
 
 def page(content: str) -> None:
     """Print a text; at a terminal that it does not fit, through `$PAGER` (or less)."""
-    if not is_terminal() or content.count("\n") + 2 < shutil.get_terminal_size().lines:
+    if not is_terminal():
+        print(content)
+        return
+    import shutil
+
+    if content.count("\n") + 2 < shutil.get_terminal_size().lines:
         print(content)
         return
     import shlex

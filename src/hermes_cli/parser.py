@@ -6,12 +6,30 @@ Imported only when a command is chosen, so that `hermes --help` does not pay for
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from hermes_config.errors import UsageError
 
 Run = Callable[[argparse.Namespace], int | None]
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Told how wide it may be: by itself it imports shutil to find out, and argparse makes one for each argument."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    if (told := os.environ.get("COLUMNS", "")).isdecimal() and int(told) > 0:
+        return int(told)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1).columns or 80
+    except (OSError, ValueError):  # no terminal, or a stream that is closed
+        return 80
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,7 +40,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, example: str = "", given: Sequence[str] = (), **options: Any) -> None:
         self.given = given
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", _Help)
         options.setdefault("allow_abbrev", False)  # an abbreviation in a script breaks when a flag is added
         if example:
             lines = "\n".join(f"  {line.strip()}" for line in example.strip().splitlines())

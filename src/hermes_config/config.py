@@ -326,7 +326,6 @@ def _document(text: str, file: Path) -> document.Document:
 def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Config:
     state = Section(source, "state", known=("database_url", "synchronous"))
     sessions = Section(source, "sessions", known=[row.name for row in fields(SessionsConfig)])
-    bounds = Section(source, "limits", known=[row.name for row in table() if not row.fixed], closed=True)
     return Config(
         home=home,
         state=StateConfig(
@@ -339,11 +338,18 @@ def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Co
             min_interval_hours=sessions.whole("min_interval_hours", 24, minimum=0),
             vacuum_after_prune=sessions.flag("vacuum_after_prune", True),
         ),
-        limits=Limits(**{row.name: bounds.whole(row.name, row.default, minimum=row.minimum) for row in table()}),
+        limits=_limits(source),
         tree=document.freeze(source.data, file=source.file),
         dotenv=MappingProxyType(entries),
         budget=read_budget(source),
     )
+
+
+def _limits(source: document.Document) -> Limits:
+    if "limits" not in source.data:
+        return DEFAULTS
+    bounds = Section(source, "limits", known=[row.name for row in table() if not row.fixed], closed=True)
+    return Limits(**{row.name: bounds.whole(row.name, row.default, minimum=row.minimum) for row in table()})
 
 
 def _opens(file: Path) -> str:

@@ -7,8 +7,8 @@ docs`. A number that bounds something and does not stand here is a defect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, field, fields
+from dataclasses import field, fields
+from functools import cache
 from typing import NamedTuple
 
 from hermes_config.records import record
@@ -34,7 +34,7 @@ def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = 
     # The declared type is the type of the value, as with `dataclasses.field` itself.
     value: int = field(
         default=default,
-        metadata={"unit": unit, "rule": rule, "minimum": minimum, "area": area, "fixed": fixed},
+        metadata={"default": default, "unit": unit, "rule": rule, "minimum": minimum, "area": area, "fixed": fixed},
     )
     return value
 
@@ -240,14 +240,16 @@ class Limits:
     log_bytes: int = _limit(4 * _MIB, "bytes", "the log is put aside, the one put aside before is removed", fixed=True)
 
 
-def table() -> Iterator[Limit]:
+@cache
+def table() -> tuple[Limit, ...]:
     """The rows, in order. A row without an area of its own belongs to the area above it."""
-    area = ""
-    defaults = asdict(DEFAULTS)
+    area, rows = "", []
     for row in fields(Limits):
-        area = row.metadata["area"] or area
         about = row.metadata
-        yield Limit(row.name, defaults[row.name], about["unit"], about["rule"], about["minimum"], area, about["fixed"])
+        area = about["area"] or area
+        default = about["default"]  # as the field has it, but known to be a number
+        rows.append(Limit(row.name, default, about["unit"], about["rule"], about["minimum"], area, about["fixed"]))
+    return tuple(rows)
 
 
 DEFAULTS = Limits()

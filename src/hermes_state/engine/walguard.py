@@ -22,14 +22,17 @@ class WalGuard:
     good only while `inode()` gives what it gave then. Each look also notes the log's `size`, which costs nothing more.
     """
 
-    __slots__ = ("expected", "inode", "size")
+    __slots__ = ("_path", "expected", "inode", "size")
 
     def __init__(self, wal_path: str) -> None:
+        self._path = wal_path
         self.expected: int | None = None
-        self.inode, self.size = _reader(wal_path)
+        self.inode: Callable[[], int | None]
+        self.size: Size
 
     def arm(self) -> None:
         if self.expected is None:
+            self.inode, self.size = _reader(self._path)  # not sooner: a command that only reads needs none
             self.expected = self.inode()
 
     def intact(self) -> bool:
