@@ -1,15 +1,16 @@
-"""Textual's driver for a terminal, with three things mended.
+"""Textual's driver for a terminal, with four things mended.
 
 Bytes that are no UTF-8 do not end its reading: a paste from an old file, or a key of a terminal with another encoding,
 shows the sign for an unknown character. What was typed before the window opened is read as it was meant. And it knows
 when the terminal is behind: over a slow link, whoever paints what can wait looks at `is_behind` first, so that the link
-is left to the keys.
+is left to the keys. And Ctrl-Z stops the whole job, as it does everywhere else.
 """
 
 from __future__ import annotations
 
 import os
 import selectors
+import signal
 from codecs import getincrementaldecoder
 from typing import Any, TextIO
 
@@ -54,6 +55,19 @@ class TolerantDriver(LinuxDriver):
         """The terminal has not taken yet what was painted last."""
         thread = self._writer_thread
         return bool(self._file.busy) or (thread is not None and not thread._queue.empty())
+
+    def _sigtstp_application(self, *_signal: object) -> None:
+        """As Textual does it, but with whoever runs us (make, a script): the shell waits until those have stopped, too.
+
+        They are told once the terminal is in order, for from then on the shell may take it.
+        """
+        if self._auto_restart:
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+        os.kill(0, signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, before)
+        os.kill(os.getpid(), signal.SIGSTOP)
 
     def run_input_thread(self) -> None:
         """As Textual does it, but with a decoder that replaces what it cannot read, and larger gulps."""

@@ -134,6 +134,28 @@ def test_ctrl_z_gives_the_terminal_back_and_comes_back(window: Open) -> None:
         assert _ended(terminal) == 0
 
 
+def test_ctrl_z_under_make_or_a_script_gives_the_shell(place: Path) -> None:
+    """Whoever started the window stops with it; else the shell goes on waiting, and the terminal seems to hang."""
+    env = {"TERM": "xterm-256color", "PS1": "$ "}
+    with Terminal(["bash", "--norc", "--noediting", "-i"], env=env, lines=24, cwd=place) as terminal:
+        terminal.type(f"sh -c '{sys.executable} -m hermes_cli; echo went $((40 + 3))'")
+        terminal.see("ready")
+        terminal.keys("\x1a")
+        terminal.see("Stopped")
+        terminal.type("echo shell-$((40 + 2))")
+        terminal.see("shell-42")
+        terminal.type("fg")
+        deadline = time.monotonic() + 10
+        while terminal.raw.count(_OPENED) < 2:
+            assert terminal._read(deadline)
+        terminal.type("what is 2 * 4?")
+        terminal.see("2 * 4 = 8")
+        terminal.press("ctrl-d")
+        terminal.see("went 43")
+        terminal.type("exit")
+        assert _ended(terminal) == 0
+
+
 def test_bytes_that_are_no_text_and_a_megabyte_are_taken(window: Open) -> None:
     with window() as terminal:
         os.write(terminal._window, b"caf\xe9 \xff\xfe ")
