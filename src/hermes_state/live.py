@@ -35,6 +35,8 @@ class LiveRows(NamedTuple):
     ids: list[int]
     messages: list[dict[str, Any]]
     """As `get_messages_as_conversation` gives them."""
+    turns: list[TurnId | None]
+    """Which turn each belongs to; None for what was not said in one."""
 
 
 class Live(Store):
@@ -56,7 +58,8 @@ class Live(Store):
             if state is None:
                 return None
             rows = conn.rows(Q.rows, (session_id, after))
-            return LiveRows(state, [row[-1] for row in rows], transcript.as_conversation([row[:-1] for row in rows]))
+            said = transcript.as_conversation([row[:-2] for row in rows])
+            return LiveRows(state, [row[-1] for row in rows], said, [row[-2] for row in rows])
 
         return self.engine.read(run, snapshot=True)
 

@@ -233,7 +233,9 @@ class Following:
         if self._moved():
             yield "session.info", live.info(self._session)
         found = self._db.live_rows(self._segment, after=self._head)
-        for number, row in zip(found.ids, found.messages, strict=True) if found is not None else ():
+        for number, row, whose in zip(found.ids, found.messages, found.turns, strict=True) if found is not None else ():
+            if whose not in (None, turn.turn.id):
+                continue  # the next turn is quick, and is told when its beginning was
             self._head = number
             yield from self._tool_ended(turn, row) if row["role"] == "tool" else _row(turn, row)
 

@@ -8,10 +8,10 @@ SELECT s.message_count, COALESCE(s.rewind_count, 0), COALESCE(
 FROM sessions s WHERE s.id = ?
 
 -- name: rows
--- As `conversation` of messages.sql, with the id last.
+-- As `conversation` of messages.sql, with the turn and the id last.
 SELECT role, content, content_kind, tool_calls, timestamp, tool_call_id, tool_name, effect_disposition, api_content,
     platform_message_id, observed, finish_reason, reasoning, reasoning_content, reasoning_details,
-    codex_reasoning_items, codex_message_items, escaped, id
+    codex_reasoning_items, codex_message_items, escaped, turn_id, id
 FROM messages
 WHERE session_id = ? AND replaced = 0 AND active = 1 AND id > ?
 ORDER BY id
