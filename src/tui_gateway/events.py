@@ -32,7 +32,10 @@ EVENTS: dict[str, Event] = {
         ),
     ),
     "session.title": Event(about="The conversation has got a title.", fields=("session_id", "title")),
-    "message.start": Event(about="A turn begins. No payload."),
+    "message.start": Event(
+        about="A turn begins. `taken_up`: one that a lost process left behind; what waits is not part of it.",
+        fields=("taken_up?",),
+    ),
     "message.user": Event(
         about="Somebody said something in this conversation in another place: a phone, another terminal.",
         fields=("text", "source", "files?"),

@@ -273,5 +273,7 @@ def state(
 def _inflight(session: Session) -> dict[str, Any] | None:
     """What of the running turn is not among the messages: the words said since its last row, and before its first row
     the prompt."""
-    turn = session["inflight_turn"]
+    turn, following = session["inflight_turn"], session["following"]
+    if turn is None and following is not None and following.turn is not None:
+        return {"user": "", "assistant": following.turn.shown, "streaming": True}
     return None if turn is None else {**turn, "user": "" if session["place"].turn is not None else turn["user"]}

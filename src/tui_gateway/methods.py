@@ -153,6 +153,12 @@ METHODS: dict[str, Method] = {
         result="status (queued, rejected), text",
         errors=(4001, 4004),
     ),
+    "session.take_up": Method(
+        about="Bring a turn to its end whose process was lost, now and not with the next prompt.",
+        params=(_sid(),),
+        result="status (streaming; idle: there is none, or the gateway takes it up)",
+        errors=(4001,),
+    ),
     "session.interrupt": Method(
         about="Stop the turn that runs and forget what waits; what was done is kept.",
         params=(_sid(),),

@@ -36,8 +36,8 @@ what happens there, also what others say, comes as the same events. All others a
 
 Several clients may look at one session: all get its events, and `message.user` tells each what the others typed. A
 client that comes by `session.resume` or `session.activate`, also in the middle of a turn, gets `messages` (all that is
-stored), `inflight` (of a turn that runs here: its `assistant` text since the last stored row, and its `user` prompt
-while that is not stored), and behind the answer exactly what happens from there on; questions that are open are put to
+stored), `inflight` (of a turn that runs: its `assistant` text since the last stored row, and its `user` prompt while
+that is not stored), and behind the answer exactly what happens from there on; questions that are open are put to
 it, too. It loses nothing by going away: a session without a client is closed after 20 s, unless a turn runs in it or
 waits for a person, and the conversation is resumed from the store.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.policy import PolicyKeeper
-from hermes_agent import AIAgent, references, skills
+from hermes_agent import AIAgent, holders, references, skills
 from hermes_agent.errand import Errand
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
@@ -111,6 +111,11 @@ class Place:
     def served(self) -> Served | None:
         """The chat whose gateway drives this conversation now; None when we do."""
         return attach.served(self.db, self._session["session_key"], self._policy)
+
+    def has_lost_turn(self) -> bool:
+        """Whether a process that is gone left a turn here, which has to be ended before the next one."""
+        running = self.db.turns.list(state="running", conversation_id=self.conversation(), limit=1)
+        return bool(running) and not holders.at_work(self.db, self.conversation())
 
     def desk(self) -> references.Desk:
         """Where the person sits who names a file."""

@@ -339,6 +339,11 @@ def _prompt_submit(rid: Any, params: Params) -> Frame:
     return frames.response(rid, turning.submit(_host, params, build=_start_agent_build))
 
 
+@method("session.take_up")
+def _session_take_up(rid: Any, params: Params) -> Frame:
+    return frames.response(rid, turning.take_up(_host, params, build=_start_agent_build))
+
+
 @method("session.resume")
 def _session_resume(rid: Any, params: Params) -> Frame:
     with _session_resume_lock:  # two who ask for one conversation get one live session

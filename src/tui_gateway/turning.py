@@ -2,7 +2,8 @@
 
 `submit` answers at once. A turn that is driven here has one daemon thread, which waits for the agent, runs it, tells
 its end, and goes on with what was queued meanwhile; nobody joins it. All that must not be lost is in the agent's own
-commits: a process that dies here leaves a turn that whoever comes next brings to its end.
+commits: a process that dies here leaves a turn that whoever comes next brings to its end. That is a turn of its own:
+what is said meanwhile waits behind it, as behind any other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway import onlookers
-from hermes_agent import references
+from hermes_agent import loop_thread, references
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.command_set.wording import text_of
 from hermes_config import config as configuration
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.rpc")
 _AGENT_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
+_LOST = object()
+"""In place of a prompt: the turn that a lost process left here."""
 _NOT_SAVED = "The conversation changed while this was answered: the answer is shown here and not part of it."
 
 
@@ -54,14 +57,32 @@ def submit(host: Host, params: Params, *, build: Callable[[str, Session], None])
         with session["history_lock"]:
             if not session["running"]:
                 _truncate(session, ordinal)
-                _begin(host, sid, session, content, sender)
+                lost = place is not None and place.has_lost_turn()
+                if lost:
+                    _begin_again(host, session)
+                    session["queued_prompt"] = {"text": content, "transport": sender}
+                else:
+                    _begin(host, sid, session, content, sender)
                 break
         if (met := _meet(host, sid, session, content, sender)) is not None:
             return {**met, **named}
     if "agent_ready" in session:
         build(sid, session)
-    host.thread(lambda: _drive(host, sid, session, content))
-    return {"status": "streaming", "driver": "here", **named}
+    host.thread(lambda: _drive(host, sid, session, _LOST if lost else content))
+    return {"status": "queued" if lost else "streaming", "driver": "here", **named}
+
+
+def take_up(host: Host, params: Params, *, build: Callable[[str, Session], None]) -> Result:
+    """`session.take_up`: the turn of a process that was lost, without waiting for the next prompt."""
+    sid, session = host.session(params)
+    place: Place = session["place"]
+    with session["history_lock"]:
+        if session["running"] or place.served() is not None or not place.has_lost_turn():
+            return {"status": "idle"}
+        _begin_again(host, session)
+    build(sid, session)
+    host.thread(lambda: _drive(host, sid, session, _LOST))
+    return {"status": "streaming"}
 
 
 def _content(given: Any) -> Any:
@@ -121,6 +142,16 @@ def _begin(host: Host, sid: str, session: Session, content: Any, sender: Transpo
         }  # fmt: skip
         if sender is not None:
             host.typed(sid, session, said, by=sender)
+
+
+def _begin_again(host: Host, session: Session) -> None:
+    """What was said to a lost turn is stored already."""
+    now = time.time()
+    with host.telling:
+        session.update(running=True, _turn_cancel_requested=False, last_active=now)
+        session["inflight_turn"] = {
+            "user": "", "assistant": "", "streaming": True, "started_at": now, "updated_at": now,
+        }  # fmt: skip
 
 
 def _truncate(session: Session, ordinal: Any) -> None:
@@ -221,7 +252,7 @@ def _one(host: Host, sid: str, session: Session, content: Any) -> None:
         return
     with session["history_lock"]:
         version, before = session["history_version"], list(session["history"])
-    host.emit("message.start", sid)
+    host.emit("message.start", sid, {"taken_up": True} if content is _LOST else None)
     result = _run(host, sid, session, agent, content, before)
     warning = _keep(session, result, version)
     host.sync(sid, session, clear_pending_title=False, restart_slash_worker=True)
@@ -294,6 +325,10 @@ def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, befor
 
 def _in_turn(host: Host, sid: str, session: Session, agent: Any, content: Any, options: dict[str, Any]) -> Any:
     """Another window may have a turn running in this conversation: then ours is the next."""
+    if content is _LOST:
+        agent.stream_delta_callback = options["stream_callback"]
+        # Somebody else may have been quicker, or nothing of it is left to be answered.
+        return loop_thread.run(agent.resume_unfinished(errand=options["errand"])) or {"final_response": None}
     told = False
     while True:
         try:

@@ -105,6 +105,10 @@ def test_a_kill_in_the_middle_of_an_answer_is_told_and_the_answer_goes_on_once(
 ) -> None:
     window.type("tell me the long story")
     window.see("there was a small post office")
+    os.kill(_server(window, folder), signal.SIGKILL)
+    shown = window.see("a new one goes on here")
+    assert "nothing leaves this machine" not in shown, "the first screen does not come again"
+    assert "The end." not in window.see("harbour town where"), "its beginning is there while it goes on"
     before = status.read_pid(folder / ".demo")
     faster(folder)
     told = hermes("demo", "crash")
@@ -116,6 +120,11 @@ def test_a_kill_in_the_middle_of_an_answer_is_told_and_the_answer_goes_on_once(
     ada = telegram.person("ada")
     stories = [one for one in ada.messages() if "The conversation that would not be lost" in one.text]
     assert len(stories) == 1 and stories[0].edits > 0
+
+
+def _server(window: Window, folder: Path) -> int:
+    """The process behind the window."""
+    return next(one for one in processes(folder) if b"tui_gateway" in Path(f"/proc/{one}/cmdline").read_bytes())
 
 
 def test_two_terminals_and_a_phone_agree(window: Window, telegram: RemoteTelegram, folder: Path) -> None:

@@ -47,6 +47,7 @@ class Talk:
         self.running = False
         self._turn = Turn(transcript)
         self._queue: list[Said] = []
+        self._greeted = False
 
     # -- beginning -----------------------------------------------------------------------------------------
 
@@ -67,7 +68,9 @@ class Talk:
                 self._inform({**self._status.info, "yolo": True})
 
     def _first_words(self) -> list[Block]:
-        if self._start.card:
+        """Once; again only where nothing else stands."""
+        greeted, self._greeted = self._greeted, True
+        if self._start.card and not (greeted and self.count):
             return [Card(self._start.card)]
         return [] if self.count else [Opening(self._status.info)]
 
@@ -154,7 +157,12 @@ class Talk:
                 self.trouble(error.one_line())
             return
         said.went_along(answer.get("files") or ())
-        if not at_once and answer.get("status") != "queued":
+        waits = answer.get("status") == "queued"
+        if at_once and waits:  # something else comes first
+            self._transcript.take_out(said)
+            self._queue.append(said)
+            self._show_queue()
+        elif not at_once and not waits:
             self._drop(said)
             said.source = "goes along with this turn" if answer["status"] == "steered" else ""
             self._transcript.add(said)
@@ -215,10 +223,11 @@ class Talk:
         self._turn.forget()
         self.running = True
         self._pages.count += 1
-        for said in self._queue:
-            self._transcript.add(said)
-        self._queue = []
-        self._show_queue()
+        if not payload.get("taken_up"):
+            for said in self._queue:
+                self._transcript.add(said)
+            self._queue = []
+            self._show_queue()
         self._state("working")
 
     def _said_elsewhere(self, payload: Mapping[str, Any]) -> None:
@@ -304,10 +313,18 @@ class Talk:
     async def restarted(self, why: str) -> None:
         """The server is another one: what was stored is there, what it was doing is told."""
         was_running, self.sid, self.running = self.running, "", False
+        waited, self._queue = self._queue, []
+        self._show_queue()
         self._turn.forget()
         self._state("starting")
         if not self.count:  # nothing was said, so nothing is stored
             self.stored_id = self._start.session_id or ""
         self._transcript.replace([], more=False)
         await self.begin()
-        self.note(f"{why}; a new one goes on here" + (", the last turn was cut off" if was_running else ""))
+        self.note(f"{why}; a new one goes on here")
+        if self._status.by_gateway():  # which has what waited, and goes on
+            return
+        if waited:
+            self._window.prefill("\n\n".join(said.text for said in waited))
+        if was_running:
+            await self._link.ask("session.take_up", session_id=self.sid)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.hermes_cli.tui.conftest import Sit, configure, stored
+from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
 
+from hermes_state import SessionDB
 from hermes_testing.scripted_model import ScriptedModel, say
 
 _LONG = "\n\n".join(
@@ -21,25 +22,62 @@ _LONG = "\n\n".join(
 )
 
 
-def test_a_turn_whose_server_is_killed_is_told_and_taken_up(sit: Sit, home: Path) -> None:
+def test_a_turn_whose_server_is_killed_goes_on_under_its_own_question(sit: Sit, home: Path) -> None:
     async def scene() -> None:
         configure(home, pace=40)
         async with sit() as person:
             await person.say("tell me the long story")
             await person.see("harbour town")
-            assert person.link.pid is not None
-            os.kill(person.link.pid, signal.SIGKILL)
-            await person.see("the last turn was cut off")
-            assert "❯ tell me the long story" in person.screen
-            await person.say("what is 6 + 6?")
+            _kill_server(person)
+            await person.see("a new one goes on here")
             await person.see("taking up the turn that was interrupted when the process was lost")
-            await person.see("harbour town")
-            await person.press("escape")
+            assert "❯ tell me the long story" in person.screen
+            await person.until(lambda screen: "harbour town" in screen, "the story, from its beginning")
+            await person.say("what is 6 + 6?")
+            await person.see("6 + 6 = 12")
             await person.ready()
 
     asyncio.run(scene())
     said = [words for role, words in stored(home) if role == "user"]
     assert said == ["tell me the long story", "what is 6 + 6?"]
+
+
+def test_what_is_said_before_a_lost_turn_was_ended_waits_behind_it(sit: Sit, home: Path) -> None:
+    async def scene() -> None:
+        configure(home, pace=40)
+        async with sit() as person:
+            await person.say("tell me the long story")
+            await person.see("harbour town")
+            person.app._restarts += [time.monotonic()] * 3  # no other server is started
+            _kill_server(person)
+            await person.see("hermes doctor may tell why")
+        async with sit(session_id=_newest(home)) as person:
+            await person.say("what is 6 + 6?")
+            await person.see("next: what is 6 + 6?")
+            await person.see("harbour town")
+            assert "❯ what is 6 + 6?" not in person.screen
+            await person.press("escape")
+            await person.ready()
+            assert person.app._editor.text == "what is 6 + 6?"
+            await person.press("enter")
+            await person.see("6 + 6 = 12")
+
+    asyncio.run(scene())
+    said = [words for role, words in stored(home) if role == "user"]
+    assert said == ["tell me the long story", "what is 6 + 6?"]
+
+
+def _kill_server(person: Person) -> None:
+    assert person.link.pid is not None
+    os.kill(person.link.pid, signal.SIGKILL)
+
+
+def _newest(home: Path) -> str:
+    db = SessionDB(home / "state.db")
+    try:
+        return str(db.list_sessions_rich(order_by_last_active=True, limit=1)[0]["id"])
+    finally:
+        db.close()
 
 
 def test_a_store_that_is_locked_is_said_and_the_words_stay(sit: Sit, home: Path, place: Path) -> None:
