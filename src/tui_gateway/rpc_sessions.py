@@ -35,10 +35,7 @@ def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str,
     """`build` starts the making of an agent; `looker` follows stored conversations."""
 
     def create(host: Host, params: Params) -> Result:
-        given = params.get("messages") or []
-        if not all(isinstance(one, dict) and one.get("role") in ("user", "assistant") for one in given):
-            raise RpcError(frames.BAD_VALUE, "messages are objects with role (user, assistant) and content")
-        sid, session = live.open_session(host, params, host.db(), messages=given)
+        sid, session = live.open_session(host, params, host.db(), messages=_given(params))
         host.rebind(session)
         session["pending_title"] = word(params, "title") or None
         build(sid, session)
@@ -92,6 +89,14 @@ def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str,
         **_PLAIN, "session.create": create, "session.resume": resume, "session.branch": branch,
         "session.activate": activate,
     }  # fmt: skip
+
+
+def _given(params: Params) -> list[dict[str, Any]]:
+    """What was said before, somewhere else."""
+    given = params.get("messages") or []
+    if not all(isinstance(one, dict) and one.get("role") in ("user", "assistant") for one in given):
+        raise RpcError(frames.BAD_VALUE, "messages are objects with role (user, assistant) and content")
+    return list(given)
 
 
 def _meant(db: SessionDB, wanted: str) -> str:
