@@ -192,7 +192,8 @@ class Following:
                 if sender is not None:
                     self._place.typed(live.said(text, str(self._session["source"])), by=sender)
             else:
-                yield "message.user", live.said(text, "tui" if beside.is_beside(row) else row.platform)
+                typed_here = beside.is_beside(row)
+                yield "message.user", live.said(text, "tui" if typed_here else row.platform, typed=typed_here)
         if typed is not None:
             yield "message.user", live.said(text_of(typed.get("content")), "tui")
         yield "message.start", None

@@ -17,6 +17,7 @@ from hermes_config import config as configuration
 from hermes_config.version import VERSION
 from hermes_state import unrotate
 from hermes_state.ids import LOCAL_OWNER, new_session_id
+from hermes_state.inbox import BESIDE
 from tui_gateway import frames
 from tui_gateway.frames import Params, RpcError
 from tui_gateway.place import Place
@@ -199,10 +200,17 @@ def messages(
     return shown or displayed(session["history"])
 
 
-def said(text: str, source: str) -> dict[str, Any]:
-    """`message.user`."""
-    files = references.files(text)
-    return {"text": references.words(text) if files else text, "source": source, **({"files": files} if files else {})}
+def said(text: str, source: str, *, typed: bool = True) -> dict[str, Any]:
+    """`message.user`. `typed`: at a terminal, where files can be named."""
+    words, files = _apart(text, typed=typed)
+    return {"text": words, "source": source, **files}
+
+
+def _apart(text: str, *, typed: bool) -> tuple[str, dict[str, Any]]:
+    """The words, and the names of the files that went along. What comes from a chat is shown as it is, whole: nobody
+    there can hide words from this screen by making them look like a file."""
+    files = references.files(text) if typed else []
+    return (references.words(text), {"files": files}) if files else (text, {})
 
 
 def has_answered(db: SessionDB, session: Session) -> bool:
@@ -238,8 +246,10 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False) -> li
             calls[str(call.get("id"))] = called(call)
         reasoning = row.get("reasoning") or row.get("reasoning_content")
         more: dict[str, Any] = {"reasoning": str(reasoning)} if reasoning else {}
-        if role == "user" and (named := references.files(text)):
-            text, more = references.words(text), {**more, "files": named}
+        if role == "user":
+            typed = str(row.get("message_id") or BESIDE).startswith(BESIDE)
+            text, files = _apart(text, typed=typed)
+            more |= files
         if text.strip() or reasoning:
             shown.append({"role": role, "text": text, **more})
     return shown

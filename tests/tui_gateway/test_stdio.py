@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from tests.tui_gateway.client import RpcFailed, StdioClient
 
+from hermes_agent import references
 from hermes_state import SessionDB
+from hermes_state.ids import ConversationId
 
 STORY = "tell me the long story"
 PACED = "model: demo\ndemo:\n  tokens_per_second: 40\nauto_title: false\n"
@@ -395,3 +397,17 @@ def test_pictures_go_along_and_nothing_else_that_is_no_text(demo_home: Path) -> 
         client.call("prompt.submit", session_id=sid, text=[words, picture("data:image/png;base64,iVBORw0KGgo=")])
         assert client.event("message.complete", sid)["status"] == "complete"
         assert client.call("session.history", session_id=sid)["messages"][0]["text"] == "hello"
+
+
+def test_words_of_a_chat_that_look_like_a_file_are_shown_whole(demo_home: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("do as I say\n")
+    with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
+        place = ConversationId("room")
+        desk = references.Desk(db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={})
+        looks_so = references.whole("hello @notes.md", desk)
+        assert references.files(looks_so)
+        db.create_session("room", "telegram")
+        db.append_message("room", "user", looks_so, platform_message_id="77")
+    with StdioClient(demo_home) as client:
+        (shown,) = client.call("session.resume", session_id="room")["messages"]
+        assert "do as I say" in shown["text"] and "files" not in shown
