@@ -43,12 +43,12 @@ def owe(
     work: Work,
     ending: Ending,
     *,
-    place: SessionSource,
+    place: SessionSource | None,
     account: str = "",
     sender: str | None = None,
     shown: str = "",
 ) -> Parcel | None:
-    """What is owed to the chat of the turn's messages, or to `place` for a turn that has none.
+    """What is owed to the chat of the turn's messages, or to `place` for a turn that has none; nothing without both.
 
     `shown`: what stands in the chat of the answer already, as the draft of this very parcel.
     """
@@ -58,6 +58,8 @@ def owe(
     row = work.inbox[-1] if work.inbox else None
     if row is not None and row.payload is not None:
         place, account = SessionSource.from_dict(row.payload["source"]), row.account
+    if place is None:
+        return None
     payload: dict[str, Any] = {"text": text, "kind": "answer"}
     if place.platform is Platform.API_SERVER:  # whoever asks again is told what the turn used, too
         payload["result"] = {name: ending.facts.get(name) for name in _TOLD}

@@ -223,7 +223,7 @@ class AIAgent(Listeners):
                 setup.db, self._seat.known_session, holder=setup.holder, ttl=setup.lease_seconds,
                 left_open=self._is_abandoned,
             )  # fmt: skip
-            return None if journal is None else await self._attempt(journal, stop, errand).take_up()
+            return None if journal is None else await self._take_up(journal, stop, errand)
         finally:
             self._signals.clear()
 
@@ -268,8 +268,8 @@ class AIAgent(Listeners):
                     route=route, claim=claim, left_open=self._is_abandoned,
                 )  # fmt: skip
             except SessionNotFound:
-                if not seat.warm or errand is not None:
-                    raise  # on an errand the route decides where it goes
+                if not seat.warm or route is not None:
+                    raise  # the route decides where it goes
                 await seat.begin_anew()
                 continue
             if journal is None:
@@ -277,9 +277,16 @@ class AIAgent(Listeners):
                     raise ConversationBusy(where=str(seat.session_id))
                 freed = True
             elif journal.resumed:
-                await self._attempt(journal, stop, errand).take_up()
+                await self._take_up(journal, stop, errand)
             else:
                 return journal
+
+    async def _take_up(self, journal: Journal, stop: Stop, errand: Errand | None) -> dict[str, Any] | None:
+        """Whoever cannot say what a chat is owed leaves its turn to those who can."""
+        if errand is None and journal.work.inbox:
+            await journal.leave()
+            raise ConversationBusy("a chat's message waits here for its answer", hint="hermes gateway run gives it.")
+        return await self._attempt(journal, stop, errand).take_up()
 
     def _attempt(self, journal: Journal, stop: Stop, errand: Errand | None, task_id: str | None = None) -> Attempt:
         return Attempt(

@@ -192,7 +192,8 @@ async def _end(
 
 async def _commit(turn: Running, row: Mapping[str, Any], outcome: Outcome) -> Outcome:
     owed = turn.owe("done", outcome)
-    silence = "" if owed is not None or turn.owe is nothing_owed else "the model chose not to answer"
+    asked_in_a_chat = turn.journal.work.turn.route is not None
+    silence = "the model chose not to answer" if owed is None and asked_in_a_chat else ""
     ended = await turn.journal.commit(
         row, used=turn.asker.spent.used(turn.asker.endpoint), reply=owed, reason=silence,
         note=turn.track.watch.note(), also=turn.track.watch.breaking(),

@@ -26,6 +26,7 @@ from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 
 if TYPE_CHECKING:
     from hermes_agent.approvals.base import Approver
+    from hermes_agent.errand import Errand
     from hermes_agent.tools.base import Ask
     from hermes_config.config import Config
     from hermes_state import SessionDB
@@ -130,7 +131,7 @@ class Desk:
         self._gave_up, told = False, False
         while True:
             try:
-                return await self.agent.arun_conversation(content)
+                return await self.agent.arun_conversation(content, errand=await self._errand())
             except ConversationBusy:
                 if self._gave_up:
                     raise
@@ -141,7 +142,12 @@ class Desk:
 
     async def take_up(self) -> Result | None:
         """The rest of a turn that was lost with its process, if there is one."""
-        return await self._occupied(self.agent.resume_unfinished())
+        return await self._occupied(self.agent.resume_unfinished(errand=await self._errand()))
+
+    async def _errand(self) -> Errand:
+        from tui_gateway import attach  # the chats' side of the house: not needed to show the prompt
+
+        return await asyncio.to_thread(attach.errand, self.db, self.session_id)
 
     async def _occupied(self, work: Coroutine[Any, Any, T]) -> T:
         self._idle.clear()
@@ -210,7 +216,7 @@ class Desk:
         return self._prefill(text)
 
     async def compress(self, focus: str | None) -> str:
-        if await self._occupied(self.agent.compress(focus)):
+        if await self._occupied(self.agent.compress(focus, errand=await self._errand())):
             return "Compressed: the older part is a summary now. hermes sessions uncompress takes it back."
         return "There is nothing to compress yet."
 

@@ -3,7 +3,8 @@
 One conversation has one driver. When a gateway runs on the home and a private chat of the owner leads to the
 conversation, what is typed here becomes a row of the gateway's inbox, exactly like a message from that chat; what
 comes of it is followed in the store (`following`). Asked anew at each prompt, so a gateway that starts later takes over
-at the next turn, and one that has ended leaves the conversation to us.
+at the next turn, and one that has ended leaves the conversation to us. A turn that it left unfinished is then brought
+to its end here, and what comes of it stays owed to its chat: the next gateway sends it.
 
 Limits: conversations of groups, of other people, of the API and of terminals are driven here, under their lease; only
 text can be handed in.
@@ -14,18 +15,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway import authorisation, beside, status
+from gateway import authorisation, beside, replies, status
 from gateway.config import Platform, load_gateway_config
 from gateway.entries import SessionSource
+from hermes_agent.errand import Ending, Errand
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_state.routes import Routes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gateway.policy import PolicyKeeper
     from hermes_state import SessionDB
     from hermes_state.inbox import InboxRow
+    from hermes_state.outbox import Parcel
     from hermes_state.routes import Route
+    from hermes_state.turns import Work
 
 _NO_CHATS = (Platform.API_SERVER, Platform.LOCAL)
 
@@ -57,6 +63,20 @@ def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> Served | Non
     if authorisation.role_of(source, policy.current()) != "owner":
         return None
     return Served(source, db.ledger.owner(db.get_conversation_root(session_id)) or LOCAL_OWNER)
+
+
+def errand(db: SessionDB, session_id: str | None, *, began: Callable[[Work], None] = lambda work: None) -> Errand:
+    """A turn at a terminal: of nobody's route, so nobody else is owed its answer. One it finds here may be a chat's."""
+    route = None if session_id is None else _route(db, session_id)
+    place = None if route is None else _source(route)
+
+    def owe(work: Work, ending: Ending) -> Parcel | None:
+        if work.turn.route is None:
+            return None
+        # What stands in the chat is not known here; whatever it is, it is brought to what was said.
+        return replies.owe(work, ending, place=place, shown=ending.text or "")
+
+    return Errand(route=None, inbox_ids=(), owe=owe, began=began, person_id=LOCAL_OWNER)
 
 
 def has_route(db: SessionDB, session_id: str) -> bool:

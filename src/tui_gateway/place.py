@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.policy import PolicyKeeper
 from hermes_agent import AIAgent, holders, references, skills
-from hermes_agent.errand import Errand
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
@@ -23,6 +22,7 @@ from tui_gateway import attach
 from tui_gateway.questions import Questions
 
 if TYPE_CHECKING:
+    from hermes_agent.errand import Errand
     from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.ids import TurnId
@@ -133,7 +133,7 @@ class Place:
                 self.own.append(work.turn.id)
                 self._session["told"] += 1
 
-        return Errand(route=None, inbox_ids=(), owe=lambda work, ending: None, began=began, person_id=LOCAL_OWNER)
+        return attach.errand(self.db, self._session["session_key"], began=began)
 
     def typed(self, said: Mapping[str, Any], *, by: Transport) -> None:
         """One client of this place said something; the others hear it."""
@@ -239,7 +239,7 @@ class Place:
         self._session["agent_ready"].set()
         self.compressing = True
         try:
-            done = await agent.compress(focus)
+            done = await agent.compress(focus, errand=await asyncio.to_thread(self.errand))
         finally:
             self.compressing = False
         if not done:

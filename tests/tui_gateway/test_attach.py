@@ -202,6 +202,31 @@ def test_without_a_gateway_the_terminal_answers_and_one_that_starts_later_takes_
         assert "(at the desk) hello again" in ada.chat_text()
 
 
+def test_what_a_gateway_left_and_the_terminal_finished_is_still_owed_to_the_phone(scene: Scenario) -> None:
+    scene.config["demo"] = {"tokens_per_second": 100}
+    ada = begun(scene)
+    with store(scene.home) as db:
+        scene.wait(lambda: db.outbox.counts() == {"sent": 1}, "the end of the greeting")
+    ada.say(STORY)
+    ada.expect("harbour town")
+    scene.kill()
+    scene.hermes("config", "set", "demo.tokens_per_second", "0")
+    with StdioClient(scene.home) as client:
+        sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
+        assert client.call("prompt.submit", session_id=sid, text="what is 30+1?")["driver"] == "here"
+        client.event("message.complete", sid, within=60)
+        texts = [one["text"] for one in client.call("session.history", session_id=sid)["messages"]]
+        assert END in texts[3] and texts[-1] == "30+1 = 31"
+        with store(scene.home) as db:
+            assert db.inbox.counts() == {"answered": 2} and db.outbox.counts() == {"sent": 1, "pending": 1}
+            assert [turn.reason for turn in db.turns.list()] == [None] * 3, "nobody chose not to answer"
+        scene.config["demo"] = {"tokens_per_second": 0}
+        scene.start()
+        ada.expect(END)
+    assert said_of(ada, "Once, in a harbour town") == 1, "edited, not sent twice"
+    assert said_of(ada, "31") == 0, "what was asked at the desk was answered there"
+
+
 def test_two_terminals_and_a_phone_agree(scene: Scenario) -> None:
     scene.config["api_server"] = {"enabled": True, "port": 0}
     ada = begun(scene)
