@@ -152,13 +152,21 @@ def _set(args: argparse.Namespace) -> None:
     import yaml
 
     from gateway.config import load_gateway_config
+    from hermes_config import settings
 
+    if near := settings.meant(args.key):
+        raise UsageError(
+            f"{args.key[:80]} is not a known key; nothing was saved",
+            hint=f"Did you mean {near}? A key for another program is written with hermes config edit.",
+        )
     try:
         value = yaml.safe_load(args.value)
     except yaml.YAMLError:
         value = args.value  # what is no YAML is meant as text
     saved = config.set_value(args.key, value, check=load_gateway_config)
     print(f"{args.key} is set in {saved.file}")
+    if not args.key.startswith("limits.") and not settings.is_known(args.key):
+        print("Nothing here reads it; it is kept for whoever does.")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
 

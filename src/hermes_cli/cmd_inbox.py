@@ -60,7 +60,7 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _cells(row: InboxRow) -> tuple[str, ...]:
-    said = " ".join(str((row.payload or {}).get("text") or "—").split())
+    said = facts_view.beginning(str((row.payload or {}).get("text") or "—"))
     return (str(row.id), row.state, text.ago(row.received_at), f"{row.platform}:{row.chat_id}", said, row.reason or "—")
 
 

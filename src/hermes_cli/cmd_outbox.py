@@ -94,7 +94,7 @@ def _cells(item: OutboxItem, served: Collection[str] | None) -> tuple[str, ...]:
         item.state,
         text.ago(item.created_at),
         chat,
-        " ".join(said.split()),
+        facts_view.beginning(said),
         _problem(item, served) or "—",
     )
 

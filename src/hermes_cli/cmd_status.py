@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hermes_cli import output, store, text
+from hermes_cli import doctor_places, output, store, text
 from hermes_cli.parser import Parser, add_json
 from hermes_config import config
-from hermes_config.errors import HermesError
+from hermes_config.errors import HermesError, HomeError
 from hermes_config.home import hermes_home
 from hermes_config.version import VERSION
 
 _NEWEST = 5
+_NOT_KNOWN = "not known: the configuration does not load"
 
 
 def register(parser: Parser) -> None:
@@ -44,17 +45,27 @@ def _status(args: argparse.Namespace) -> None:
 def _facts() -> dict[str, Any]:
     home = hermes_home()
     facts: dict[str, Any] = {
-        "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home), "model": None,
-        "database": None, "gateway": {"running": False}, "platforms": {}, "prefix_breaks": None, "budget": [],
-        "conversations": [], "problems": [],
+        "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home),
+        "config_loads": False, "model": None, "database": None, "gateway": {"running": False}, "platforms": {},
+        "prefix_breaks": None, "budget": [], "conversations": [], "problems": [],
     }  # fmt: skip
-    for part in (_model, _gateway, _stored):
+    for part in (_folder, _configuration, _model, _gateway, _stored):
         try:
             part(home, facts)
         except HermesError as error:
             facts["problems"].append(error.one_line())
     facts["problems"] = list(dict.fromkeys(facts["problems"]))
     return facts
+
+
+def _folder(home: Path, facts: dict[str, Any]) -> None:
+    if not home.exists() and (why_not := doctor_places.hindrance(home)):
+        raise HomeError(f"no home can be made: {why_not}", where=str(home), hint="Set HERMES_HOME to another folder.")
+
+
+def _configuration(home: Path, facts: dict[str, Any]) -> None:
+    config.load()
+    facts["config_loads"] = True
 
 
 def _size(folder: Path) -> int:
@@ -118,7 +129,10 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if facts["exists"]
         else f"{facts['home']} (not there yet)",
     )
-    if held := facts["database"]:
+    loads = facts["config_loads"]
+    if not loads:
+        yield "database", _NOT_KNOWN
+    elif held := facts["database"]:
         said = f"{text.counted(held['conversations'], 'conversation')}, {text.counted(held['messages'], 'message')}"
         yield "database", f"{held['where']} ({text.size(held['bytes'])}; {said})"
     if model := facts["model"]:
@@ -127,7 +141,7 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"{model['provider']}/{model['model']}" + (f", key from {model['key_from']}" if model["key_from"] else ""),
         )
     else:
-        yield "model", "none; hermes setup chooses one"
+        yield "model", "none; hermes setup chooses one" if loads else _NOT_KNOWN
     from hermes_cli.gateway_status import heard
 
     yield "gateway", _running(facts["gateway"])
@@ -140,7 +154,7 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for one in facts["budget"]:
         yield one["limit"], f"{amount(one['left'], one['unit'])} left today, {amount(one['used'], one['unit'])} used"
     if not facts["budget"]:
-        yield "budget", "no limit a day; hermes config set budget.day.usd 5 sets one"
+        yield "budget", "no limit a day; hermes config set budget.day.usd 5 sets one" if loads else _NOT_KNOWN
     for line in facts["problems"]:
         yield "problem", line
     if facts["problems"]:

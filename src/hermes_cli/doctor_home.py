@@ -143,14 +143,17 @@ def file_system(patient: Patient) -> Iterator[Seen]:
 
 def disk(patient: Patient) -> Iterator[Seen]:
     place = next(one for one in (patient.home, *patient.home.parents) if one.exists())
-    free = shutil.disk_usage(place).free
+    total, _used, free = shutil.disk_usage(place)
+    if not total:
+        return  # no disk at all (/proc): the check of the folder tells that no home can be there
     says = f"{text.size(free)} free where the home is"
     if free >= _LITTLE:
         yield ok("disk", says)
         return
+    fix = "hermes state maintain --vacuum" if patient.has_store else ""
     yield Seen(
-        check="disk", mark="problem" if free < _TOO_LITTLE else "warning", says=f"only {says}",
-        fix="hermes state maintain --vacuum", advice="It gives back what was deleted; or make room on that disk.",
+        check="disk", mark="problem" if free < _TOO_LITTLE else "warning", says=f"only {says}", fix=fix,
+        advice="It gives back what was deleted; or make room on that disk." if fix else "Make room on that disk.",
     )  # fmt: skip
 
 

@@ -16,15 +16,25 @@ from hermes_config import config
 
 def to_be_made(home: Path) -> Seen:
     """There is no home yet; and whether one could be made there."""
-    place = next(one for one in home.parents if one.exists())
+    why_not = hindrance(home)
+    if not why_not:
+        return Seen(check="home", mark="warning", says=f"there is no home yet ({home})", fix="hermes setup")
+    says = f"there is no home, and none can be made: {why_not} ({home})"
+    fix = "unset HERMES_HOME" if os.environ.get("HERMES_HOME") else to_write(_above(home))
+    return Seen(check="home", mark="problem", says=says, fix=fix, advice="Or set it to a folder you can write.")
+
+
+def hindrance(home: Path) -> str:
+    """Why no home can be made there; empty when one can. Tried, for permissions alone do not tell."""
     try:
-        with tempfile.TemporaryDirectory(prefix=".hermes-", dir=place):
-            pass
+        with tempfile.TemporaryDirectory(prefix=".hermes-", dir=_above(home)):
+            return ""
     except OSError as error:
-        says = f"there is no home, and none can be made: {error.strerror} ({home})"
-        fix = "unset HERMES_HOME" if os.environ.get("HERMES_HOME") else to_write(place)
-        return Seen(check="home", mark="problem", says=says, fix=fix, advice="Or set it to a folder you can write.")
-    return Seen(check="home", mark="warning", says=f"there is no home yet ({home})", fix="hermes setup")
+        return error.strerror or str(error)
+
+
+def _above(home: Path) -> Path:
+    return next(one for one in home.parents if one.exists())
 
 
 def to_write(folder: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from hermes_cli import output, text
 
 _WIDE = 14
+_BEGINNING = 60
 
 
 def facts(rows: Iterable[tuple[str, Any]], body: str = "") -> str:
@@ -42,6 +43,11 @@ def page(
     print(f"In all: {tally(counts)}.", file=sys.stderr)
     if len(cells) == full:
         print(f"--before {cells[-1][0]} shows older ones.", file=sys.stderr)
+
+
+def beginning(said: str) -> str:
+    """Of a message, as much as a list needs: also in a pipe, where nothing else would bound a column."""
+    return text.shorten(" ".join(said.split()), _BEGINNING)
 
 
 def moment(instant: float | None) -> str:

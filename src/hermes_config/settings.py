@@ -16,6 +16,8 @@ from typing import Any
 from hermes_config.settings_table import AREAS, Setting
 
 _ANY = "<name>"
+_OURS = ("gateway", "limits")
+"""Sections that are no rows of the table."""
 
 
 def settings() -> Iterator[Setting]:
@@ -28,6 +30,20 @@ def mistyped(tree: Mapping[str, Any]) -> list[str]:
     known = {row.key: row for row in settings()}
     found = ((path, _near(known, path)) for path in _paths(tree) if _row(known, path) is None)
     return [f"{'.'.join(path)} is not a known key; did you mean {near}?" for path, near in found if near]
+
+
+def meant(key: str) -> str:
+    """The key that a person who writes this one most likely means; empty when it is known, or like none."""
+    from difflib import get_close_matches  # only ever needed for a mistake
+
+    path = tuple(key.split("."))
+    if is_known(key):
+        return ""
+    sections = sorted({row.key.partition(".")[0] for row in settings()} | set(_OURS))
+    if path[0] in sections:
+        return _near({row.key: row for row in settings()}, path)
+    close = get_close_matches(path[0], sections, n=1, cutoff=0.8)
+    return ".".join((*close, *path[1:])) if close else ""
 
 
 def idle(tree: Mapping[str, Any]) -> list[str]:
@@ -60,7 +76,7 @@ def _with_names(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 def _is_section(key: str) -> bool:
     start = f"{key.removeprefix('gateway.')}."
-    return key in ("gateway", "limits") or any(row.key.startswith(start) for row in settings())
+    return key in _OURS or any(row.key.startswith(start) for row in settings())
 
 
 def _near(known: Mapping[str, Setting], path: tuple[str, ...]) -> str:

@@ -30,7 +30,7 @@ from hermes_testing.telegram_answers import Json
 from hermes_testing.telegram_client import Person, RemoteTelegram
 
 DEFAULT_AT = Path(".demo/phone.json")
-_HELP = ":file PATH · :photo PATH · :voice PATH · :edit TEXT changes your last message · :press N · :quit"
+_HELP = ":file :photo :voice PATH · :edit TEXT (your last message) · :press N · :quit"
 _HINT = "Enter sends · 1 2 3 press a button · PgUp scrolls · :help · Ctrl-C leaves"
 _NO_CONNECTION = "no connection to the pretend Telegram; trying again (make run starts one)"
 _FRAME_SECONDS = 0.05

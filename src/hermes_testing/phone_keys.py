@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import sys
 import termios
@@ -18,8 +19,11 @@ _NAMES = {
     "\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace", "\x03": "ctrl-c", "\x04": "ctrl-d",
     "\x15": "ctrl-u", "\x17": "ctrl-w", "\x01": "home", "\x05": "end", "\x0c": "ctrl-l",
     "\x1b[D": "left", "\x1b[C": "right", "\x1b[A": "up", "\x1b[B": "down", "\x1b[H": "home", "\x1b[F": "end",
+    "\x1b[1~": "home", "\x1b[4~": "end", "\x1b[7~": "home", "\x1b[8~": "end", "\x1bOH": "home", "\x1bOF": "end",
     "\x1b[3~": "delete", "\x1b[5~": "page up", "\x1b[6~": "page down",
 }  # fmt: skip
+_SEQUENCE = re.compile(r"\x1b(?:\[\[.|\[[0-?]*[ -/]*[@-~]|O.)")
+"""Of a key, whether it means something here or not."""
 
 
 @contextlib.contextmanager
@@ -54,7 +58,7 @@ def _unfinished(raw: bytes) -> bool:
         raw.decode()
     except UnicodeDecodeError:
         return True
-    return raw.endswith((b"\x1b", b"\x1b["))
+    return re.search(rb"\x1b(?:O|\[[0-?]*)?$", raw) is not None
 
 
 def _keys(text: str) -> Iterator[str]:
@@ -65,9 +69,10 @@ def _keys(text: str) -> Iterator[str]:
             yield _NAMES[found]
             at += len(found)
             continue
-        if text[at] >= " ":
+        other = _SEQUENCE.match(text, at)  # F5, say: no text either
+        if other is None and text[at] >= " ":
             yield text[at]
-        at += 1
+        at = other.end() if other else at + 1
 
 
 class Line:

@@ -44,6 +44,12 @@ def test_a_hostile_text_does_nothing_to_the_terminal(run: Callable[..., Any], db
     assert "\x1b" not in run("outbox", "list").out and "\x1b" not in run("outbox", "show", str(item.id)).out
 
 
+def test_a_long_answer_does_not_make_every_row_long(run: Callable[..., Any], db: SessionDB) -> None:
+    _owed(db, "k", "word " * 200)
+    lines = run("outbox", "list").out.splitlines()
+    assert max(map(len, lines)) < 150 and "word word" in lines[1]
+
+
 def test_what_nobody_here_can_deliver_says_so(
     run: Callable[..., Any], db: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -56,6 +57,43 @@ def test_status_of_a_broken_home_is_a_status(run: Run, home: Path) -> None:
     shown = run("status")
     assert shown.code == 0 and "retention_days" in shown.out and "hermes doctor says what to do" in shown.out
     assert shown.out.count("retention_days") == 1
+
+
+def test_what_a_broken_configuration_would_say_is_not_known(run: Run, home: Path) -> None:
+    config.set_value("model.default", "demo")
+    config.set_value("budget.day.usd", 5)
+    assert run("chat", "-q", "hello there").code == 0
+    with (home / "config.yaml").open("a") as file:
+        file.write("display: {skin: [\n")
+    shown = run("status").out
+    for name in ("model", "budget", "database"):
+        assert f"{name:<16}not known: the configuration does not load" in shown
+    assert "no limit" not in shown and "hermes setup" not in shown
+    assert run("status", "--json").data["config_loads"] is False
+
+
+def test_a_home_that_cannot_be_is_told_as_that(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERMES_HOME", "/proc/nowhere")
+    assert "no home can be made" in run("status").out
+    ran = subprocess.run([*HERMES, "doctor", "--json"], capture_output=True, text=True, check=False)
+    found = {one["check"]: one["says"] for one in json.loads(ran.stdout)["checks"]}
+    assert "none can be made" in found["home"] and "disk" not in found
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [("model.defalt", "model.default"), ("display.skn", "display.skin"), ("modle.default", "model.default")],
+)
+def test_a_mistyped_key_is_not_saved(run: Run, home: Path, key: str, near: str) -> None:
+    said = run("config", "set", key, "x")
+    assert said.code == 2 and f"Did you mean {near}?" in said.err and "nothing was saved" in said.err
+    assert not (home / "config.yaml").exists()
+
+
+def test_a_key_of_somebody_elses_is_kept_with_a_word(run: Run) -> None:
+    said = run("config", "set", "another.program", "x")
+    assert said.code == 0 and "Nothing here reads it" in said.out
+    assert "Nothing here reads" not in run("config", "set", "plugins.entries.mine.colour", "x").out
 
 
 # -- config ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from hermes_testing import phone_screen
+from hermes_testing import phone, phone_screen
 from hermes_testing.phone_screen import Style, cells
 from hermes_testing.telegram_command import announce
 from hermes_testing.telegram_server import FakeTelegram
@@ -133,6 +133,20 @@ def test_the_line_can_be_changed_before_it_is_sent(fake: FakeTelegram, tmp_path:
         fake.wait(lambda: [seen.text for seen in ada.messages()] == ["hello you"], "the message")
         window.press("ctrl-d")
         assert window.end() == 0
+
+
+def test_a_key_is_no_text(fake: FakeTelegram, tmp_path: Path) -> None:
+    """Home and End as other terminals send them, and keys that mean nothing here."""
+    with Window(tmp_path) as window:
+        window.frame("Nothing yet")
+        window.keys("lo you\x1b[1~hel\x1b[4~ there\x1b[15~\x1bOP\x1b[1;5C\x1b[[E!")
+        assert "there!!" not in window.frame("> hello you there!")
+        window.press("ctrl-c")
+        assert window.end() == 0
+
+
+def test_the_help_fits_a_window_of_80_columns() -> None:
+    assert cells(phone._HELP) <= 77
 
 
 def test_a_long_line_stays_on_its_row(fake: FakeTelegram, tmp_path: Path) -> None:
