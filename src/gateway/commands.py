@@ -14,7 +14,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway import authorisation, chat_rows
+from gateway import authorisation, chat_rows, notices
 from gateway.desk import ChatDesk, Reset, Sender, Switch, sender_of
 from gateway.insisting import written
 from gateway.intake import event_of, source_of
@@ -103,7 +103,7 @@ class ChatCommands:
         if source.chat_type != "dm":
             payload["reply_to"] = row.message_id
         return Parcel(
-            dedup_key=f"command:{row.id}", platform=row.platform, account=row.account, chat_id=row.chat_id,
+            dedup_key=notices.reply_key(row.id), platform=row.platform, account=row.account, chat_id=row.chat_id,
             payload=payload, trace_id=row.trace_id, sender=self._board.holder,
         )  # fmt: skip
 

@@ -36,6 +36,11 @@ def parcel(
     )  # fmt: skip
 
 
+def reply_key(row_id: int) -> str:
+    """Of the reply to a command, which is a row of the inbox."""
+    return f"command:{row_id}"
+
+
 def beside(item: OutboxItem, what: str, text: str) -> Parcel:
     """A notice in the chat of an item, about it."""
     thread = item.payload.get("thread_id")

@@ -53,7 +53,7 @@ async def _help(ctx: CommandContext, args: str) -> str:
         return help_text(ctx.surface, role=ctx.person.role)
     name = args.split(maxsplit=1)[0].removeprefix("/").lower()
     command = _find(table(ctx.surface), name)
-    return _unknown(name, ctx) if command is None else _described(command)
+    return unknown(name, ctx) if command is None else _described(command)
 
 
 _OURS: dict[str, Command] = {row.name: row for row in rows.ROWS}
@@ -110,7 +110,7 @@ async def run(ctx: CommandContext, text: str) -> bool:
     if typed is None:
         return False
     command = _find(table(ctx.surface), typed.name)
-    refused = _unknown(typed.name, ctx) if command is None else refusal(command, ctx, typed.args)
+    refused = unknown(typed.name, ctx) if command is None else refusal(command, ctx, typed.args)
     if command is None or refused:
         await ctx.reply(refused)
         return True
@@ -149,7 +149,8 @@ def refusal(command: Command, ctx: CommandContext, args: str) -> str:
     return ""
 
 
-def _unknown(name: str, ctx: CommandContext) -> str:
+def unknown(name: str, ctx: CommandContext) -> str:
+    """What is said of a command that is not there; the nearest one is offered."""
     from difflib import get_close_matches  # only ever needed for a mistake
 
     known = table(ctx.surface)

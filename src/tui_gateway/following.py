@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ from tui_gateway import attach, live
 if TYPE_CHECKING:
     from hermes_state.events import Event
     from hermes_state.inbox import InboxRow
+    from hermes_state.outbox import OutboxItem
     from hermes_state.turns import Turn
     from tui_gateway.host import Host, Session
     from tui_gateway.place import Place
@@ -71,6 +74,8 @@ class Following:
         self._chat = self._place.served()
         items = self._db.outbox.list(limit=1)
         self._item = items[0].id if items else 0
+        self._notices: deque[OutboxItem] = deque()
+        """What the gateway said in the chat and is not told yet, in its order."""
         self.turn: _Turn | None = None
         self.waits = False
         """There is something to tell, but not yet."""
@@ -125,13 +130,16 @@ class Following:
         if self.waits:
             return
         self._cursor = batch.cursor
+        yield from self._gather_notices()
         for event in batch.events:
+            yield from self._noticed(before=event.at)
             yield from self._happened(event)
         if self.turn is not None:
             yield from self._rows(self.turn)
-            yield from self._pieces(self.turn)
             self._questions(self.turn)
-        yield from self._notices()
+        yield from self._noticed()
+        if self.turn is not None:
+            yield from self._pieces(self.turn)
         if time.monotonic() < self._title_until:
             yield from self._titled()
 
@@ -238,6 +246,7 @@ class Following:
             if whose not in (None, turn.turn.id):
                 continue  # the next turn is quick, and is told when its beginning was
             self._head = number
+            yield from self._noticed(before=float(row.get("timestamp") or 0.0))
             yield from self._tool_ended(turn, row) if row["role"] == "tool" else _row(turn, row)
 
     def _tool_ended(self, turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
@@ -279,7 +288,13 @@ class Following:
 
     # -- the gateway itself --------------------------------------------------------------------------------
 
-    def _notices(self) -> Iterator[News]:
+    def _noticed(self, *, before: float = math.inf) -> Iterator[News]:
+        """What the gateway said until then: a notice stands above what it announces."""
+        while self._notices and self._notices[0].created_at <= before:
+            payload = self._notices.popleft().payload
+            yield "notification.show", {"text": _words(payload), "level": "info", "kind": payload.get("kind")}
+
+    def _gather_notices(self) -> Iterator[News]:
         """What the gateway says in the chat that leads here; an answer is told from its turn."""
         newest = self._db.outbox.list(limit=1)
         if not newest or newest[0].id <= self._item:
@@ -293,11 +308,10 @@ class Following:
             yield "session.info", live.info(self._session)
         self._chat = chat
         for item in reversed(new):
-            kind = item.payload.get("kind")
-            beside_itself = item.dedup_key.startswith("notice:beside:")
-            told = kind in ("command", "notice") or item.dedup_key.startswith(clarifying.KEY)
-            if chat is not None and item.chat_id == chat.source.chat_id and told and not beside_itself:
-                yield "notification.show", {"text": _words(item.payload), "level": "info", "kind": kind}
+            told = item.payload.get("kind") in ("command", "notice") or item.dedup_key.startswith(clarifying.KEY)
+            known = item.dedup_key.startswith("notice:beside:") or item.dedup_key in self._place.known_notices
+            if chat is not None and item.chat_id == chat.source.chat_id and told and not known:
+                self._notices.append(item)
 
 
 def _words(payload: Mapping[str, Any]) -> str:

@@ -68,6 +68,9 @@ class Place:
         self.handed_in: dict[int, Transport | None] = {}
         """Messages of this place that the gateway answers, and the client that typed them; None when all have heard."""
 
+        self.known_notices: deque[str] = deque(maxlen=_OWN)
+        """What the gateway will say in the chat and whoever sits here is told in another way: keys of the outbox."""
+
     # -- the agent -----------------------------------------------------------------------------------------
 
     def build(self) -> AIAgent:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway import notices
 from hermes_agent import commands, loop_thread, references
 from tui_gateway import frames, live, rpc_things
 from tui_gateway.frames import Params, Result, RpcError
@@ -33,7 +34,7 @@ def interrupt(host: Host, session: Session) -> None:
         place.questions.leave()
         chat = None if session["running"] else place.served()
         if chat is not None and place.db.turns.list(state="running", conversation_id=place.conversation(), limit=1):
-            chat.hand_in(place.db, "/stop")
+            place.known_notices.append(notices.reply_key(chat.hand_in(place.db, "/stop").id))  # the turn's end tells it
 
 
 def _steer(host: Host, params: Params) -> Result:
@@ -74,9 +75,9 @@ def _exec(host: Host, params: Params) -> Result:
     if chat is not None:
         place.handed_in[chat.hand_in(place.db, typed).id] = host.transport()
         return {"output": ""}
-    if commands.find("tui", invoked.name) is None:
-        raise RpcError(frames.NO_COMMAND, f"there is no command /{invoked.name[:40]}; /help lists them")
     visit = Visit(place)
+    if commands.find("tui", invoked.name) is None:
+        raise RpcError(frames.NO_COMMAND, commands.unknown(invoked.name, visit))
     loop_thread.run(commands.run(visit, typed))
     result: Result = {"output": "\n\n".join(visit.said)}
     if visit.to_send:

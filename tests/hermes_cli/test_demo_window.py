@@ -74,6 +74,8 @@ def test_desk_and_phone_are_one_conversation_each_answer_once(
     window.keys("\x1b")
     window.see("interrupted; what was done so far is kept")
     until(lambda: "Stopped" in ada.chat_text(), "the word that it was stopped, on the phone")
+    ada.say("what is 3 + 3?")
+    assert "Stopped." not in window.see("3 + 3 = 6"), "told once"
     assert sum("2 + 3 = 5" in message.text for message in ada.messages()) == 1
 
 
@@ -97,6 +99,8 @@ def test_leave_is_asked_in_both_places_and_given_once_in_either(
     until(lambda: ada.chat_text().count("Hermes wants to run a command") == 2, "the question on the phone")
     ada.press("Once")
     assert "[d]eny" not in window.see("It is gone.")
+    shown = window.see("Allowed, this once.")
+    assert shown.index("Allowed, this once.") < shown.index("It is gone.")
     assert not old.exists()
 
 

@@ -80,6 +80,7 @@ def test_every_method_takes_and_gives_what_the_page_says(demo_home: Path, tmp_pa
         assert client.call("session.list")["sessions"] and client.call("session.most_recent")["session_id"]
         assert client.call("session.active_list", current_session_id=sid)["sessions"]
         assert client.call("session.steer", session_id=sid, text="x")["status"] == "rejected"
+        assert client.call("session.take_up", session_id=sid) == {"status": "idle"}
         assert client.call("session.cwd.set", session_id=sid, cwd="~")["cwd"]
         assert client.call("approval.respond", session_id=sid) == {"resolved": 0}
         for name in ("sudo.respond", "secret.respond"):
