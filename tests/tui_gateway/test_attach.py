@@ -214,7 +214,8 @@ def test_what_a_gateway_left_and_the_terminal_finished_is_still_owed_to_the_phon
     with StdioClient(scene.home) as client:
         sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
         assert client.call("prompt.submit", session_id=sid, text="what is 30+1?")["driver"] == "here"
-        client.event("message.complete", sid, within=60)
+        assert END in client.event("message.complete", sid, within=60)["text"]
+        assert client.event("message.complete", sid)["text"] == "30+1 = 31"
         texts = [one["text"] for one in client.call("session.history", session_id=sid)["messages"]]
         assert END in texts[3] and texts[-1] == "30+1 = 31"
         with store(scene.home) as db:
