@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hermes_agent import tokens
+from hermes_agent import holders, tokens
 from hermes_agent.models.base import Endpoint, ModelError, Price, Usage
 from hermes_agent.models.prices import price_for
 from hermes_config.budget import SCOPES, BudgetConfig
@@ -89,7 +89,7 @@ class Budget:
         try:
             reservation.held = await self._db.budgets.reserve(
                 self._limits, estimate, conversation_id=conversation_id, person_id=person_id, model=endpoint.model,
-                task=task,
+                task=task, holder=holders.new_holder(),
             )  # fmt: skip
         except OverLimit as over:
             small = _most(reservation.price, reservation.estimated_input, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli import moments, output, store, text
@@ -50,6 +50,7 @@ class _Standing:
 
 
 def _usage(args: argparse.Namespace) -> None:
+    from hermes_agent import holders
     from hermes_agent.budget import limits_of
     from hermes_state import usage_report
 
@@ -57,7 +58,7 @@ def _usage(args: argparse.Namespace) -> None:
     with store.open_store() as db:
         found = usage_report.report(db, args.by, since=since)
         standings = [one for limit in limits_of(config.load().budget) for one in _standings(db, limit)]
-        calls = db.budgets.open_calls()
+        calls = [replace(call, lost=call.lost or holders.is_gone(call.holder)) for call in db.budgets.open_calls()]
     if args.json:
         output.print_json(_document(args.by, since, found, standings, calls))
         return
@@ -147,7 +148,7 @@ def _unsettled(calls: Sequence[OpenCall]) -> Iterator[str]:
     """What is counted at an estimate."""
     from hermes_agent.budget import amount
 
-    for lost, words in ((False, "being made"), (True, "lost with their process")):
+    for lost, words in ((False, "being made"), (True, "cut off when a process was lost")):
         some = [call for call in calls if call.lost == lost]
         if some:
             reserved = amount(sum(call.amount.nano_usd for call in some), "usd")

@@ -7,7 +7,8 @@ first and its row stays locked until the commit, so of two processes at a limit 
 two wait for each other.
 
 A call whose process was killed stays counted at its estimate: the provider may have billed it, and a limit that a
-crash can lift is none. Its row is what `open_calls` shows as lost, until maintenance removes it.
+crash can lift is none. Its row is what `open_calls` shows as lost, until maintenance removes it. Its id begins with who
+makes it, so that on the same machine it is known at once; else its age tells.
 
 Tallies are kept while some limit is configured. The first call under a new limit brings along what the days (see
 `usage`) know of the period until then. Money is whole nano-dollars here: sums stay exact. Nothing here knows prices.
@@ -89,6 +90,9 @@ class OpenCall:
     amount: Amount
     made_at: float
     lost: bool
+    """It is older than a call can be."""
+    holder: str
+    """Who makes it, as leases name it; empty when nobody said."""
 
 
 class Budgets:
@@ -108,12 +112,13 @@ class Budgets:
         person_id: PersonId | None,
         model: str,
         task: str = "",
+        holder: str = "",
     ) -> Held:
         """Room for one call under all `limits`. Raises `OverLimit`, and then nothing was written."""
         import asyncio
 
         checked_id(conversation_id, what="conversation id")
-        new, engine = f"call_{os.urandom(8).hex()}", self._store.engine
+        new, engine = f"{holder}/{os.urandom(8).hex()}", self._store.engine
         call = (new, conversation_id, person_id, note(model) or "", note(task) or "")
         made = aio.queued(engine, lambda conn: self._reserve_in(conn, limits, estimate, call))
         try:
@@ -221,8 +226,17 @@ class Budgets:
         young = self._store.clock() - self._store.limits.reservation_seconds
         found = self._store.engine.read(lambda conn: conn.rows(Q.open))
         return tuple(
-            OpenCall(person, conversation, model, task, Amount(nano_usd, tokens), made_at, lost=made_at < young)
-            for person, conversation, model, task, nano_usd, tokens, made_at in found
+            OpenCall(
+                person,
+                conversation,
+                model,
+                task,
+                Amount(nano_usd, tokens),
+                made_at,
+                lost=made_at < young,
+                holder=call_id.rpartition("/")[0],
+            )
+            for call_id, person, conversation, model, task, nano_usd, tokens, made_at in found
         )
 
     def prune(self) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hermes_agent import holders
 from hermes_state.budgets import NANO, Amount, Limit
 from hermes_state.ids import ConversationId, PersonId
 from hermes_state.session_db import SessionDB
@@ -85,17 +88,30 @@ def test_limits_and_what_is_left_of_them(run: Run, home: Path) -> None:
 
 def test_calls_that_have_not_ended_are_shown(run: Run, home: Path, address: str | Path) -> None:
     limit(home, "{conversation: {usd: 2}}")
+    reserve(address, holders.new_holder())
+    out = run("usage").out
+    assert row(out, "budget.conversation.usd  conversation trip") == ["$2.00", "$2.00", "$0.00"]
+    assert "1 call being made, counted as estimated: $0.25, 500 tokens." in out
+
+
+def test_a_call_whose_process_is_gone_is_shown_as_cut_off(run: Run, address: str | Path) -> None:
+    told = "from hermes_agent import holders; print(holders.new_holder())"
+    gone = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.strip()
+    reserve(address, gone)
+    out = run("usage").out
+    assert "1 call cut off when a process was lost, counted as estimated: $0.25, 500 tokens." in out
+    assert "being made" not in out and [call["lost"] for call in run("usage", "--json").data["open_calls"]] == [True]
+
+
+def reserve(address: str | Path, holder: str) -> None:
     db = SessionDB(address)
     asyncio.run(
         db.budgets.reserve(
             (Limit("conversation", "usd", 2 * NANO),), Amount(NANO // 4, 500), conversation_id=ConversationId("trip"),
-            person_id=None, model="big",
+            person_id=None, model="big", holder=holder,
         )
     )  # fmt: skip
     db.close()
-    out = run("usage").out
-    assert row(out, "budget.conversation.usd  conversation trip") == ["$2.00", "$2.00", "$0.00"]
-    assert "1 call being made, counted as estimated: $0.25, 500 tokens." in out
 
 
 def test_json(run: Run, home: Path) -> None:

@@ -51,7 +51,8 @@ DELETE FROM budget_reservations WHERE id = ?
 RETURNING day, person_id, person_day, conversation_id, nano_usd, tokens
 
 -- name: open
-SELECT person_id, conversation_id, model, task, nano_usd, tokens, made_at FROM budget_reservations ORDER BY made_at, id
+SELECT id, person_id, conversation_id, model, task, nano_usd, tokens, made_at FROM budget_reservations
+ORDER BY made_at, id
 
 -- name: reserved_day
 SELECT SUM(nano_usd), SUM(tokens) FROM budget_reservations WHERE '' = ? AND day = ?
