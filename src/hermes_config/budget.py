@@ -44,10 +44,6 @@ class BudgetConfig:
     def limits_money(self) -> bool:
         return any(self.of(scope).usd is not None for scope in SCOPES)
 
-    @property
-    def limits_anything(self) -> bool:
-        return self.limits_money or any(self.of(scope).tokens is not None for scope in SCOPES)
-
 
 def read_budget(source: Document) -> BudgetConfig:
     """From a document; raises `ConfigError` with file, line, key and reason."""

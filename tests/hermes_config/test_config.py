@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_config import config
+from hermes_config.budget import BudgetConfig
 from hermes_config.errors import ConfigError
 
 Write = Callable[[str], Path]
@@ -123,12 +124,12 @@ def test_a_spending_limit_is_taken_as_people_write_it(write: Write, written: str
     limits = config.load().budget
     assert (limits.day.usd, limits.day.tokens) == (5.0, None)
     assert (limits.conversation.tokens, limits.person_day.usd) == (1_000, None)
-    assert limits.limits_money and limits.limits_anything
+    assert limits.limits_money
 
 
 def test_without_a_word_about_it_nothing_is_limited(write: Write) -> None:
     write("budget:\n")
-    assert not config.load().budget.limits_anything
+    assert config.load().budget == BudgetConfig()
 
 
 BAD = [

@@ -28,7 +28,6 @@ MIN_ROWS = 4
 
 _LEAST = 64_000
 _LARGE = 512_000
-_HYGIENE = 0.85
 _STRIKES = 2
 _AFTER_TIMEOUT = (60.0, 300.0, 900.0)
 # The summariser could not be asked at all: what is there is better than a guess at it.
@@ -52,7 +51,6 @@ class Window:
     prefix_tokens: int = 0
     """What every request carries besides the conversation: system text and tools."""
     model: str = ""
-    hygiene_rows: int = 5_000
     give_up_on_failure: bool = False
     """`compression.abort_on_summary_failure`: rather nothing than a summary made without a model."""
 
@@ -93,7 +91,6 @@ def window_for(endpoint: Endpoint, tree: Mapping[str, Any], *, prefix_tokens: in
         protect_last=int(_number(given, "protect_last_n", 20, 0, 1_000)),
         prefix_tokens=prefix_tokens,
         model=endpoint.model,
-        hygiene_rows=int(_number(given, "hygiene_hard_message_limit", 5_000, MIN_ROWS, 10**9)),
         give_up_on_failure=given.get("abort_on_summary_failure") is True,
     )
 
@@ -152,20 +149,6 @@ def due(window: Window, *, estimated: int, reported: int = 0, compactions: int =
     if pace is not None and pace.defers(estimated):
         return False
     return estimated >= window.trigger or (not compactions and reported >= window.trigger)
-
-
-def due_after_tools(window: Window, *, reported: int, estimated: int, compactions: int = 0) -> bool:
-    """After a step's tools: by what the provider counted, by the estimate where it counts nothing."""
-    if not window.enabled or compactions >= PASSES or reported == -1:
-        return False
-    return (reported or estimated) >= window.trigger
-
-
-def due_for_hygiene(window: Window, *, rows: int, stored: int, estimated: int) -> bool:
-    """Before a turn of a conversation that nobody has looked after: nearly full, or far too many rows."""
-    if not window.enabled or rows < MIN_ROWS:
-        return False
-    return (stored or estimated) >= window.context_length * _HYGIENE or rows >= window.hygiene_rows
 
 
 def again_after_overflow(compactions: int) -> bool:

@@ -97,11 +97,6 @@ def placed(error: ModelError, endpoint: Endpoint) -> ModelError:
     return error
 
 
-def worth_a_fallback(error: ModelError) -> bool:
-    """Whether another model may do better. A conversation that is too long, or a request nobody takes, will not."""
-    return error.kind not in ("context_overflow", "payload_too_large", "bad_request", "budget")
-
-
 def clean(text: str, endpoint: Endpoint | None) -> str:
     """One short line that holds no key, whoever wrote it."""
     if endpoint is not None:

@@ -58,25 +58,6 @@ def test_a_call_that_comes_too_near_to_the_window_is_due() -> None:
     assert not when.due(Window(context_length=128_000, enabled=False), estimated=200_000)
 
 
-def test_after_tools_the_providers_count_decides() -> None:
-    assert when.due_after_tools(SMALL, reported=96_000, estimated=0)
-    assert not when.due_after_tools(SMALL, reported=95_000, estimated=120_000)
-    assert when.due_after_tools(SMALL, reported=0, estimated=120_000)
-    assert not when.due_after_tools(SMALL, reported=-1, estimated=120_000)
-
-
-def test_hygiene_looks_at_tokens_and_rows() -> None:
-    assert when.due_for_hygiene(SMALL, rows=4, stored=108_800, estimated=0)
-    assert not when.due_for_hygiene(SMALL, rows=3, stored=108_800, estimated=0)
-    assert not when.due_for_hygiene(SMALL, rows=4_999, stored=100_000, estimated=200_000)
-    assert when.due_for_hygiene(SMALL, rows=4_999, stored=0, estimated=200_000)
-    assert when.due_for_hygiene(SMALL, rows=5_000, stored=1, estimated=1)
-    large = Window(context_length=200_000, hygiene_rows=400)
-    assert not when.due_for_hygiene(large, rows=399, stored=169_999, estimated=0)
-    assert when.due_for_hygiene(large, rows=399, stored=170_000, estimated=0)
-    assert when.due_for_hygiene(large, rows=400, stored=10, estimated=0)
-
-
 def test_an_overflow_is_answered_three_times_and_then_not() -> None:
     assert [when.again_after_overflow(n) for n in range(5)] == [True, True, True, False, False]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_agent.models import errors
-from hermes_agent.models.base import Endpoint, ModelError
+from hermes_agent.models.base import Endpoint
 from hermes_agent.models.error_kinds import retry_after
 
 HERE = Endpoint(
@@ -247,13 +247,3 @@ def test_how_long_a_provider_asks_to_wait(headers: dict[str, str], seconds: floa
 def test_how_long_in_words(words: str, seconds: float | None) -> None:
     error = errors.from_response(HERE, 429, {}, json.dumps({"error": {"message": words}}).encode())
     assert error.retry_after == (pytest.approx(seconds) if seconds is not None else None)
-
-
-def test_another_model_is_worth_a_try_where_it_may_do_better() -> None:
-    assert all(
-        errors.worth_a_fallback(ModelError(kind, "x"))
-        for kind in ("auth", "billing", "rate_limit", "network", "model_not_found")
-    )
-    assert not any(
-        errors.worth_a_fallback(ModelError(kind, "x")) for kind in ("context_overflow", "bad_request", "budget")
-    )
