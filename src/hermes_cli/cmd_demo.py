@@ -25,7 +25,10 @@ from hermes_cli.tui import launch
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
 
-_MARKER_TEXT = "Made by hermes demo, which clears this folder each time it runs. Nothing here is real.\n"
+_MARKER_TEXT = """\
+Made by hermes demo, which clears this folder each time it runs. Nothing here is real. Its process:
+{pid}
+"""
 _PLAYED = "list the files here"
 _ENDING_SECONDS = 5.0
 _BY_SIGNAL = 128
@@ -85,7 +88,7 @@ def _demo(args: argparse.Namespace) -> int:
     home = Path(args.home)
     shown = str(home) if home.is_absolute() else f"./{home}"
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    _clear(home)
+    again = _clear(home)
     closing = demo_card.closing(home, shown)
     # From here on this process lives in the demo home, and nowhere else.
     os.environ["HERMES_HOME"] = str(home.resolve())
@@ -99,7 +102,7 @@ def _demo(args: argparse.Namespace) -> int:
         _furnish(home, backstage.telegram(), port=port.number, pace=_PACE if at_terminal else 0)
         backstage.start_gateway()
         with store.open_store() as db:
-            card = demo_card.card(db, shown, port.number)
+            card = demo_card.card(db, shown, port.number, again=again)
         if not args.plain and launch.can_open():
             code = _open_window(backstage, card, home / "workspace")
         else:
@@ -167,8 +170,11 @@ def _furnish(home: Path, telegram: Telegram, *, port: int, pace: int) -> None:
         path.write_text(content, encoding="utf-8")
 
 
-def _clear(home: Path) -> None:
-    """An empty, marked, private folder; refused when there is one that no demo made, or that one lives on."""
+def _clear(home: Path) -> bool:
+    """An empty, marked, private folder; refused when there is one that no demo made, or that one lives on.
+
+    Whether an earlier demo's conversations went with it.
+    """
     marker = home / MARKER
     _wait_for_the_last(home)
     try:
@@ -178,9 +184,10 @@ def _clear(home: Path) -> None:
                 where=str(home),
                 hint="Choose another one with hermes demo --home FOLDER.",
             )
+        again = (home / "state.db").is_file()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with private_open(marker) as file:
-            file.write(_MARKER_TEXT)
+            file.write(_MARKER_TEXT.format(pid=os.getpid()))
         # The marker stays, so that a demo that was interrupted here can be run again.
         for entry in home.iterdir():
             if entry.is_dir() and not entry.is_symlink():
@@ -189,6 +196,7 @@ def _clear(home: Path) -> None:
                 entry.unlink()
     except OSError as error:
         raise UsageError(f"the demo home cannot be made: {error.strerror}", where=str(home)) from error
+    return again
 
 
 def _wait_for_the_last(home: Path) -> None:
@@ -200,10 +208,20 @@ def _wait_for_the_last(home: Path) -> None:
         if time.monotonic() > until:
             raise UsageError(
                 "a demo runs on this folder already", where=str(home),
-                hint=f"Talk there, or end it with HERMES_HOME={home} hermes gateway stop, "
-                     "or choose another folder with hermes demo --home FOLDER.",
+                hint=f"Talk there, or end it with {_ending(home)}, or choose another: hermes demo --home FOLDER.",
             )  # fmt: skip
         time.sleep(0.1)
+
+
+def _ending(home: Path) -> str:
+    """How to end what runs there: a demo starts its gateway again, so the demo itself, if there still is one."""
+    from hermes_agent import holders
+
+    marker = home / MARKER
+    number = marker.read_text(encoding="utf-8").split()[-1] if marker.is_file() else ""
+    if number.isdecimal() and holders.started(int(number)) is not None:
+        return f"Ctrl-D there (or kill {number})"
+    return f"HERMES_HOME={home} hermes gateway stop"
 
 
 def _is_empty(folder: Path) -> bool:

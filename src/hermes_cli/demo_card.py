@@ -44,8 +44,8 @@ def title(shown: str) -> tuple[str, str]:
     return "Hermes", f" · demo home {shown}   (throw-away; ~/.hermes is not touched)"
 
 
-def card(db: SessionDB, shown: str, port: int) -> Lines:
-    """`shown`: the demo's folder, as the person calls it."""
+def card(db: SessionDB, shown: str, port: int, *, again: bool = False) -> Lines:
+    """`shown`: the demo's folder, as the person calls it. `again`: there was another demo in it."""
     rows = db.list_sessions_rich(owner=LOCAL_OWNER, order_by_last_active=True, compact_rows=True, limit=_LISTED)
     talks = [f"{row['title']} · {_place(row['source'])} · {text.ago(row['last_active'])}" for row in rows]
     return (
@@ -53,6 +53,7 @@ def card(db: SessionDB, shown: str, port: int) -> Lines:
         ("model  ", "demo — built in, offline, scripted; it does not pretend to be clever"),
         ("phone  ", f"pretend Telegram ({_phone(shown)})"),
         ("api    ", f"127.0.0.1:{port}      nothing leaves this machine"),
+        *((("anew   ", "what was said in the last demo is gone; --home FOLDER begins another"),) if again else ()),
         ("", ""),
         *_listed("Conversations", [f"{'▸' if at == 0 else ' '} {talk}" for at, talk in enumerate(talks)]),
         *_listed("Try", _WISHES),

@@ -44,7 +44,7 @@ class NotBack(HermesError):
 
 
 def crash(home: Path) -> int:
-    """Kill, watch, tell; the exit code is 0 when nothing was lost or doubled."""
+    """Kill, watch, tell; the exit code is 0 when nothing was lost or doubled. What the person stopped is not lost."""
     pid = status.read_pid(home) if (home / MARKER).is_file() and status.is_running(home) else None
     if pid is None:
         raise UsageError("no demo is running here", where=str(home), hint="make run starts one.")
@@ -96,19 +96,22 @@ def _answers(db: SessionDB, row: InboxRow) -> list[OutboxItem]:
 
 
 def _tell(db: SessionDB, home: Path, rows: list[InboxRow]) -> int:
-    answered, doubled, edited = 0, 0, []
+    answered, stopped, doubled, edited = 0, 0, 0, []
     shown = _on_the_phone(home)
     for row in rows:
         items = [item for item in _answers(db, row) if item.state == "sent"]
         answered += row.state == "answered" and bool(items)
+        stopped += row.state == "dropped"
         doubled += max(0, len(items) - 1) + sum(_copies(db, item, shown) for item in items)
-        edited += [number for item in items for number in item.platform_ids]
+        if row.state == "answered":
+            edited += [number for item in items for number in item.platform_ids]
     if edited:
         print(f"  on the phone: {'message' if len(edited) == 1 else 'messages'} {', '.join(edited)}, edited to the end")
-    print(f"  accepted {len(rows)}, answered {answered}, doubled {doubled}")
+    by_you = f", interrupted by you {stopped}" if stopped else ""
+    print(f"  accepted {len(rows)}, answered {answered}{by_you}, doubled {doubled}")
     called = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("hermes") else "hermes"
     print(f"  its life: HERMES_HOME={home} {called} trace {rows[-1].trace_id}")
-    return 0 if answered == len(rows) and not doubled else 1
+    return 0 if answered + stopped == len(rows) and not doubled else 1
 
 
 def _on_the_phone(home: Path) -> dict[int, str]:

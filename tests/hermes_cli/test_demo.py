@@ -99,10 +99,11 @@ def test_nothing_of_the_environment_leads_out_of_the_demo(folder: Path, tmp_path
 
 
 def test_it_can_be_run_again_and_starts_afresh(folder: Path) -> None:
-    hermes("demo")
+    assert "what was said in the last demo is gone" not in hermes("demo")
     (folder / ".demo" / "leftover").mkdir()
     hermes("sessions", "delete", "Invoice 2231", "--yes", HERMES_HOME=str(folder / ".demo"))
-    assert "Invoice 2231" in hermes("demo")
+    again = hermes("demo")
+    assert "Invoice 2231" in again and "what was said in the last demo is gone" in again
     assert not (folder / ".demo" / "leftover").exists()
 
 
@@ -270,6 +271,10 @@ def test_a_second_demo_in_the_same_folder_is_refused(folder: Path, desk: Termina
     ran = run("demo")
     assert ran.code == 2
     assert "a demo runs on this folder already" in ran.err
+    ending = re.search(r"end it with Ctrl-D there \(or kill (\d+)\)", ran.err)
+    assert ending is not None
+    os.kill(int(ending[1]), signal.SIGTERM)
+    until(lambda: not processes(folder), "the end of the demo's processes")
 
 
 # -- the crash -------------------------------------------------------------------------------------------------
@@ -294,6 +299,20 @@ def test_a_gateway_killed_in_the_middle_of_an_answer_is_back_and_nothing_is_lost
     shown = desk.see("It is also written down.")
     assert "· the process that worked on this was lost" in shown
     assert shown.count("It is also written down.") == 1
+
+
+def test_what_the_person_interrupts_after_the_crash_is_no_failure(folder: Path, telegram: RemoteTelegram) -> None:
+    ada = telegram.person("ada")
+    ada.say("tell me the long story")
+    ada.expect("harbour town")
+    crash = [sys.executable, "-m", "hermes_cli", "demo", "crash"]
+    with subprocess.Popen(crash, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as watching:
+        assert watching.stdout is not None
+        assert any("waiting for the end" in line for line in iter(watching.stdout.readline, ""))
+        ada.say("what is 30+1?")
+        told = watching.stdout.read()
+        assert watching.wait() == 0
+    assert "accepted 1, answered 0, interrupted by you 1, doubled 0" in told
 
 
 def test_what_was_shown_at_the_desk_before_the_crash_is_not_shown_again(folder: Path, desk: Terminal) -> None:
