@@ -160,8 +160,9 @@ class Work:
 
     # -- outbox --------------------------------------------------------------------------------------------
 
-    def owe(self, key: str, chat: str, now: float, conversation: str | None = None, turn: str | None = None) -> None:
-        self.outbox.setdefault(key, Item(chat, conversation, turn, self.attempts, now))
+    def owe(self, key: str, chat: str, conversation: str | None = None, turn: str | None = None) -> None:
+        """Due at once, whatever becomes of the clock."""
+        self.outbox.setdefault(key, Item(chat, conversation, turn, self.attempts, due=0.0))
 
     def claim_due(self, sender: str, now: float) -> set[str]:
         """The first unfinished item of each chat, when it is due."""
@@ -197,11 +198,11 @@ class Work:
                 lost.add(key)
         return lost
 
-    def retry(self, key: str, now: float) -> bool:
+    def retry(self, key: str) -> bool:
         item = self.outbox[key]
         if item.state not in ("failed", "unknown"):
             return False
-        item.state, item.due, item.gives_up = "pending", now, item.attempts + self.attempts
+        item.state, item.due, item.gives_up = "pending", 0.0, item.attempts + self.attempts
         return True
 
     def drop(self, key: str) -> bool:

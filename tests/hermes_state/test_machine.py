@@ -281,7 +281,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.said.append(segment, said)
             self.work.finish(turn, "done", "answered" if reply else "silent")
             if chat:
-                self.work.owe(f"reply {turn}", chat, self.clock(), known.conversation, turn)
+                self.work.owe(f"reply {turn}", chat, known.conversation, turn)
 
         self.both(
             in_model,
@@ -324,7 +324,7 @@ class StoreMachine(RuleBasedStateMachine):
     def owe(self, data: st.DataObject, chat: str) -> None:
         known = st.sampled_from(sorted(self.work.outbox)) if self.work.outbox else st.nothing()
         key = data.draw(st.builds(lambda: self.new("o")) | known, "key")
-        self.work.owe(key, chat, self.clock())
+        self.work.owe(key, chat)
         self.db.outbox.enqueue(Parcel(dedup_key=key, platform="p", chat_id=chat, payload={}))
 
     @any_item("pending")
@@ -358,7 +358,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
         item = self.item(data)
-        assert self.db.outbox.retry(item.id) == self.work.retry(item.dedup_key, self.clock())
+        assert self.db.outbox.retry(item.id) == self.work.retry(item.dedup_key)
 
     @any_item("pending", "sending", "failed", "unknown")
     @rule(data=st.data())

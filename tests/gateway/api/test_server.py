@@ -75,7 +75,11 @@ def test_figures(door: Open) -> None:
             async with door(model) as here:
                 answer = await here.ask("hello", name="a-very-private-name")
                 await here.client.get("/api/sessions/some-id")
-                text = (await here.client.get("/metrics")).text
+                for _ in range(200):  # what is counted behind the answer may come a moment after it
+                    text = (await here.client.get("/metrics")).text
+                    if 'hermes_turns_total{outcome="done"' in text and "hermes_delivery_seconds_count" in text:
+                        break
+                    await asyncio.sleep(0.02)
         for line in (
             'hermes_turns_total{outcome="done",platform="api_server"} 1.0',
             'hermes_messages_received_total{platform="api_server",state="accepted"} 1.0',
