@@ -110,7 +110,7 @@ class Intake:
         if decision.reply == "pair" and self._pairing is not None and event.answer is None:
             said = await asyncio.to_thread(self._pairing.request, principal, display_name=source.user_name)
             if said is not None:
-                await self._say(event, account, "pairing", said)
+                await self._lanes.tell(source, said, what="pairing", occasion=notices.words(said), account=account)
         return Receipt(state="refused", reason=decision.reason)
 
     async def _no_room(self, event: MessageEvent, adapter: BasePlatformAdapter, route: SessionKey) -> Receipt:

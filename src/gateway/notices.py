@@ -6,6 +6,7 @@ however often the occasion is noticed. The texts are plain, one or two lines, an
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from gateway.config import SessionResetPolicy
@@ -31,9 +32,18 @@ def parcel(
     if thread_id is not None:
         payload["thread_id"] = thread_id
     return Parcel(
-        dedup_key=f"notice:{what}:{occasion}"[:500], platform=platform, account=account, chat_id=chat_id,
+        dedup_key=key(what, occasion), platform=platform, account=account, chat_id=chat_id,
         payload=payload, trace_id=trace_id,
     )  # fmt: skip
+
+
+def key(what: str, occasion: object) -> str:
+    return f"notice:{what}:{occasion}"[:500]
+
+
+def words(text: str) -> str:
+    """The occasion of what is said once in these very words: whoever knows them finds where they were said."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def reply_key(row_id: int) -> str:
@@ -95,6 +105,11 @@ def busy(mode: str, *, waiting: int = 0) -> str:
 
 def refused_full(most: int) -> str:
     return f"{most} messages of this chat wait already, so I did not take this one. Send it again later, or /stop."
+
+
+def let_in() -> str:
+    """For a stranger no more; what they wrote as one was never stored."""
+    return "You have been let in: I may talk to you now. What you wrote before I have not kept; please say it again."
 
 
 def cut_off_command(name: str) -> str:

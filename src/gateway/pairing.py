@@ -3,7 +3,7 @@
 The code is eight of 32 symbols that nobody mistakes for one another, good for an hour. It is shown once, to the
 stranger; the store keeps a salted hash. How many codes there may be, how often one person gets one and what wrong
 codes lead to is in the table of limits and held by the store (`hermes_state.pairings`), for all processes together.
-A stranger who gets no code gets no answer.
+A stranger who gets no code gets no answer. Whoever is let in hears of it in the chat where the code was said.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
+from gateway import notices
 from hermes_config.errors import HermesError
 from hermes_state.pairings import Approved, Refused, Request
 
@@ -60,7 +61,15 @@ class Pairing:
         outcome = self._db.pairings.approve(platform, fits, role=role)
         if isinstance(outcome, Refused):
             raise self._refusal(platform, outcome)
+        self._welcome(platform, typed)
         return outcome
+
+    def _welcome(self, platform: str, code: str) -> None:
+        """Owed to the chat, by whichever gateway runs; a code that was not said in one has none."""
+        said = notices.words(reply(platform, code, self._db.limits.pairing_seconds))
+        told = self._db.outbox.find(notices.key("pairing", said))
+        if told is not None:
+            self._db.outbox.enqueue(notices.beside(told, "let_in", notices.let_in()))
 
     def _refusal(self, platform: str, refused: Refused) -> HermesError:
         if refused.locked_until is not None:
