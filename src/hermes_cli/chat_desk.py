@@ -217,7 +217,7 @@ class Desk:
 
     async def compress(self, focus: str | None) -> str:
         if await self._occupied(self.agent.compress(focus, errand=await self._errand())):
-            return "Compressed: the older part is a summary now. hermes sessions uncompress takes it back."
+            return "Compressed: the older part is a summary now. /uncompress takes it back."
         return "There is nothing to compress yet."
 
     async def use_model(self, name: str) -> str:

@@ -2,7 +2,8 @@
 
 Model, its key, a platform, how careful to be, how much a day may cost. Each question shows what is set now and keeps it
 on Enter, so running it again changes only what is answered. Every question has a flag; `--non-interactive` asks none.
-A key is tried before it is kept, and goes into `.env` alone; Ctrl-C at a question keeps what was answered before it.
+A key is tried before it is kept, and goes into `.env` alone; an answer that cannot be is asked for again; Ctrl-C at a
+question keeps what was answered before it. A configuration that does not load is repaired first, with leave.
 Nothing is sent anywhere but to the model that was chosen and the platform that is connected.
 """
 
@@ -11,15 +12,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hermes_cli import output, secret_input, setup_model, text
+from hermes_cli import config_repair, output, secret_input, setup_model, text
 from hermes_cli.parser import Parser
 from hermes_cli.setup_model import Choice
 from hermes_config import config
 from hermes_config.errors import ConfigError, HermesError, UsageError
-from hermes_config.home import ensure_home
+from hermes_config.home import ensure_home, hermes_home
 
 _PROVIDERS = ("openrouter", "anthropic", "openai", "gemini")
 _ATTEMPTS = 3
+_ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 
 
 def register(parser: Parser) -> None:
@@ -59,7 +61,7 @@ def _setup(args: argparse.Namespace) -> None:
         )
     home = ensure_home()
     print(f"Everything is kept in {home}.\nNothing is sent anywhere but to the model you choose.\n")
-    steps = (_model, _platform, _safety, _limit)
+    steps = (_loads, _model, _platform, _safety, _limit)
     try:
         for step in steps:
             step(args, asks=asks)
@@ -67,6 +69,18 @@ def _setup(args: argparse.Namespace) -> None:
         print("\n\nStopped. What was answered before is kept; hermes setup goes on from there.")
         raise
     print("\nReady. hermes starts a conversation; hermes doctor checks everything;\nhermes setup changes it.")
+
+
+def _loads(args: argparse.Namespace, *, asks: bool) -> None:
+    """What is there already has to load before anything is added to it."""
+    error = config_repair.fault(hermes_home()) if asks else None
+    if error is None:
+        return
+    print(text.harmless(error.one_line()))
+    if not _yes("Repair it? What it says is kept beside it.", now=True, kept="yes"):
+        raise error
+    config_repair.run()
+    print()
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
@@ -79,20 +93,31 @@ def _model(args: argparse.Namespace, *, asks: bool) -> None:
         choice = setup_model.named(args.model or "", provider=args.provider, base_url=args.base_url)
         if not choice.model:
             raise UsageError("which model?", hint="Give --model NAME.")
-    elif present and not asks:
+        _take(args, choice, asks=asks)
+    elif asks:
+        while not _chosen(args, loaded, present):
+            print("hermes setup --no-test keeps one that does not answer yet.\n")
+    elif present:
         print(f"Model: {present} (kept).")
-        return
+    elif found := setup_model.local_servers(loaded):
+        _take(args, found[0], asks=False)
     else:
-        found = setup_model.local_servers(loaded)
-        chosen = _asked(found, present) if asks else next(iter(found), None)
-        if chosen is None:
-            if present:
-                _tried_again(args, loaded)
-                return
-            hint = "Start one (Ollama, LM Studio, llama.cpp, vLLM), or give --provider and --key -."
-            raise UsageError("no model server answers on this machine, and none was given", hint=hint)
-        choice = chosen
-    _take(args, choice, asks=asks)
+        hint = "Start one (Ollama, LM Studio, llama.cpp, vLLM), or give --provider and --key -."
+        raise UsageError("no model server answers on this machine, and none was given", hint=hint)
+
+
+def _chosen(args: argparse.Namespace, loaded: config.Config, present: str) -> bool:
+    """Whether the model that the person picks is one that works; what is wrong with it is told."""
+    choice = _asked(setup_model.local_servers(loaded), present)
+    try:
+        if choice is None:
+            _tried_again(args, loaded)
+        else:
+            _take(args, choice, asks=True)
+    except HermesError as error:
+        print(text.harmless(f"That did not work: {error.one_line()}"))
+        return False
+    return True
 
 
 def _present(loaded: config.Config) -> str:
@@ -115,14 +140,17 @@ def _asked(found: list[Choice], present: str) -> Choice | None:
         print(f"  {number}  {one.provider:<11} {text.harmless(one.model):<32} {note}")
     kept = f"Enter keeps {present}" if present else "Enter takes 1"
     while True:
-        said = _question(f"A number, or a name such as openai/gpt-5 ({kept}): ")
+        said = _question("A number, or a name such as openai/gpt-5", kept)
         if not said:
             return None if present else offered[0]
-        if not said.isdecimal():
-            return setup_model.named(said)
-        if 0 < int(said) <= len(offered):
+        if said.isdecimal() and 0 < int(said) <= len(offered):
             return offered[int(said) - 1]
-        print(f"There is no {said}.")
+        if said.isdecimal():
+            print(f"There is no {said}.")
+        elif setup_model.is_nobodys(choice := setup_model.named(said)):
+            print(text.harmless(f"Whose model is {said[:40]}? Write it as openrouter/NAME, ollama/NAME, openai/NAME …"))
+        else:
+            return choice
 
 
 def _tried_again(args: argparse.Namespace, loaded: config.Config) -> None:
@@ -161,7 +189,8 @@ def _take(args: argparse.Namespace, choice: Choice, *, asks: bool) -> None:
     for attempt in range(1, _ATTEMPTS + 1):
         variable = setup_model.needed_key(choice, loaded)
         if not key and variable and not loaded.environ(variable) and asks:
-            key = secret_input.asked(f"Its key (kept in {loaded.home / '.env'}, not shown): ")
+            print(f"{variable} is kept in {loaded.home / '.env'}.")
+            key = secret_input.asked(f"Your key for {setup_model.whose(choice, loaded)}; it is not shown: ")
         try:
             endpoint = providers.primary(setup_model.candidate(loaded, choice, key))
             if not args.no_test:
@@ -174,7 +203,7 @@ def _take(args: argparse.Namespace, choice: Choice, *, asks: bool) -> None:
             print(text.harmless(f"That did not work: {error.one_line()}"))
             key = secret_input.asked("Another key (Enter gives up): ")
             if not key:
-                raise
+                raise setup_model.ModelDoesNotAnswer("no key that works was given") from None
     setup_model.keep(choice, key, loaded)
     tried = "" if args.no_test else " It answers."
     print(f"Model: {endpoint.provider}/{text.harmless(endpoint.model)}.{tried}")
@@ -193,20 +222,29 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
     from gateway.config import load_gateway_config
     from hermes_cli import gateway_setup
 
-    name, pasted = args.platform, ""
-    if name is None and asks:
-        on = [one.value for one, its in load_gateway_config(config.load()).platforms.items() if its.enabled]
-        kept = f"Enter keeps {', '.join(on)}" if on else "Enter: not now"
+    def connect(name: str, pasted: str = "") -> None:
+        wishes = argparse.Namespace(
+            platform=name, token=args.token, owner=args.owner, no_pair=not asks, wait=600, yes=not asks or bool(pasted)
+        )
+        gateway_setup.run(wishes, pasted=pasted)
+
+    if args.platform is not None:
+        connect(args.platform)
+        return
+    if asks:
         print("\nTalk to Hermes from your phone, with Telegram?")
         print("@BotFather there makes a bot (/newbot) and gives you its token.")
+    while asks:
+        on = [one.value for one, its in load_gateway_config(config.load()).platforms.items() if its.enabled]
+        kept = f"Enter keeps {', '.join(on)}" if on else "Enter: not now"
         pasted = secret_input.asked(f"Paste its token; it is not shown ({kept}): ")
-        name = None if pasted.lower() in ("", "n", "no") else "telegram"
-    if name is None:
-        return
-    wishes = argparse.Namespace(
-        platform=name, token=args.token, owner=args.owner, no_pair=not asks, wait=600, yes=not asks or bool(pasted)
-    )
-    gateway_setup.run(wishes, pasted=pasted)
+        if pasted.lower() in ("", "n", "no"):
+            return
+        try:
+            connect("telegram", pasted)
+            return
+        except HermesError as error:
+            print(text.harmless(f"That did not work: {error.one_line()}"))
 
 
 def _safety(args: argparse.Namespace, *, asks: bool) -> None:
@@ -216,8 +254,8 @@ def _safety(args: argparse.Namespace, *, asks: bool) -> None:
     mode = args.approvals
     if mode is None and asks:
         kept = "asks" if now == "manual" else "never asks"
-        said = _question(f"\nShould Hermes ask before something risky? [yes/no] (Enter: it {kept}, as now) ")
-        mode = {"y": "manual", "yes": "manual", "n": "off", "no": "off"}.get(said.lower())
+        wanted = _yes("\nShould Hermes ask before something risky?", now=now == "manual", kept=f"it {kept}, as now")
+        mode = "manual" if wanted else "off"
     if mode is not None and mode != now:
         config.set_value("approvals.mode", mode)
     if mode == "off":
@@ -226,12 +264,20 @@ def _safety(args: argparse.Namespace, *, asks: bool) -> None:
 
 def _limit(args: argparse.Namespace, *, asks: bool) -> None:
     now = config.load().budget.day.usd
-    said = args.budget_day
-    if said is None and asks:
-        kept = "no limit, as now" if now is None else f"${now:g}, as now; none: no limit"
-        said = _question(f"\nHow many dollars may all of it cost a day? (Enter: {kept}) ")
-    if not said:
-        return
+    if args.budget_day:
+        _keep_limit(args.budget_day)
+    while args.budget_day is None and asks:
+        kept = "Enter: no limit, as now" if now is None else f"Enter: ${now:g}, as now; none: no limit"
+        said = _question("\nHow many dollars may all of it cost a day?", kept)
+        try:
+            if said:
+                _keep_limit(said)
+            return
+        except UsageError as error:
+            print(text.harmless(error.one_line()))
+
+
+def _keep_limit(said: str) -> None:
     if said.strip().lower() == "none":
         config.unset_value("budget.day.usd")
         return
@@ -248,8 +294,17 @@ def _limit(args: argparse.Namespace, *, asks: bool) -> None:
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-def _question(words: str) -> str:
-    print(output.style(words, "bold"), end="", flush=True)
+def _yes(words: str, *, now: bool, kept: str) -> bool:
+    while said := _question(words, f"Enter: {kept}; or say yes or no").lower():
+        if said in _ANSWERS:
+            return _ANSWERS[said]
+        print("Please say yes or no.")
+    return now
+
+
+def _question(words: str, kept: str) -> str:
+    """What is typed below the question, behind what Enter does: a long one leaves the answer its room."""
+    print(f"{output.style(words, 'bold')}\n({kept}): ", end="", flush=True)
     line = sys.stdin.readline()
     if not line:
         raise UsageError("nobody answers", hint="What was answered is kept; hermes setup goes on from there.")

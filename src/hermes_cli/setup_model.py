@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -83,11 +84,29 @@ def _first_model(address: str) -> str:
 
 def needed_key(choice: Choice, loaded: config.Config) -> str:
     """The variable that must hold a key for this choice; empty when none is needed."""
+    row = _provider(choice, loaded)
+    return row.keys[0] if row.keys and not choice.base_url else ""
+
+
+def whose(choice: Choice, loaded: config.Config) -> str:
+    """The provider of this choice, by name."""
+    return _provider(choice, loaded).name
+
+
+def is_nobodys(choice: Choice) -> bool:
+    """Whether only a name was given, and one that no provider is known for: it would be sent wherever a key is."""
+    from hermes_agent.models.provider_table import PROVIDERS
+
+    guesses = filter(None, (row.guesses for row in PROVIDERS.values()))
+    bare = choice.provider == "auto" and "/" not in choice.model
+    return bare and not any(re.match(guess, choice.model) for guess in guesses)
+
+
+def _provider(choice: Choice, loaded: config.Config) -> Provider:
     from hermes_agent.models import choosing
 
     entry = {"provider": choice.provider, "base_url": choice.base_url}
-    row, _ = choosing.provider_of(loaded, entry, choice.model, key="model")
-    return row.keys[0] if row.keys and not choice.base_url else ""
+    return choosing.provider_of(loaded, entry, choice.model, key="model")[0]
 
 
 def candidate(loaded: config.Config, choice: Choice, key: str = "") -> config.Config:

@@ -19,7 +19,7 @@ from .conftest import Run
 from .model_server import KEY, ModelServer
 
 MODEL, PHONE, RISK, COST = "A number, or a name", "Paste its token", "something risky?", "cost a day?"
-THE_KEY = "Its key (kept in"
+THE_KEY = "Your key for"
 
 
 def _setup(*flags: str) -> Terminal:
@@ -94,10 +94,57 @@ def test_without_a_network_no_key_is_blamed(home: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with _setup() as window:
         _answered(window, model="openai/gpt-5")
-        assert window.end() == 1
-        last = window.shown.strip().splitlines()[-1]
-    assert last.startswith("hermes: ") and "127.0.0.1:9" in last and "Another key" not in window.shown
+        window.see(MODEL, times=2)
+        window.press("ctrl-c")
+        assert window.end() == 130
+        shown = window.shown
+    assert "That did not work" in shown and "127.0.0.1:9" in shown and "Another key" not in shown
     assert not (home / "config.yaml").exists()
+
+
+def test_a_slip_ends_nothing(server: ModelServer, telegram: FakeTelegram, home: Path) -> None:
+    """Each question is asked again until its answer can be."""
+    with _setup("--owner", "42") as window:
+        _answered(window, model="banana")
+        window.see("Whose model is banana?")
+        window.type("1")
+        _answered(window, phone="not-a-token")
+        window.see("that is no bot token")
+        window.type("999:" + "a" * 35)
+        window.see("Telegram does not know this token")
+        window.type(telegram.token)
+        _answered(window, risk="maybe")
+        window.see("Please say yes or no.")
+        window.type("no")
+        _answered(window, cost="five")
+        window.see("is no amount of dollars")
+        window.type("5")
+        assert window.end() == 0
+    loaded = config.load(home)
+    assert loaded.tree["approvals"]["mode"] == "off" and loaded.budget.day.usd == 5
+    assert loaded.dotenv["TELEGRAM_BOT_TOKEN"] == telegram.token
+
+
+def test_a_key_is_asked_for_by_the_name_of_whose_it_is(keyed: ModelServer, home: Path) -> None:
+    with _setup() as window:
+        _answered(window, model="openai/gpt-5")
+        window.see("Your key for openai; it is not shown:")
+        window.press("ctrl-c")
+        assert window.end() == 130
+
+
+def test_a_configuration_that_does_not_load_is_repaired_with_leave(server: ModelServer, home: Path) -> None:
+    home.mkdir()
+    broken = "display: {skin: dark}\nbudget: [\n"
+    (home / "config.yaml").write_text(broken)
+    with _setup() as window:
+        window.see("not valid YAML")
+        window.see("Repair it?")
+        window.type("")
+        _answered(window, model="1", phone="", risk="", cost="")
+        assert window.end() == 0
+    assert config.load(home).tree["display"]["skin"] == "dark"
+    assert (home / "config.yaml.bak").read_text() == broken
 
 
 QUESTIONS = {"model": MODEL, "phone": PHONE, "risk": RISK, "cost": COST}
