@@ -176,7 +176,7 @@ class ChatDesk:
 
     async def compress(self, focus: str | None) -> str:
         if await self.lanes.compress(self._running(None), focus):
-            return "Compressed: the older part is a summary now."
+            return "Compressed: the older part is a summary now. /uncompress takes it back."
         return "There is nothing to compress yet."
 
     async def use_model(self, name: str) -> str:

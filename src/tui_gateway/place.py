@@ -248,7 +248,7 @@ class Place:
         if not done:
             return "There is nothing to compress yet."
         self._host.sync(self._sid, self._session)
-        return "Compressed: the older part is a summary now. hermes sessions uncompress takes it back."
+        return "Compressed: the older part is a summary now. /uncompress takes it back."
 
     async def use_model(self, name: str) -> str:
         """Another model, until the session ends; what was done, in a sentence. Raises our errors."""

@@ -191,6 +191,11 @@ def test_resume_of_a_compressed_conversation_goes_to_its_newest_part(db: Session
             assert here.parts.board.store.peek_session_id(ROUTE) == tip
             await talked(here, "and on")
             assert here.parts.board.store.peek_session_id(ROUTE) == tip
+            assert "with 2 messages said since" in await told(here, "/uncompress")
+            await talked(here, "further")
+            assert here.parts.board.store.peek_session_id(ROUTE) == first
+            assert len(db.get_messages(first)) == 20, "all of it, and what was said since"
+            assert await told(here, "/uncompress") == "This conversation is not compressed."
 
     asyncio.run(go())
 
@@ -281,7 +286,9 @@ def test_in_a_shared_room_nobody_ends_what_another_asked_for(db: SessionDB, home
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("text", ["/undo", "/redo", "/retry", "/branch", "/compress", "/title Ours", "/model demo"])
+@pytest.mark.parametrize("text", [
+    "/undo", "/redo", "/retry", "/branch", "/compress", "/uncompress", "/title Ours", "/model demo",
+])  # fmt: skip
 def test_in_a_shared_room_what_changes_it_for_all_is_for_those_who_run_it(db: SessionDB, home: Path, text: str) -> None:
     async def go() -> None:
         with ScriptedModel(say("Noted.")) as model:

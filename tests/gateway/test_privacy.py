@@ -67,8 +67,9 @@ COMMANDS = [
     "/sessions", f"/sessions {SECRET[:5]}", "/sessions quagga", "/resume", "/resume 1", "/resume {session}",
     "/resume {title}", "/resume Quagga", "/resume 2026", "/resume %", "/title", "/status", "/usage", "/memory",
     "/skills", "/tools", "/whoami", "/undo", "/redo", "/retry", "/branch", "/branch {title}", "/compress", "/model",
-    "/stop", "/catchup", "/approve", "/deny", "/approve ask_000000000000", "/queue", "/steer", "/help {session}",
-    "/commands", "/start", "/timezone", "/new {title}", "/{session}", "/sessions _", "/resume \u202e1",
+    "/uncompress", "/stop", "/catchup", "/approve", "/deny", "/approve ask_000000000000", "/queue", "/steer",
+    "/commands", "/help {session}", "/start", "/timezone", "/new {title}", "/{session}",
+    "/sessions _", "/resume \u202e1",
 ]  # fmt: skip
 
 

@@ -181,7 +181,7 @@ class TestTheTable:
     def test_what_a_running_turn_works_on_is_left_alone(self, place: Place) -> None:
         place.talk("one")
         place.busy = True
-        for line in ("/undo", "/redo", "/retry", "/compress", "/branch", "/resume 1"):
+        for line in ("/undo", "/redo", "/retry", "/compress", "/uncompress", "/branch", "/resume 1"):
             assert place.type(line).startswith("A turn is running.")
         assert place.heard() == ["one"] and place.done == []
         assert "running" in place.type("/status")
@@ -215,7 +215,12 @@ class TestTurns:
         place.session_id = place.db.ledger.rotate(place.session_id, [kept]).session_id
         place.talk("new")
         assert "1 turn: “new”" in place.type("/undo 5")
-        assert "uncompress" in place.type("/undo") and len(place.heard()) == 1
+        assert "/uncompress" in place.type("/undo") and len(place.heard()) == 1
+        assert place.type("/redo") == "Brought back 2 messages."
+        assert place.type("/uncompress") == "As it was before the compression, with 2 messages said since."
+        place.session_id = SessionId(place.db.get_compression_tip(place.session_id))
+        assert place.done[-1] == ("changed", "uncompress") and place.heard() == ["old", "new"]
+        assert place.type("/uncompress") == "This conversation is not compressed."
 
     def test_a_turn_of_another_process_is_not_undone(self, place: Place) -> None:
         assert place.session_id is not None
@@ -408,7 +413,7 @@ class TestTelling:
 
     def test_before_anything_was_said(self, db: SessionDB) -> None:
         place = Place(db, db.people.owner())
-        for line in ("/title", "/title x", "/usage", "/undo", "/redo", "/retry", "/compress", "/branch"):
+        for line in ("/title", "/title x", "/usage", "/undo", "/redo", "/retry", "/compress", "/uncompress", "/branch"):
             assert place.type(line) == "Nothing was said here yet.", line
         assert "demo" in place.type("/status")
         assert place.type("/new").startswith("New session") and place.session_id is not None

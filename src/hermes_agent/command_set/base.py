@@ -80,7 +80,7 @@ class CommandContext(Protocol):
         """The place shows another conversation from now on. The store has committed it already."""
 
     async def changed(self, reason: str) -> None:
-        """The transcript was changed under the agent (`undo`, `redo`): it must look again before its next request."""
+        """The transcript was changed under the agent (`undo`, `uncompress`): it looks again before its next request."""
 
     async def run_turn(self, content: Any) -> None:
         """A turn with this user message, as if the person had sent it."""

@@ -29,6 +29,8 @@ ROWS = (
             alters="always", idle=True),
     Command(name="compress", category="Turns", handler=turns.compress, aliases=("compact",),
             args_hint="[what matters]", description="summarise the older part now", alters="always", idle=True),
+    Command(name="uncompress", category="Turns", handler=turns.uncompress,
+            description="undo the last compression; what was said since stays", alters="always", idle=True),
     Command(name="model", category="Settings", handler=about.model, args_hint="[name]", roles=_KNOWN,
             description="show the model, or use another one here", alters="with words"),
     Command(name="tools", category="Settings", handler=about.tools, description="what the model may call here"),

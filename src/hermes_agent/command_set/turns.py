@@ -1,4 +1,4 @@
-"""Commands about the turns of this conversation: /stop /undo /redo /retry /compress.
+"""Commands about the turns of this conversation: /stop /undo /redo /retry /compress /uncompress.
 
 Undo hides rows and deletes none, so it needs no question before it: /redo brings them back.
 """
@@ -61,6 +61,19 @@ async def compress(ctx: CommandContext, args: str) -> str:
     return NOTHING_YET if ctx.session_id is None else await ctx.compress(args or None)
 
 
+async def uncompress(ctx: CommandContext, args: str) -> str:
+    """Undo the last compression; what was said since is kept."""
+    session_id = await finding.here(ctx)
+    if session_id is None:
+        return NOTHING_YET
+    if len(await asyncio.to_thread(ctx.db.get_compression_lineage, session_id)) < 2:
+        return "This conversation is not compressed."
+    undone = await asyncio.to_thread(ctx.db.ledger.unrotate, session_id)
+    await ctx.changed("uncompress")
+    since = f", with {counted(undone.brought, 'message')} said since" if undone.brought else ""
+    return f"As it was before the compression{since}."
+
+
 async def _take_back(ctx: CommandContext, turns: int) -> Undone | None:
     session_id = await finding.here(ctx)
     if session_id is None:
@@ -76,7 +89,7 @@ async def _nothing_to_take(ctx: CommandContext) -> str:
     state = None if session_id is None else await asyncio.to_thread(ctx.db.live_state, session_id)
     if state is None or not state.head_id:
         return NOTHING_YET
-    return "What was said before was compressed. To go back there: hermes sessions uncompress"
+    return "What was said before was compressed. /uncompress goes back there."
 
 
 def _is_summary(content: Any) -> bool:
