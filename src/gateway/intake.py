@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.lanes import Lanes
     from gateway.watching import Watcher
-    from hermes_state.inbox import InboxRow
+    from hermes_state.inbox import Arrival, InboxRow
 
 _log = logging.getLogger("hermes.gateway")
+_TOGETHER_SECONDS = 0.005
+"""How long a message waits for the beginning of its turn, to be stored in the same commit."""
 _TROUBLE_SECONDS = 600.0
 _TROUBLE_CHATS = 1_024
 
@@ -79,12 +81,20 @@ class Intake:
         route = self._board.store.key(source)
         if self._lanes.waiting(route) >= db.limits.queued_messages and event.answer is None:
             return await self._no_room(event, adapter, route)
+        message: Arrival = {
+            "platform": source.platform.value, "account": adapter.account, "chat_id": str(source.chat_id),
+            "message_id": _message_id(event), "version": event.version, "route": route,
+            "payload": payload(event, now=db.clock()), "person_id": person,
+        }  # fmt: skip
+        begun = False
         try:
-            accepted = await db.inbox.aaccept(
-                platform=source.platform.value, account=adapter.account, chat_id=str(source.chat_id),
-                message_id=_message_id(event), version=event.version, route=route,
-                payload=payload(event, now=db.clock()), person_id=person,
-            )  # fmt: skip
+            if event.surely_new:
+                arriving = db.inbox.arriving(**message)
+                begun = self._lanes.prepare(arriving, watcher=watcher)
+                # The turn needs the row whatever becomes of whoever waits for its receipt.
+                accepted = await asyncio.shield(arriving.store(patience=_TOGETHER_SECONDS if begun else 0.0))
+            else:
+                accepted = await db.inbox.aaccept(**message)
         except StateError as error:
             await self._trouble(event, adapter, error)
             raise
@@ -93,7 +103,9 @@ class Intake:
             if row.state == "queued" and not is_stale(row, now=db.clock(), most=settings.max_message_age):
                 self._lanes.take(row)  # stored, but whoever stored it did not hear so: perhaps no lane has it
             return Receipt(state="duplicate", inbox_id=row.id, trace_id=row.trace_id)
-        if accepted.before is not None:
+        if begun:
+            pass  # and stored with the beginning of its turn
+        elif accepted.before is not None:
             self._lanes.edited(row, accepted.before, watcher=watcher)
         elif not event.internal and is_stale(row, now=db.clock(), most=settings.max_message_age):
             self._lanes.hold(row)

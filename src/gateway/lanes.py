@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.turns import TurnRunner
     from gateway.watching import Watcher
     from hermes_state.ids import SessionKey
-    from hermes_state.inbox import InboxRow
+    from hermes_state.inbox import Arriving, InboxRow
     from hermes_state.outbox import OutboxItem, Parcel
 
 _log = logging.getLogger("hermes.gateway")
@@ -85,6 +85,15 @@ class Lanes:
         if kind == "turn" and turn is not None and not wait:
             self._meet(lane, turn, row, waited)
         self._kick(lane)
+
+    def prepare(self, arriving: Arriving, *, watcher: Watcher | None = None) -> bool:
+        """Begin the turn of a message that is about to be stored; False when it is none, or has to wait."""
+        lane, free = self._lane(arriving.row), False
+        if self._open and lane.idle and self._commands.kind(arriving.row) == "turn":
+            self._work(lane, self._worker.arrived(lane, arriving, watcher))
+            free = True
+        self._forget(lane)
+        return free
 
     def edited(self, row: InboxRow, before: InboxRow, *, watcher: Watcher | None = None) -> None:
         """A new version of a message: read in its place, or in place of the turn that reads it, or only noted."""
@@ -341,8 +350,11 @@ class Lanes:
 
     def _kick(self, lane: Lane) -> None:
         if self._open and lane.task is None and (lane.waiting or lane.left):
-            lane.task = asyncio.ensure_future(self._worker.work(lane))
-            lane.task.add_done_callback(lambda task: self._rested(lane, task))
+            self._work(lane, self._worker.work(lane))
+
+    def _work(self, lane: Lane, work: Coroutine[Any, Any, None]) -> None:
+        lane.task = asyncio.ensure_future(work)
+        lane.task.add_done_callback(lambda task: self._rested(lane, task))
 
     def _rested(self, lane: Lane, task: asyncio.Task[None]) -> None:
         lane.task = None

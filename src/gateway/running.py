@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gateway.watching import Watcher
     from hermes_agent import AIAgent
     from hermes_state.ids import PersonId, SessionKey, TurnId
-    from hermes_state.inbox import InboxRow
+    from hermes_state.inbox import Accepted, Arriving, InboxRow
     from hermes_state.turns import Work
 
 
@@ -42,6 +42,8 @@ class Running:
     source: SessionSource
     person_id: PersonId | None
     rows: tuple[InboxRow, ...] = ()
+    arriving: Arriving | None = None
+    """What its one row is, until that is stored."""
     content: Any = None
     """For a turn that a command asked for, which has no rows."""
     agent: AIAgent | None = None
@@ -87,6 +89,22 @@ class Running:
         finally:
             self.asks -= 1
             self.on_asking(False)
+
+    @property
+    def claims(self) -> tuple[int, ...] | Callable[[], tuple[int, ...]]:
+        """The rows it answers."""
+        return tuple(row.id for row in self.rows) if self.arriving is None else self.arriving.ids
+
+    def stored(self, done: asyncio.Future[Accepted]) -> None:
+        """What was arriving is a row now."""
+        if not done.cancelled() and done.exception() is None:
+            self.rows, self.arriving = (done.result().row,), None
+
+    async def has_rows(self) -> bool:
+        """Once what arrives has arrived; False when it was not stored, which its sender is told by whoever took it."""
+        if self.arriving is not None:
+            await asyncio.wait({self.arriving.accepted})
+        return self.arriving is None
 
     def interrupt(self, message: str | None = None, *, reason: str | None = None) -> None:
         """Ask it to stop; what was done is kept. `reason`: when it is not the person's wish."""

@@ -295,7 +295,7 @@ class TurnRunner:
                 one.began(work)
 
         return Errand(
-            route=route, inbox_ids=tuple(row.id for row in running.rows), owe=owe, began=began,
+            route=route, inbox_ids=running.claims, owe=owe, began=began,
             person_id=running.person_id, identity=lambda work: _identity(work, source, route),
         )  # fmt: skip
 

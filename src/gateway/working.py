@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.turns import TurnRunner
     from gateway.watching import Watcher
-    from hermes_state.inbox import InboxRow
+    from hermes_state.inbox import Arriving, InboxRow
     from hermes_state.turns import Turn
 
 _log = logging.getLogger("hermes.gateway")
@@ -80,6 +80,14 @@ class Worker:
                 running.at_once = head.at_once
                 await self.turn(lane, running, head.watcher)
 
+    async def arrived(self, lane: Lane, arriving: Arriving, watcher: Watcher | None) -> None:
+        """A turn for what is being stored, in a lane that had nothing to do."""
+        row = arriving.row
+        tracing.follow(row.trace_id)
+        running = Running(lane.route, source_of(row), row.person_id, rows=(row,), arriving=arriving)
+        arriving.accepted.add_done_callback(running.stored)
+        await self.turn(lane, running, watcher)
+
     async def command(
         self, row: InboxRow, watcher: Watcher | None, *, after: Collection[asyncio.Task[None]] = ()
     ) -> None:
@@ -110,11 +118,12 @@ class Worker:
         while True:
             try:
                 result = await self._attempt(running, lambda: self._turns.run(running, watcher))
-                if running.stopped and result is None:  # cancelled, because it did not end by itself
+                # Cancelled, because it did not end by itself?
+                if running.stopped and result is None and await running.has_rows():
                     await self._troubles.finish(running.rows, "dropped", "stopped by the person")
                 return result
             except Exception as error:  # noqa: BLE001 - the named boundary of a lane: `Troubles` has a rule for each
-                if not await self._troubles.after(error, running, patience):
+                if not (await running.has_rows() and await self._troubles.after(error, running, patience)):
                     return None
             if running.stopped:
                 await self._troubles.finish(running.rows, "dropped", "stopped by the person")

@@ -34,8 +34,9 @@ Owe = Callable[[Work, Ending], Parcel | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errand:
     route: SessionKey | None
-    inbox_ids: tuple[int, ...]
-    """Rows to claim; the turn is not opened unless all of them are still queued."""
+    inbox_ids: tuple[int, ...] | Callable[[], tuple[int, ...]]
+    """Rows to claim; the turn is not opened unless all of them are still queued. A function is asked in the transaction
+    that opens it, for rows that are stored in the same one; it raises `NotQueued`."""
     owe: Owe
     began: Callable[[Work], None] = lambda work: None
     """Told when a turn, this one or one that was left behind, has its row."""

@@ -72,8 +72,17 @@ def queued(
 ) -> asyncio.Future[T]:
     """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it.
 
-    `patience`: seconds it may wait for another job of this loop to share a commit with, where nobody waits for it.
+    `patience`: seconds it may wait for another job of this loop to share a commit with.
     """
+    done: asyncio.Future[T] = posted(engine, fn, *args, whole=whole, patience=patience).ticket
+    return done
+
+
+def posted(
+    engine: Engine, fn: Callable[[Connection, *Ts], Any], *args: *Ts, whole: bool = False, patience: float = 0.0
+) -> Job:
+    """As `queued`, and the job itself: `ticket` is the future. Jobs of a loop run in the order in which they came, so a
+    later one can look at what became of it, perhaps in the same transaction."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -86,7 +95,7 @@ def queued(
         mailbox.post_later(engine, job, patience)
     else:
         mailbox.post(engine, job)
-    return future
+    return job
 
 
 class _Mailbox:

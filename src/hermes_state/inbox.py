@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict,
 from hermes_config.records import record
 from hermes_state import leases, rows
 from hermes_state.engine.base import Connection, Row, scalar
-from hermes_state.errors import InvalidValue
+from hermes_state.errors import InvalidValue, NotQueued
 from hermes_state.ids import PersonId, SessionKey, TurnId, checked_id, new_trace_id
 from hermes_state.statements import Queries
 from hermes_state.store import Store
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from hermes_state.engine.writer import Job
     from hermes_state.outbox import OutboxItem, Parcel
 
 Q = Queries("inbox")
@@ -89,6 +92,36 @@ class _Message(NamedTuple):
         return InboxRow(row_id, *self.key, route, person_id, trace_id, self.payload, "queued", None, None, now, None)
 
 
+class Arriving:
+    """A message about to be stored, from an event loop. A turn may be prepared for it meanwhile."""
+
+    def __init__(self, inbox: Inbox, message: _Message) -> None:
+        self._inbox, self._message = inbox, message
+        self._job: Job | None = None
+        self.row = message.row(0)
+        """As it will be; its number is 0, because it has none yet."""
+
+    def store(self, *, patience: float = 0.0) -> asyncio.Future[Accepted]:
+        """Queue it to the writer. `patience`: seconds it waits for whatever this loop stores next, to share a commit
+        with it; that may be the beginning of its own turn."""
+        self._job = self._inbox.post(self._message, patience)
+        return self.accepted
+
+    @property
+    def accepted(self) -> asyncio.Future[Accepted]:
+        """Done when it is stored."""
+        assert self._job is not None, "`store` comes first"
+        done: asyncio.Future[Accepted] = self._job.ticket
+        return done
+
+    def ids(self) -> tuple[int, ...]:
+        """For the turn that claims it, in a transaction that is perhaps its own: there the number is known already."""
+        stored: Accepted | None = None if self._job is None else self._job.result
+        if stored is None or not stored.new:
+            raise NotQueued("the message was not stored")
+        return (stored.row.id,)
+
+
 class Inbox:
     """Accept or refuse; claim; finish."""
 
@@ -108,11 +141,17 @@ class Inbox:
 
     async def aaccept(self, **message: Unpack[Arrival]) -> Accepted:
         """As `accept`, from an event loop: queued to the writer, perhaps sharing its commit."""
+        accepted: Accepted = await self.post(self._message(**message)).ticket
+        return accepted
+
+    def arriving(self, **message: Unpack[Arrival]) -> Arriving:
+        """As `aaccept` in two steps: what the row will be, and storing it."""
+        return Arriving(self, self._message(**message))
+
+    def post(self, message: _Message, patience: float = 0.0) -> Job:
         from hermes_state import aio
 
-        stored = self._message(**message)
-        accepted: Accepted = await aio.queued(self._store.engine, lambda conn: self._accept_in(conn, stored))
-        return accepted
+        return aio.posted(self._store.engine, lambda conn: self._accept_in(conn, message), patience=patience)
 
     def _accept_in(self, conn: Connection, message: _Message) -> Accepted:
         while (new := scalar(conn.rows(Q.accept, message.params))) is None:

@@ -79,13 +79,14 @@ class Journal:
         ttl: float,
         user: Row | None = None,
         route: SessionKey | None = None,
-        claim: int | Sequence[int] = 0,
+        claim: int | Sequence[int] | Callable[[], Sequence[int]] = 0,
         left_open: Callable[[], bool] = lambda: False,
     ) -> Journal | None:
         """A new turn on the newest segment of the conversation, with the user's row; None while somebody else works.
 
         A turn that a lost process left behind comes first: then that one is opened (`resumed`), nothing of `user` is
-        written, and the caller asks again when it has ended. `left_open`: asked when the caller is cancelled, whether
+        written, and the caller asks again when it has ended. `claim`: how many of the route's queued rows it takes, or
+        which; a function is asked in the transaction. `left_open`: asked when the caller is cancelled, whether
         the turn is for another process to take up; else it ends there.
         """
 
@@ -103,8 +104,9 @@ class Journal:
                     None,
                 )
             work = Turns(store).begin_in(
-                conn, conversation_id=conversation, session_id=segment, fence=lease.fence, route=route, claim=claim
-            )
+                conn, conversation_id=conversation, session_id=segment, fence=lease.fence, route=route,
+                claim=claim() if callable(claim) else claim,
+            )  # fmt: skip
             if work is None:
                 Leases(store).release_in(conn, lease)
                 return None

@@ -72,7 +72,7 @@ class Asking:
         event = MessageEvent(
             text=asked.said.text, source=place.source, message_id=key or f"req-{new_trace_id()}",
             channel_prompt=asked.system, digest=digest, attachments=await self._kept(asked.said.pictures),
-            message_type=MessageType.PHOTO if asked.said.pictures else MessageType.TEXT,
+            message_type=MessageType.PHOTO if asked.said.pictures else MessageType.TEXT, surely_new=key is None,
         )  # fmt: skip
         exchange = Exchange(streams=asked.stream, keeps=key is not None)
         receipt = await self._intake.receive(event, adapter=self._adapter, watcher=exchange)
