@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gateway.running import Running
     from gateway.watching import Watcher
     from hermes_state.ids import SessionKey
-    from hermes_state.inbox import InboxRow
+    from hermes_state.inbox import Arriving, InboxRow
     from hermes_state.turns import Turn
 
 Kind = Literal["turn", "command", "now"]
@@ -64,6 +64,8 @@ class Lane:
     """Commands that did not wait."""
     steered: list[Waiting] = field(default_factory=list)
     """Words given to the running turn; those it did not take in wait again when it has ended."""
+    arriving: tuple[Arriving, Watcher | None] | None = None
+    """What is about to be stored, in a lane that has time for it: next, before all that comes behind it."""
     turn: Running | None = None
     task: asyncio.Task[None] | None = None
 
@@ -86,8 +88,13 @@ class Lane:
         return None if self.turn is None or self.turn.over else self.turn
 
     @property
+    def free(self) -> bool:
+        """Whether a turn would begin at once, or as soon as the one before it has put its things away."""
+        return self.at_work is None and not (self.waiting or self.left or self.passing or self.steered or self.arriving)
+
+    @property
     def idle(self) -> bool:
-        return self.task is None and not (self.waiting or self.left or self.passing or self.turn)
+        return self.task is None and not (self.waiting or self.left or self.passing or self.arriving or self.turn)
 
     @contextlib.contextmanager
     def occupied(self, running: Running) -> Iterator[None]:

@@ -88,10 +88,11 @@ class Lanes:
 
     def prepare(self, arriving: Arriving, *, watcher: Watcher | None = None) -> bool:
         """Begin the turn of a message that is about to be stored; False when it is none, or has to wait."""
-        lane, free = self._lane(arriving.row), False
-        if self._open and lane.idle and self._commands.kind(arriving.row) == "turn":
-            self._work(lane, self._worker.arrived(lane, arriving, watcher))
-            free = True
+        lane = self._lane(arriving.row)
+        free = self._open and lane.free and self._commands.kind(arriving.row) == "turn"
+        if free:
+            lane.arriving = arriving, watcher
+            self._kick(lane)
         self._forget(lane)
         return free
 
@@ -349,12 +350,9 @@ class Lanes:
             self._lanes.pop(lane.route, None)
 
     def _kick(self, lane: Lane) -> None:
-        if self._open and lane.task is None and (lane.waiting or lane.left):
-            self._work(lane, self._worker.work(lane))
-
-    def _work(self, lane: Lane, work: Coroutine[Any, Any, None]) -> None:
-        lane.task = asyncio.ensure_future(work)
-        lane.task.add_done_callback(lambda task: self._rested(lane, task))
+        if self._open and lane.task is None and (lane.waiting or lane.left or lane.arriving):
+            lane.task = asyncio.ensure_future(self._worker.work(lane))
+            lane.task.add_done_callback(lambda task: self._rested(lane, task))
 
     def _rested(self, lane: Lane, task: asyncio.Task[None]) -> None:
         lane.task = None

@@ -54,6 +54,9 @@ class Worker:
                     await asyncio.wait(lane.passing)  # what was typed before comes before
                 elif lane.left:
                     await self._take_up(lane, lane.left.popleft())
+                elif lane.arriving:
+                    (arriving, watcher), lane.arriving = lane.arriving, None
+                    await self._arrived(lane, arriving, watcher)
                 elif lane.waiting:
                     await self._next(lane)
                 else:
@@ -80,8 +83,8 @@ class Worker:
                 running.at_once = head.at_once
                 await self.turn(lane, running, head.watcher)
 
-    async def arrived(self, lane: Lane, arriving: Arriving, watcher: Watcher | None) -> None:
-        """A turn for what is being stored, in a lane that had nothing to do."""
+    async def _arrived(self, lane: Lane, arriving: Arriving, watcher: Watcher | None) -> None:
+        """A turn for what is being stored."""
         row = arriving.row
         tracing.follow(row.trace_id)
         running = Running(lane.route, source_of(row), row.person_id, rows=(row,), arriving=arriving)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, TypeVarTuple
 
 from hermes_state import messages, transcript
 from hermes_state.engine.base import Connection, Engine
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from hermes_state.session_db import SessionDB
 
+_MOST_PATIENCE = 0.02
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -98,6 +100,15 @@ def posted(
     return job
 
 
+class _Patient(NamedTuple):
+    """Jobs that wait for another one to go with."""
+
+    jobs: list[Job]
+    alarm: asyncio.TimerHandle
+    last: float
+    """By the loop's clock: they wait no longer, whoever joins them."""
+
+
 class _Mailbox:
     """What one loop sends to writers and hears from them.
 
@@ -108,31 +119,39 @@ class _Mailbox:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self._waiting: dict[Engine, list[Job]] = {}
-        self._patient: dict[Engine, list[Job]] = {}
+        self._patient: dict[Engine, _Patient] = {}
 
     def post(self, engine: Engine, *jobs: Job) -> None:
         waiting = self._waiting.get(engine)
         if waiting is not None:
             waiting.extend(jobs)
             return
-        self._waiting[engine] = [*self._patient.pop(engine, ()), *jobs]
-        loop = self._loop()
-        assert loop is not None  # it is the running one
-        loop.call_soon(self._hand_over, engine)
+        patient = self._patient.pop(engine, None)
+        if patient is not None:
+            patient.alarm.cancel()
+            jobs = (*patient.jobs, *jobs)
+        self._waiting[engine] = list(jobs)
+        self._running_loop().call_soon(self._hand_over, engine)
 
     def post_later(self, engine: Engine, job: Job, seconds: float) -> None:
-        """With whatever comes next, and in any case then."""
-        if engine in self._waiting or engine in self._patient:
-            (self._waiting.get(engine) or self._patient[engine]).append(job)
+        """With whatever comes next, and in any case then, or a little later when another patient one comes."""
+        waiting = self._waiting.get(engine)
+        if waiting is not None:
+            waiting.append(job)
             return
-        self._patient[engine] = [job]
-        loop = self._loop()
-        assert loop is not None  # it is the running one
-        loop.call_later(seconds, self._no_more_patience, engine)
+        loop = self._running_loop()
+        now, jobs, due, last = loop.time(), [job], 0.0, inf
+        if (patient := self._patient.get(engine)) is not None:
+            patient.alarm.cancel()
+            jobs, due, last = [*patient.jobs, job], patient.alarm.when(), patient.last
+        last = min(last, now + _MOST_PATIENCE)
+        alarm = loop.call_at(min(max(due, now + seconds), last), self.post, engine)
+        self._patient[engine] = _Patient(jobs, alarm, last)
 
-    def _no_more_patience(self, engine: Engine) -> None:
-        if engine in self._patient:
-            self.post(engine)
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop()
+        assert loop is not None, "it is the one that runs"
+        return loop
 
     def _hand_over(self, engine: Engine) -> None:
         jobs = self._waiting.pop(engine)
