@@ -90,7 +90,8 @@ class Lane:
     @property
     def free(self) -> bool:
         """Whether a turn would begin at once, or as soon as the one before it has put its things away."""
-        return self.at_work is None and not (self.waiting or self.left or self.passing or self.steered or self.arriving)
+        resting = self.task is None if self.turn is None else self.turn.over
+        return resting and not (self.waiting or self.left or self.passing or self.steered or self.arriving)
 
     @property
     def idle(self) -> bool:

@@ -87,7 +87,7 @@ class Worker:
         """A turn for what is being stored."""
         row = arriving.row
         tracing.follow(row.trace_id)
-        running = Running(lane.route, source_of(row), row.person_id, rows=(row,), arriving=arriving)
+        running = Running(lane.route, source_of(row), row.person_id, rows=(row,), arriving=arriving, at_once=True)
         arriving.accepted.add_done_callback(running.stored)
         await self.turn(lane, running, watcher)
 
