@@ -19,9 +19,11 @@ venv: $(READY) ## Build .venv from the pinned versions
 $(READY): requirements-dev.txt pyproject.toml
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "make: Hermes needs Python 3.11 or newer; say which with make PYTHON=/path/to/python" >&2; exit 1; }
-	@echo "Building $(VENV) (first time, or the pins changed)"
+	@echo "Building $(VENV) (first time, or the pins changed; it takes a minute or so)"
 	@"$(PYTHON)" -m venv $(VENV)
+	@echo "  fetching $$(grep -c '^[a-zA-Z]' requirements-dev.txt) packages"
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -r requirements-dev.txt
+	@echo "  installing Hermes"
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

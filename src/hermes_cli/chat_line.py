@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import commands, holders, loop_thread
 from hermes_agent.command_set.base import Command, CommandContext
-from hermes_cli import chat_approval, chat_footer, output, text
+from hermes_cli import chat_approval, chat_footer, finding, output, text
 from hermes_cli.chat_desk import Desk, Wishes, named
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
@@ -210,9 +210,7 @@ class LineChat:
         session_id = self._desk.session_id
         if session_id is None or not (self._db.get_session(session_id) or {}).get("message_count"):
             return
-        title = self._db.get_session_title(session_id)
-        by_title = [f'           or: hermes --resume "{text.harmless(title)}"'] if title else []
-        self._screen.banner([f"{output.style('Go on with it:', 'dim')} hermes --resume {session_id}", *by_title])
+        self._screen.banner(finding.way_back(session_id, self._db.get_session_title(session_id)))
 
 
 async def _end_of(future: Future[bool]) -> None:

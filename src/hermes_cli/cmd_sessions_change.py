@@ -212,7 +212,11 @@ def _agreed(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> 
 
 def _matches(rows: list[dict[str, Any]], verb: str) -> str:
     if not rows:
-        return f"Nothing to {verb}: no ended conversation matches."
+        one = "delete" if verb == "erase" else verb
+        return (
+            f"Nothing to {verb}: no ended conversation matches. One ends with /new, by a reset,\n"
+            f"or when its window is closed; hermes sessions {one} ID takes any other."
+        )
     shown = listing([{"preview": None, **row} for row in rows[:_SHOWN]])
     more = f"\n… and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
     return f"{shown}{more}\n{text.counted(len(rows), 'conversation')} to {verb}."

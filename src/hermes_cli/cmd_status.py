@@ -166,5 +166,7 @@ def _running(seen: dict[str, Any]) -> str:
         return "not running; hermes gateway start starts it"
     if seen["silent"]:
         return f"process {seen['pid']} holds the lock and is silent; hermes gateway restart --force"
-    up = f", up {text.span(time.time() - seen['started_at'])}" if seen["started_at"] else ""
+    from hermes_cli.gateway_status import span
+
+    up = f", up {span(time.time() - seen['started_at'])}" if seen["started_at"] else ""
     return f"runs (process {seen['pid']}{up})"

@@ -87,6 +87,12 @@ def _named(wanted: str) -> str:
     return f'"{text.shorten(text.harmless(wanted), 60)}"'
 
 
+def way_back(session_id: str, title: str | None) -> list[str]:
+    """What to type to go on with a conversation, for whoever leaves it: by its id, and by the title it may have."""
+    by_title = [f'           or: hermes --resume "{text.harmless(title)}"'] if title else []
+    return [f"{output.style('Go on with it:', 'dim')} hermes --resume {text.harmless(session_id)}", *by_title]
+
+
 def title_of(row: dict[str, Any]) -> str:
     """What a conversation is called for a person: its title, else how it began."""
     return row["title"] or row["preview"] or "(untitled)"

@@ -76,9 +76,9 @@ def _gateway(seen: Status) -> str:
         return "not running; hermes gateway start starts it"
     process = f"process {seen.pid}" if seen.pid else "a process that left no number"
     if seen.silent:
-        since = f"for {_span(seen.at - seen.heard_at)}" if seen.heard_at else "since its start"
+        since = f"for {span(seen.at - seen.heard_at)}" if seen.heard_at else "since its start"
         return f"{process} holds the lock but was not heard of {since}; hermes gateway restart --force"
-    up = f", up {_span(seen.at - seen.started_at)}" if seen.started_at else ", starting"
+    up = f", up {span(seen.at - seen.started_at)}" if seen.started_at else ", starting"
     drains = ", ending its turns" if seen.facts.get("draining") else ""
     return f"runs ({process}{up}{drains})"
 
@@ -87,7 +87,7 @@ def heard(last_contact: float | None, problem: str, now: float) -> str:
     """How a platform is: when it was last heard of, and what is wrong."""
     if not last_contact:
         return problem or "not connected yet"
-    said = f"heard {_span(now - last_contact)} ago"
+    said = f"heard {span(now - last_contact)} ago"
     return f"{said} — {problem}" if problem else said
 
 
@@ -122,9 +122,9 @@ def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:
     left = f", {lost} left by a lost process and taken up by the next start" if lost else ""
     lines = [
         ("messages", f"{work['queued']} waiting, {work['turns_running']} being answered{left}; "
-                     + (f"the last came {_span(now - came)} ago" if came else "none yet")),
+                     + (f"the last came {span(now - came)} ago" if came else "none yet")),
         ("deliveries", f"{work['deliveries_waiting']} waiting; "
-                       + (f"the last went out {_span(now - went)} ago" if went else "none yet")),
+                       + (f"the last went out {span(now - went)} ago" if went else "none yet")),
         ("prefix", text.counted(work["prefix_breaks"], "break")),
     ]  # fmt: skip
     if work["dead_letters"]:
@@ -140,7 +140,8 @@ def _as_json(seen: Status) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """To the second, as long as that says something."""
     seconds = max(0.0, seconds)
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:

@@ -36,10 +36,9 @@ def add_filters(parser: Parser) -> None:
     for flag, (name, meaning) in _TEXTS.items():
         group.add_argument(flag, dest=name, metavar="TEXT", help=meaning)
     for noun, kind in _BOUNDS.items():
+        counted = "that cost {} N dollars" if noun == "cost" else f"with {{}} N {noun.replace('-', ' ')}"
         for side, words in (("min", "at least"), ("max", "at most")):
-            group.add_argument(
-                f"--{side}-{noun}", type=_amount(kind), metavar="N", help=f"with {words} N {noun.replace('-', ' ')}"
-            )
+            group.add_argument(f"--{side}-{noun}", type=_amount(kind), metavar="N", help=counted.format(words))
 
 
 def chosen(args: argparse.Namespace) -> dict[str, Any]:

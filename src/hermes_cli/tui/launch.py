@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from hermes_cli import output, text
 from hermes_cli.tui.link import Link
 from hermes_config import config
 from hermes_config.errors import HermesError
@@ -70,7 +69,9 @@ def _run(link: Link, start: Start) -> int:
     if app.failure is not None:
         raise app.failure
     if app.talk.stored_id and app.talk.count and not start.card:
-        print(f"{output.style('Go on with it:', 'dim')} hermes --resume {text.harmless(app.talk.stored_id)}")
+        from hermes_cli import finding  # the window opens sooner without it
+
+        print("\n".join(finding.way_back(app.talk.stored_id, app.talk.title)))
     return code or 0
 
 

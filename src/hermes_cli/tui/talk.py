@@ -119,6 +119,10 @@ class Talk:
     async def older(self) -> None:
         await self._pages.older(self.sid)
 
+    @property
+    def title(self) -> str:
+        return str(self._status.info.get("title") or "")
+
     def _inform(self, info: Mapping[str, Any]) -> None:
         self.stored_id = str(info.get("stored_session_id") or self.stored_id)
         self._status.info = info

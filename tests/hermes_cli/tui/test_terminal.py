@@ -49,10 +49,13 @@ def test_leaving_says_how_to_go_on(window: Open) -> None:
     with window() as terminal:
         terminal.type("what is 3 * 3?")
         terminal.see("3 * 3 = 9")
+        terminal.type("/title Nines")
+        terminal.see("Title: Nines")
         terminal.see("context")
         terminal.press("ctrl-d")
         assert _ended(terminal) == 0
         assert re.search(r"Go on with it: hermes --resume \d{8}_\d{6}_[0-9a-f]{8}", terminal.shown)
+        assert 'or: hermes --resume "Nines"' in terminal.shown
 
 
 def test_what_is_typed_before_the_window_is_there_is_not_lost(window: Open) -> None:
