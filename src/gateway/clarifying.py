@@ -73,7 +73,7 @@ class Clarifier:
             )
             if meanwhile is not None:
                 self._lanes.put(meanwhile)  # now that the question is open again, it is its answer
-            with turn.running.asking():
+            with turn.running.asking(here=True):
                 async with asyncio.timeout(self._seconds):
                     answer = await asked.answer
             text = f"{question_text.clarification(question, (), buttons=buttons)}\n\n→ {answer}"

@@ -3,7 +3,8 @@
 It is one outbox item from the first word on: a draft under the key of the turn's answer, whose row is written before
 anything is sent (`standing`). When the turn ends, the same item is owed; the deliverer asks the draft to settle and
 brings what stands in the chat to the final text. After a crash the turn that goes on finds the item by its key and
-edits the same message.
+edits the same message. When something is asked in the chat meanwhile, what stands above it is taken away and comes
+again below it, where people look by then.
 
 Nothing that goes wrong here reaches the turn. A platform that says "too often" is left alone for as long as it asks,
 and after `limits.stream_floods` of these until the end. A message whose sending was not answered stays the last one:
@@ -20,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from gateway.board import Board
 from gateway.display import Display
 from gateway.platforms.base import BasePlatformAdapter, SendResult
-from gateway.sending import bounded
+from gateway.sending import bounded, deleted
 from gateway.standing import Standing, note
 from hermes_state.aio import queued
 from hermes_state.engine.base import Connection
@@ -54,6 +55,10 @@ class Draft:
         self._quiet_until = 0.0
         self._behind = False
         """The chat is owed something else first."""
+        self._gives_way = False
+        """Something is asked in the chat: nothing is shown until it is answered."""
+        self._above = False
+        """What stands in the chat stands above a question, and is to be taken away."""
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -69,6 +74,13 @@ class Draft:
         self._changed.set()
         if self._timer is None and not self._over.is_set():
             self._timer = asyncio.get_running_loop().call_later(_FIRST_SECONDS, self._begin)
+
+    def give_way(self, waits: bool) -> None:
+        """A question stands in the chat, or is answered."""
+        self._gives_way = waits
+        self._above = self._above or waits
+        if self._task is not None:
+            self._changed.set()
 
     def _begin(self) -> None:
         self._task = asyncio.create_task(self._show(), name="draft")
@@ -86,6 +98,8 @@ class Draft:
             await asyncio.wait({self._task})
         if self._item is None:
             return None
+        with contextlib.suppress(StateError):  # the row names what is gone: the deliverer finds that out
+            await self._take_away()
         return Standing(
             ids=tuple(self._ids), shown=tuple(self._shown), under_way=self._under_way, live=True, noted=True
         )
@@ -114,8 +128,9 @@ class Draft:
 
     async def _bring_up_to_date(self) -> bool:
         """Show what is new; False when there is no use in going on."""
+        await self._take_away()
         text = self._text()
-        if not text:
+        if not text or self._gives_way:
             return True
         pieces = self._adapter.pieces(text + self._display.cursor)[: self._db.limits.stream_messages]
         if self._item is None and not await self._take_up():
@@ -127,6 +142,16 @@ class Draft:
             if not done:
                 return self._floods < self._db.limits.stream_floods and self._under_way is None
         return True
+
+    async def _take_away(self) -> None:
+        """What stands above a question, newest first; what cannot be deleted stays, and is edited as if none were."""
+        above, self._above = self._above and self._under_way is None, False
+        if not above or not self._ids:
+            return
+        seconds = self._db.limits.send_seconds
+        while self._ids and await deleted(self._adapter, self._parcel.chat_id, self._ids[-1], seconds=seconds):
+            del self._ids[-1], self._shown[-1]
+        await self._note(None)
 
     async def _take_up(self) -> bool:
         """Make the item, or find the one that a lost process left; False when it is owed already, or has to wait."""

@@ -71,7 +71,7 @@ class ChatApprover:
                 names = " and ".join(place.name for place in places)
                 lapse = showing.wait(question.seconds)
                 await self._tell(turn, f"This needs leave. I asked {names}; it lapses in {lapse}.", question)
-            with turn.running.asking():
+            with turn.running.asking(here=places[0].here):
                 return await self._outcome(question, turn, answered, items)
         finally:
             self._answered.pop(question.id, None)

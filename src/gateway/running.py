@@ -30,7 +30,7 @@ def _nothing() -> None:
     return None
 
 
-def _nothing_of(waits: bool) -> None:
+def _nothing_of(waits: bool, here: bool) -> None:
     return None
 
 
@@ -60,8 +60,8 @@ class Running:
     """Told when the turn has its row: the next one may be prepared."""
     asks: int = 0
     """How many questions of it wait for a person."""
-    on_asking: Callable[[bool], None] = _nothing_of
-    """Told that it waits for a person, and when it does no more."""
+    on_asking: Callable[[bool, bool], None] = _nothing_of
+    """Told that it waits for a person, and when it does no more; and whether the question stands in its own chat."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     since: float = field(default_factory=time.monotonic)
     begun_at: float = 0.0
@@ -80,15 +80,15 @@ class Running:
         self.over, self.agent = True, None
 
     @contextlib.contextmanager
-    def asking(self) -> Iterator[None]:
-        """While it waits for a person."""
+    def asking(self, *, here: bool) -> Iterator[None]:
+        """While it waits for a person; `here`: who is asked in its own chat."""
         self.asks += 1
-        self.on_asking(True)
+        self.on_asking(True, here)
         try:
             yield
         finally:
             self.asks -= 1
-            self.on_asking(False)
+            self.on_asking(False, here)
 
     @property
     def claims(self) -> tuple[int, ...] | Callable[[], tuple[int, ...]]:

@@ -55,9 +55,11 @@ class Projection:
         stands = self._draft is not None and self._draft.stands
         return (self._story.said() or "…") if stands else ""
 
-    def asking(self, waits: bool) -> None:
-        """The turn waits for a person (or no more): no sign of typing meanwhile."""
+    def asking(self, waits: bool, here: bool) -> None:
+        """The turn waits for a person (or no more): no sign of typing meanwhile, and nothing above their question."""
         self._sign.hold(waits)
+        if here and self._draft is not None:
+            self._draft.give_way(waits)
 
     # -- as a watcher ------------------------------------------------------------------------------------
 

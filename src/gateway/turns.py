@@ -67,8 +67,8 @@ class Projection(Watcher, Protocol):
     def shown(self) -> str:
         """What of this turn's answer stands in the chat; empty when nothing does."""
 
-    def asking(self, waits: bool) -> None:
-        """The turn waits for a person, or no more."""
+    def asking(self, waits: bool, here: bool) -> None:
+        """The turn waits for a person, or no more; `here`: for one who is asked in this chat."""
 
     def left(self) -> None:
         """The turn broke off here without an end: show nothing more, and change nothing."""

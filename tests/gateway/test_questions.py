@@ -90,6 +90,28 @@ def test_the_owner_themselves_is_asked_right_there_and_may_type(db: SessionDB, h
     asyncio.run(go())
 
 
+def test_what_was_shown_of_an_answer_gives_way_to_the_question_and_comes_again_below_it(
+    db: SessionDB, home: Path
+) -> None:
+    before = ("I look at ", "what can go, ", "and then ", "I take ", "it away. ")
+    streaming = {"enabled": True, "edit_interval": 0.02, "buffer_threshold": 10}
+
+    async def go() -> None:
+        calls = [call("terminal", {"command": COMMAND})]
+        with ScriptedModel(say(*before, calls=calls, pace=0.12), say("Done.")) as model:
+            async with gateway(db, home, model, streaming=streaming) as here:
+                await here.chat.say("tidy up", OWNER)
+                await here.until(lambda: any("I look at" in one.text for one in here.chat.messages))
+                shown = await question(here, OWNER)
+                await here.until(lambda: [one.id for one in here.chat.messages] == [shown.id])
+                await here.chat.answer(chosen(shown, "once"), OWNER)
+                await here.until(lambda: "Done." in here.chat.chat(OWNER))
+                await here.quiet()
+                assert here.chat.messages[0].id == shown.id and len(here.chat.messages) == 3
+
+    asyncio.run(go())
+
+
 def test_without_an_id_the_one_open_question_is_meant_and_a_denial_is_told_to_the_model(
     db: SessionDB, home: Path
 ) -> None:
