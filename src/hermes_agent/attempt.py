@@ -105,6 +105,8 @@ class Attempt:
             await recovery.close(self._setup.db, journal, "failed", reason=type(error).__name__)
             raise
         self._seat.session_id = journal.session_id
+        if done:
+            self._seat.spent = Spent()  # how full the context is now, the next turn tells
         return done
 
     def _assembled(self, owe: Callable[[EndState, turn.Outcome], Parcel | None]) -> turn.Running:

@@ -160,19 +160,7 @@ def _neighbour(message: dict[str, Any], columns: int | None) -> str:
 def _cut_around_mark(said: str, room: int) -> str:
     """As much as fits, with the first match in it."""
     marks = len(">>><<<") if _coloured() else 0  # the signs take no room where they become a colour
-    if text.width(said) - marks <= room:
-        return said
-    before, mark, rest = said.partition(">>>")
-    if not mark:
-        return text.shorten(said, room)
-    lead = room // 3
-    if text.width(before) > lead:
-        kept = before
-        while text.width(kept) > lead - 1:
-            kept = kept[1:]
-        word = kept.find(" ", 0, lead // 2)  # begin with a whole word where one is near
-        before = f"…{kept[word + 1 :]}"
-    return text.shorten(f"{before}{mark}{rest}", room + marks)
+    return text.cut_around(said, max(said.find(">>>"), 0), room + marks)
 
 
 def _marked(said: str) -> str:

@@ -59,6 +59,18 @@ def shorten(text: str, columns: int) -> str:
     return text
 
 
+def cut_around(text: str, at: int, columns: int) -> str:
+    """The text, cut to at most so many columns, with what stands at `at` in it."""
+    lead = columns // 3
+    if width(text) <= columns or width(text[:at]) <= lead:
+        return shorten(text, columns)
+    before = text[:at]
+    while width(before) > lead - 1:
+        before = before[1:]
+    word = before.find(" ", 0, lead // 2)  # begin with a whole word where one is near
+    return shorten(f"…{before[word + 1 :]}{text[at:]}", columns)
+
+
 def pad(text: str, columns: int, *, right: bool = False) -> str:
     """The text filled up with spaces to so many columns, on its left when it stands right."""
     space = " " * max(0, columns - width(text))

@@ -57,7 +57,7 @@ def content_text(content: Any) -> str:
 
 def _heading(row: dict[str, Any]) -> str:
     role = text.harmless(row["role"])
-    state = ""
+    state = {"interrupted": " (interrupted)", "error": " (cut off by an error)"}.get(row["finish_reason"] or "", "")
     if not row["active"]:
         state = " (summarised)" if row["compacted"] else " (taken back)"
     name = output.style(role, _COLOURS[role]) if role in _COLOURS else output.style(role, "dim")

@@ -84,6 +84,14 @@ def has_route(db: SessionDB, session_id: str) -> bool:
     return _route(db, session_id) is not None
 
 
+def chat_platform(db: SessionDB, session_id: str) -> str:
+    """The platform whose chat the conversation is, or once was; empty when it is none's."""
+    route, row = _route(db, session_id), db.get_session(session_id)
+    source = None if route is None else _source(route)
+    platform = Platform.find((row or {}).get("source")) if source is None else source.platform
+    return "" if platform is None or platform in _NO_CHATS else platform.value
+
+
 def _route(db: SessionDB, session_id: str) -> Route | None:
     config = configuration.load_or_last_good()[0]
     routes = Routes(db, load_gateway_config(config).sessions_dir.name)

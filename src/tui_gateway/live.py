@@ -18,7 +18,7 @@ from hermes_config.version import VERSION
 from hermes_state import unrotate
 from hermes_state.ids import LOCAL_OWNER, new_session_id
 from hermes_state.inbox import BESIDE
-from tui_gateway import frames
+from tui_gateway import attach, frames
 from tui_gateway.frames import Params, RpcError
 from tui_gateway.place import Place
 from tui_gateway.transports import Audience
@@ -31,6 +31,8 @@ _CONTRACT = 4
 _COLS, _MOST_COLS, _MOST_STEPS = 80, 10_000, 100_000
 _COMPRESSED = "What stands above was compressed: the model knows it from a summary."
 _RESULT_SHOWN = 60_000
+_CUT_OFF = ("interrupted", "error")
+"""What an answer that is not whole was stopped by."""
 _COUNTERS = ("input_tokens", "output_tokens", "reasoning_tokens", "api_call_count")
 
 
@@ -189,6 +191,7 @@ def messages(
     """All that was said (up to a row), also before compressions; what was given to session.create while nothing is
     stored."""
     shown: list[dict[str, Any]] = []
+    chat = attach.chat_platform(db, session["session_key"])
     for segment in db.get_compression_lineage(session["session_key"]):
         if shown:
             shown.append({"role": "system", "text": _COMPRESSED})
@@ -196,7 +199,7 @@ def messages(
         rows = [] if found is None else found.messages
         if found is not None and upto is not None and segment == session["session_key"]:
             rows = rows[: bisect.bisect_right(found.ids, upto)]
-        shown += displayed(rows, details=details)
+        shown += displayed(rows, details=details, chat=chat)
     return shown or displayed(session["history"])
 
 
@@ -228,10 +231,11 @@ def part(shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[st
     return first, shown[first:end]
 
 
-def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False) -> list[dict[str, Any]]:
+def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat: str = "") -> list[dict[str, Any]]:
     """Messages as a screen shows them; those that carry nothing but tool calls are left out.
 
-    `details`: with what tools gave back, as far as a screen can use it.
+    `details`: with what tools gave back, as far as a screen can use it. `chat`: the platform whose messages are among
+    them.
     """
     shown: list[dict[str, Any]] = []
     calls: dict[str, tuple[str, str]] = {}
@@ -249,7 +253,9 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False) -> li
         if role == "user":
             typed = str(row.get("message_id") or BESIDE).startswith(BESIDE)
             text, files = _apart(text, typed=typed)
-            more |= files
+            more |= files if typed or not chat else {**files, "source": chat}
+        elif row.get("finish_reason") in _CUT_OFF:
+            more["cut_off"] = str(row["finish_reason"])
         if text.strip() or reasoning:
             shown.append({"role": role, "text": text, **more})
     return shown

@@ -12,7 +12,8 @@ _FOUND, _LOOKED_AT = 30, 1_000
 
 
 def said(db: SessionDB, words: str, listed: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Conversations in which the words were said and that are not listed already, with the place (`found`)."""
+    """Conversations in which the words were said and that are not listed already; `found`: the place, `found_at`: where
+    in it they begin."""
     if not words:
         return []
     known, shown = set(listed), []
@@ -23,8 +24,9 @@ def said(db: SessionDB, words: str, listed: Sequence[str], names: Sequence[str])
         if root in known or root not in by_root:
             continue
         known.add(root)
-        snippet = str(hit.get("snippet") or "").replace(">>>", "").replace("<<<", "")
-        shown.append({**{name: by_root[root].get(name) for name in names}, "found": snippet})
+        marked = str(hit.get("snippet") or "")
+        found = {"found": marked.replace(">>>", "").replace("<<<", ""), "found_at": max(marked.find(">>>"), 0)}
+        shown.append({**{name: by_root[root].get(name) for name in names}, **found})
     return shown
 
 

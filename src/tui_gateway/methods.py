@@ -55,10 +55,14 @@ METHODS: dict[str, Method] = {
         params=(
             Param("limit", "number", "200"),
             Param("query", "text", "words of the title or id"),
-            Param("deep", "flag", "also those in which the words were said (`found`), and what branched from what"),
+            Param(
+                "deep",
+                "flag",
+                "also those in which the words were said (`found`, from `found_at` on), and what branched from what",
+            ),
         ),
         result="sessions: list of {id, title, preview, started_at, last_active, message_count, source, found?, "
-        "branch_of?}",
+        "found_at?, branch_of?}",
         errors=(5001,),
         pooled=True,
     ),
@@ -86,7 +90,8 @@ METHODS: dict[str, Method] = {
     "session.close": Method(about="End the live session; the conversation stays.", params=(_sid(),), result="closed"),
     "session.history": Method(
         about="The whole conversation for a screen, also what was compressed. Files that went along with a message "
-        "are named in its `files`.",
+        "are named in its `files`, the chat it came from in `source`; an answer that is not whole says in `cut_off` "
+        "what stopped it (interrupted, error).",
         params=(
             _sid(),
             Param("before", "number", "only messages before this one, counted from 0"),

@@ -76,7 +76,8 @@ def _exec(host: Host, params: Params) -> Result:
         place.handed_in[chat.hand_in(place.db, typed).id] = host.transport()
         return {"output": ""}
     visit = Visit(place)
-    if commands.find("tui", invoked.name) is None:
+    command = commands.find("tui", invoked.name)
+    if command is None:
         raise RpcError(frames.NO_COMMAND, commands.unknown(invoked.name, visit))
     loop_thread.run(commands.run(visit, typed))
     result: Result = {"output": "\n\n".join(visit.said)}
@@ -88,7 +89,7 @@ def _exec(host: Host, params: Params) -> Result:
     if visit.turned:
         shown = live.messages(place.db, session)
         result["session"] = live.state(sid, session, shown, {}, info=live.info(session))
-    if visit.turned or invoked.name in ("model", "title"):
+    if visit.turned or command.name in ("model", "title", "compress"):
         host.emit("session.info", sid, live.info(session))
     return result
 

@@ -42,6 +42,11 @@ def trip(db: SessionDB, clock: Clock) -> dict[str, str]:
     return {"first": first, "second": second, "third": third, "branch": branch}
 
 
+def test_an_answer_that_was_stopped_says_so(run, db, trip) -> None:
+    db.append_message(trip["third"], "assistant", "It is open from", finish_reason="interrupted")
+    assert "(interrupted)\n  It is open from" in run("sessions", "show", trip["third"]).out
+
+
 # List
 
 

@@ -101,6 +101,11 @@ def test_what_the_phone_says_is_seen_at_the_terminal(scene: Scenario) -> None:
         assert client.event("tool.complete", sid)["tool_id"] == started["tool_id"]
         text = client.event("message.complete", sid)["text"]
         assert ada.expect(text.splitlines()[0][:20])
+        client.call("prompt.submit", session_id=sid, text="what is 2 + 3?")
+        client.event("message.complete", sid)
+        said = client.call("session.history", session_id=sid)["messages"]
+        sources = {one["text"]: one.get("source") for one in said if one["role"] == "user"}
+        assert sources == {"hello": "telegram", "list the files here": "telegram", "what is 2 + 3?": None}
 
 
 def test_a_phone_that_turns_to_another_conversation_is_told_of(scene: Scenario) -> None:

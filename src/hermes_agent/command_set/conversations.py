@@ -104,7 +104,7 @@ async def branch(ctx: CommandContext, args: str) -> str | None:
     except InvalidValue:
         return (await asyncio.to_thread(_usable_title, ctx, args))[1] or _TAKEN
     await _turn(ctx, old, handle, "branch")
-    return f"This is a copy now; what you say changes nothing in the original: /resume {old}"
+    return f"This is a copy now; what you say changes nothing in the original. Back to it:\n/resume {old}"
 
 
 def _branch(ctx: CommandContext, old: SessionId, title: str) -> Handle:

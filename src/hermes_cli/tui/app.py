@@ -44,6 +44,7 @@ class HermesApp(SteadyApp):
     #line { height: auto; background: $surface; padding: 0 1; }
     #prompt { width: 2; height: 1; color: $primary; text-style: bold; background: $surface; }
     Editor { width: 1fr; }
+    ToastRack { dock: top; align: right top; margin: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "stop_or_leave", show=False, priority=True),

@@ -30,6 +30,7 @@ _ESTIMATE = 40
 """Characters of a line that was not drawn yet."""
 _SAID_CHARACTERS, _SAID_LINES = 12_000, 200
 """Shown of what a person said: a paste may be a whole file."""
+INTERRUPTED = "interrupted; what was done so far is kept"
 EMPTY = Strip([])
 _BOLD = Style(bold=True)
 
@@ -261,8 +262,11 @@ def of_history(message: Mapping[str, Any]) -> list[Block]:
     if not said.strip():
         return []
     if role != "assistant":
-        return [Said(said, files=message.get("files") or ()) if role == "user" else Remark(said)]
+        source = str(message.get("source") or "")
+        return [Said(said, source, message.get("files") or ()) if role == "user" else Remark(said)]
     answers = [Answer(said, said=said)]
     while (more := answers[-1].rest()) is not None:
         answers.append(more)
-    return [*answers]
+    cut_off = {"interrupted": INTERRUPTED, "error": "cut off by an error; what was said so far is kept"}
+    stopped = cut_off.get(str(message.get("cut_off")))
+    return [*answers, *([] if stopped is None else [Remark(stopped)])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hermes_cli.tui.blocks import Block, of_history
+from hermes_cli.tui.blocks import Block, ToolCall, of_history
 from hermes_cli.tui.link import Link
 from hermes_cli.tui.transcript import Transcript
 
@@ -57,4 +57,9 @@ class Pages:
 
 
 def _drawn(messages: Sequence[Mapping[str, Any]]) -> list[Block]:
-    return [block for message in messages for block in of_history(message)]
+    blocks: list[Block] = []
+    for block in (block for message in messages for block in of_history(message)):
+        if isinstance(block, ToolCall):
+            block.margin = not blocks or not isinstance(blocks[-1], ToolCall)
+        blocks.append(block)
+    return blocks

@@ -135,8 +135,11 @@ class SessionPicker(Picker):
         room = self.columns
         line = Text(words.shorten(title, max(room - words.width(about) - 2, room // 2)), style="bold", no_wrap=True)
         line.append(f"  {words.shorten(about, room // 2)}", style="not bold dim")
-        if found := session.get("found"):
-            line.append(f"\n    {words.shorten(words.harmless(str(found)), room - 4)}", style="not bold dim italic")
+        if found := str(session.get("found") or ""):
+            at = int(session.get("found_at") or 0)
+            before = words.harmless(found[:at])
+            shown = words.cut_around(f"{before}{words.harmless(found[at:])}", len(before), room - 4)
+            line.append(f"\n    {shown}", style="not bold dim italic")
         if parent := session.get("branch_of"):
             shown = words.shorten(f"↳ branch of {words.harmless(str(parent))}", room - 4)
             line.append(f"\n    {shown}", style="not bold dim")

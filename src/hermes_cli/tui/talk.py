@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from hermes_cli.tui.bars import Status, Waiting
-from hermes_cli.tui.blocks import Block, Card, Opening, Remark, Said
+from hermes_cli.tui.blocks import INTERRUPTED, Block, Card, Opening, Remark, Said
 from hermes_cli.tui.launch import Start
 from hermes_cli.tui.link import Event, Link, Refused, ServerLost
 from hermes_cli.tui.pages import PAGE, Pages
@@ -126,7 +126,7 @@ class Talk:
     def _inform(self, info: Mapping[str, Any]) -> None:
         self.stored_id = str(info.get("stored_session_id") or self.stored_id)
         self._status.info = info
-        self._status.usage = {**self._status.usage, **(info.get("usage") or {})}
+        self._status.usage = info.get("usage") or {}
         self._state("working" if self.running else "ready")
 
     def _state(self, state: str) -> None:
@@ -250,7 +250,7 @@ class Talk:
             self.trouble(text.removeprefix("Error: "))
         self._turn.end(text, status)
         if status == "interrupted":
-            self.note("interrupted; what was done so far is kept")
+            self.note(INTERRUPTED)
         if warning := payload.get("warning"):
             self.trouble(str(warning))
         self.running = False

@@ -27,10 +27,15 @@ def test_a_tool_call_is_one_line_that_unfolds_and_the_answer_is_markdown(sit: Si
             await person.ready()
             await person.press("ctrl+o")
             assert "[exit code 0]" in await person.see("▾ ✓ terminal")
-            row = next(at for at, line in enumerate(person.lines) if "▾ ✓ terminal" in line)
+            row = _at(person.lines, "▾ ✓ terminal")
             await person.pilot.click("#transcript", offset=(6, row))
             await person.see("▸ ✓ terminal")
             assert "context" in person.lines[-1] and "demo" in person.lines[-1]
+            before, number = person.lines, person.app.talk.stored_id
+        async with sit(session_id=number) as person:
+            await person.see("▸ ✓ terminal")
+            above = [lines[_at(lines, "✓ terminal") - 1] for lines in (before, person.lines)]
+            assert above == ["", ""], "an empty line stands above it, as when it was made"
 
     play(scene())
 
@@ -80,6 +85,10 @@ def test_escape_stops_and_the_next_message_is_answered(sit: Sit, home: Path) -> 
             await person.ready()
             await person.say("what is 17 * 4?")
             await person.see("17 * 4 = 68")
+            number = person.app.talk.stored_id
+        async with sit(session_id=number) as person:
+            shown = await person.see("17 * 4 = 68")
+            assert shown.index("interrupted; what was done so far is kept") < shown.index("❯ what is 17 * 4?")
 
     play(scene())
 
@@ -127,23 +136,28 @@ def test_undo_gives_the_words_back_and_a_branch_goes_on_beside(sit: Sit, home: P
 def test_a_conversation_is_found_by_what_was_said_in_it(sit: Sit) -> None:
     async def scene() -> None:
         async with sit() as person:
-            await person.say("remember the word marmalade for me")
+            await person.say(f"{'a long way to it ' * 12} the word marmalade for me")
             await person.until(lambda screen: screen.count("marmalade") >= 1 and " ready" in screen, "answered")
             await person.ready()
             await person.say("/new")
-            await person.until(lambda screen: "❯ remember the word" not in screen, "a new one")
+            await person.until(lambda screen: "❯ a long way" not in screen, "a new one")
             await person.say("what is 5 + 5?")
             await person.see("5 + 5 = 10")
             await person.ready()
             await person.press("ctrl+r")
             await person.see("Enter takes")
             await person.write("marmalade")
-            await person.until(lambda screen: "5 + 5?" not in _box(screen) and "marmalade" in _box(screen), "found")
+            await person.until(lambda screen: "5 + 5?" not in _box(screen), "the other one left out")
+            await person.until(lambda screen: _box(screen).count("marmalade") == 2, "the word, typed and found")
             await asyncio.sleep(0.3)
             await person.press("enter")
-            await person.see("❯ remember the word marmalade")
+            await person.see("the word marmalade")
 
     play(scene())
+
+
+def _at(lines: list[str], words: str) -> int:
+    return next(at for at, line in enumerate(lines) if words in line)
 
 
 def _box(screen: str) -> str:
@@ -177,6 +191,9 @@ def test_commands_and_files_are_completed(sit: Sit) -> None:
             assert person.app._editor.text == "/status "
             await person.press("enter")
             await person.see("none running")
+            await person.say("/sesions")
+            await person.see("There is no command /sesions. Did you mean /sessions?")
+            await person.press("ctrl+u")
             await person.write("read @no")
             await person.see("notes.md")
             await person.press("tab")
