@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_cli import output, store, text
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _WHERE_WIDE = 21
 _LOST = "✗ process lost"
+_OWED = "owed; a gateway that runs sends it"
 
 
 class NoSuchTrace(HermesError):
@@ -85,6 +86,10 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[Line]:
             yield Line(moment.at, "approval", f"asked: {facts.get('reason') or 'leave'}" if asked else moment.what)
         elif moment.where == "outbox" and moment.what != "owed":
             yield _outbox(moment, shown)
+    settled = {one.ref for one in moments if one.where == "outbox" and one.what != "owed"}
+    for moment in moments:
+        if moment.where == "outbox" and moment.ref not in settled:
+            yield _outbox(replace(moment, at=moments[-1].at, what=_OWED), shown)
 
 
 def _inbox(moment: Moment) -> Iterator[Line]:

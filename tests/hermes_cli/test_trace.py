@@ -46,9 +46,12 @@ def test_a_turn_whose_process_was_lost(run: Callable[..., Any], db: SessionDB, c
     second = _fence(db, handle.conversation_id, "b")
     db.turns.resume(work.turn.id, fence=second)
     clock.advance(0.25)
-    ended = db.turns.commit_turn(work.turn.id, fence=second, reply=_reply(sender="b"))
-    assert ended.reply is not None
-    db.outbox.sent(ended.reply, platform_ids=["41"])
+    db.turns.commit_turn(work.turn.id, fence=second, reply=_reply())
+    assert run("trace", "last").out.endswith(
+        ".750  outbox → telegram    edited message 41 · owed; a gateway that runs sends it\n"
+    )
+    (owed,) = db.outbox.claim_due(sender="b")
+    db.outbox.sent(owed, platform_ids=["41"])
 
     lines = [re.sub(r"^\d\d:\d\d:\d\d", "", line) for line in run("trace", "last").out.splitlines()]
     assert lines[0].startswith(f"trace {row.trace_id} · 20")
