@@ -218,7 +218,7 @@ class AttachedChat:
 
     def _show(self, event: Event) -> None:
         kind, payload = str(event.get("type")), event.get("payload") or {}
-        if kind == "message.start":
+        if kind == "message.start" and not payload.get("elsewhere"):
             self._waiting = False
         self._events.show(kind, payload)
         if kind == "approval.request":

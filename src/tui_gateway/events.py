@@ -33,8 +33,9 @@ EVENTS: dict[str, Event] = {
     ),
     "session.title": Event(about="The conversation has got a title.", fields=("session_id", "title")),
     "message.start": Event(
-        about="A turn begins. `taken_up`: one that a lost process left behind; what waits is not part of it.",
-        fields=("taken_up?",),
+        about="A turn begins. `taken_up`: one that a lost process left behind; `elsewhere`: one with nothing that was "
+        "said at this session. What waits is not part of either.",
+        fields=("taken_up?", "elsewhere?"),
     ),
     "message.user": Event(
         about="Somebody said something in this conversation in another place: a phone, another terminal.",

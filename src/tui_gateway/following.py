@@ -42,6 +42,8 @@ _Thread = threading.Thread  # as in `transports`
 _SECONDS = 0.12
 _LISTED = 50
 _TITLE_SECONDS = 30.0
+_DRIVER_SECONDS, _SURE = 1.0, 2
+"""How often we look who drives; so many looks in a row say that it is somebody else now, and not a short restart."""
 _STATUS = {"turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.parked": "error"}
 News = tuple[str, dict[str, Any] | None]
 
@@ -79,6 +81,9 @@ class Following:
         self.turn: _Turn | None = None
         self.waits = False
         """There is something to tell, but not yet."""
+        self.rests = False
+        """Nobody works on the turn that is being told: its gateway has ended."""
+        self._driver, self._other_looks, self._driver_until = live.driver(session), 0, 0.0
         self._title = self._db.get_session_title(self._segment)
         self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
         for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
@@ -116,6 +121,11 @@ class Following:
             if cursor == before and head == self._newest():
                 return head, cursor
 
+    def let_go(self) -> str | None:
+        """This process takes the turn up that is being told here: what was told of its last step; None: nothing was."""
+        turn, self.turn = self.turn, None
+        return None if turn is None else turn.shown
+
     @property
     def upto(self) -> int | None:
         """The last row that was told; None when the conversation has moved on to another segment."""
@@ -140,6 +150,7 @@ class Following:
         yield from self._noticed()
         if self.turn is not None:
             yield from self._pieces(self.turn)
+        yield from self._driven()
         if time.monotonic() < self._title_until:
             yield from self._titled()
 
@@ -149,6 +160,21 @@ class Following:
         if title and title != self._title:
             self._title, self._title_until = title, 0.0
             yield "session.title", {"session_id": self._segment, "title": title}
+
+    def _driven(self) -> Iterator[News]:
+        """The gateway has ended, or one has started: the other one drives from now on."""
+        if time.monotonic() < self._driver_until:
+            return
+        self._driver_until, driver = time.monotonic() + _DRIVER_SECONDS, live.driver(self._session)
+        self._other_looks = 0 if driver == self._driver else self._other_looks + 1
+        if self._other_looks < _SURE:
+            return
+        self._driver, self._other_looks = driver, 0
+        self.rests = self.turn is not None and driver == "here" and not holders.at_work(self._db, self.conversation)
+        if self.rests:
+            said = "the gateway has ended; this goes on when it is back, or before the next thing that is said here"
+            yield "status.update", {"kind": "lifecycle", "text": said}
+        yield "session.info", live.info(self._session)
 
     def _must_wait(self, events: tuple[Event, ...]) -> bool:
         """A turn of ours has begun, or was taken up, and its agent is about to say so."""
@@ -179,6 +205,7 @@ class Following:
             yield "session.info", live.info(self._session)
 
     def _began(self, event: Event) -> Iterator[News]:
+        self.rests = False
         if self.turn is not None and event.turn_id == self.turn.turn.id:
             self.turn.steps = 0  # it is said anew; what was told of it is not told again
             said = "the process that worked on this was lost; another one goes on where it stood"
@@ -193,7 +220,8 @@ class Following:
         if event.kind == "turn.begun" and not rows and typed is None:
             self.turn = None  # nobody says anything in it: the conversation is being compressed
             return
-        for row in rows:
+        ours = any(row.id in self._place.handed_in for row in rows)
+        for row in rows if event.kind == "turn.begun" else ():  # else it is on the screen
             text = str((row.payload or {}).get("text") or "")
             if row.id in self._place.handed_in:
                 sender = self._place.handed_in.pop(row.id)
@@ -202,9 +230,9 @@ class Following:
             else:
                 typed_here = beside.is_beside(row)
                 yield "message.user", live.said(text, "tui" if typed_here else row.platform, typed=typed_here)
-        if typed is not None:
+        if typed is not None and event.kind == "turn.begun":
             yield "message.user", live.said(text_of(typed.get("content")), "tui")
-        yield "message.start", None
+        yield "message.start", None if ours else {"elsewhere": True}
 
     def _typed(self, turn: Turn) -> dict[str, Any] | None:
         """What was said to a turn; the summary that a compression wrote is not."""

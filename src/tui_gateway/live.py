@@ -54,7 +54,7 @@ def open_session(
         "source": str(params.get("source") or "tui"), "transport": Audience(),
         "close_on_disconnect": bool(params.get("close_on_disconnect")), "tool_started_at": {},
         "_turn_cancel_requested": False, "_sid": sid, "following": None, "looking": threading.Lock(), "told": 0,
-        "parked_at": None,
+        "parked_at": None, "waits": False,
     }  # fmt: skip
     session["place"] = Place(
         host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
@@ -134,7 +134,9 @@ def _branch(folder: Path) -> str:
 def at_work(session: Session) -> bool:
     """A turn is under way in this conversation, here or elsewhere."""
     following = session.get("following")
-    return bool(session.get("running")) or (following is not None and following.turn is not None)
+    return bool(session.get("running")) or (
+        following is not None and following.turn is not None and not following.rests
+    )
 
 
 def status(session: Session) -> str:

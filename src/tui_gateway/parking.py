@@ -78,7 +78,9 @@ class Parking:
 
     def _at_work(self, sid: str, session: Session) -> bool:
         place = session["place"]
-        return bool(session["running"] or place.compressing or place.questions.waiting or self._host.open_requests(sid))
+        if session["running"] or session["waits"] or place.compressing:
+            return True
+        return bool(place.questions.waiting or self._host.open_requests(sid))
 
     def _close(self, over: list[tuple[str, str]]) -> None:
         """Taken out with the look that found nobody: somebody may be coming back just now."""

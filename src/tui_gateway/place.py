@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,10 +115,13 @@ class Place:
         """The chat whose gateway drives this conversation now; None when we do."""
         return attach.served(self.db, self._session["session_key"], self._policy)
 
+    def has_open_turn(self) -> bool:
+        """Whether a turn has begun in the conversation, here or elsewhere, and not ended."""
+        return bool(self.db.turns.list(state="running", conversation_id=self.conversation(), limit=1))
+
     def has_lost_turn(self) -> bool:
         """Whether a process that is gone left a turn here, which has to be ended before the next one."""
-        running = self.db.turns.list(state="running", conversation_id=self.conversation(), limit=1)
-        return bool(running) and not holders.at_work(self.db, self.conversation())
+        return self.has_open_turn() and not holders.at_work(self.db, self.conversation())
 
     def desk(self) -> references.Desk:
         """Where the person sits who names a file."""
@@ -127,14 +130,19 @@ class Place:
             conversation_id=self.conversation(),
         )  # fmt: skip
 
-    def errand(self) -> Errand:
-        """A turn of nobody's route, whose row we want to know: the event log tells of it, too."""
+    def errand(self, *, started: Callable[[], object] = lambda: None) -> Errand:
+        """A turn of nobody's route, whose row we want to know: the event log tells of it, too.
+
+        `started`: told when a new turn has begun; one that was left behind had begun before.
+        """
 
         def began(work: Work) -> None:
             with self._host.telling:
                 self.turn = work.turn.id
                 self.own.append(work.turn.id)
                 self._session["told"] += 1
+                if work.turn.attempt == 1:
+                    started()
 
         return attach.errand(self.db, self._session["session_key"], began=began)
 

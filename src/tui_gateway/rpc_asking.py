@@ -35,6 +35,10 @@ def interrupt(host: Host, session: Session) -> None:
         chat = None if session["running"] else place.served()
         if chat is not None and place.db.turns.list(state="running", conversation_id=place.conversation(), limit=1):
             place.known_notices.append(notices.reply_key(chat.hand_in(place.db, "/stop").id))  # the turn's end tells it
+        elif chat is None and not session["running"] and live.at_work(session):
+            said = "this turn runs in another place, and can be stopped there"
+            host.emit("status.update", session["_sid"], {"kind": "lifecycle", "text": said})
+            host.emit("session.info", session["_sid"], live.info(session))
 
 
 def _steer(host: Host, params: Params) -> Result:

@@ -257,6 +257,7 @@ def _end_session(sid: str, session: Session, end_reason: str) -> None:
     _asked.release(sid)
     if place is not None:
         place.questions.leave()
+        session["queued_prompt"] = None
         if session["running"] and agent is not None:
             agent.interrupt()
     _finalize_session(session, end_reason)
@@ -336,12 +337,12 @@ _methods: dict[str, Callable[[Any, Params], Frame]] = {name: _served(one) for na
 
 @method("prompt.submit")
 def _prompt_submit(rid: Any, params: Params) -> Frame:
-    return frames.response(rid, turning.submit(_host, params, build=_start_agent_build))
+    return frames.response(rid, turning.submit(_host, params, build=_start_agent_build, still=_looker.still))
 
 
 @method("session.take_up")
 def _session_take_up(rid: Any, params: Params) -> Frame:
-    return frames.response(rid, turning.take_up(_host, params, build=_start_agent_build))
+    return frames.response(rid, turning.take_up(_host, params, build=_start_agent_build, still=_looker.still))
 
 
 @method("session.resume")

@@ -1,9 +1,9 @@
 """A prompt and what comes of it: who drives it, what happens while a turn runs, and the turn on its thread.
 
-`submit` answers at once. A turn that is driven here has one daemon thread, which waits for the agent, runs it, tells
-its end, and goes on with what was queued meanwhile; nobody joins it. All that must not be lost is in the agent's own
-commits: a process that dies here leaves a turn that whoever comes next brings to its end. That is a turn of its own:
-what is said meanwhile waits behind it, as behind any other.
+`submit` answers at once. A turn that is driven here has one daemon thread, which waits for the agent and for turns of
+others (`behind`), runs it, tells its end, and goes on with what was queued meanwhile; nobody joins it. All that must
+not be lost is in the agent's own commits: a process that dies here leaves a turn that whoever comes next brings to its
+end. That is a turn of its own: what is said meanwhile waits behind it, as behind any other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hermes_agent.command_set.wording import text_of
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_state.undo import ConversationHeld
-from tui_gateway import frames, live
+from tui_gateway import behind, frames, live
 from tui_gateway.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
@@ -37,11 +37,12 @@ _AGENT_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
 _LOST = object()
 """In place of a prompt: the turn that a lost process left here."""
+_NEXT = "another place has a turn running in this conversation; yours is next"
 _NOT_SAVED = "The conversation changed while this was answered: the answer is shown here and not part of it."
 
 
-def submit(host: Host, params: Params, *, build: Callable[[str, Session], None]) -> Result:
-    """`prompt.submit`. `build` starts the making of the agent."""
+def submit(host: Host, params: Params, *, build: Callable[[str, Session], None], still: behind.Still) -> Result:
+    """`prompt.submit`. `build` starts the making of the agent; `still` is the looker's."""
     sid, session = host.session(params)
     place: Place | None = session.get("place")
     content = _with_files(place, _content(params.get("text")))
@@ -55,12 +56,11 @@ def submit(host: Host, params: Params, *, build: Callable[[str, Session], None])
         return {**handed, **named}
     while True:
         with session["history_lock"]:
-            if not session["running"]:
+            if not session["running"] and not session.get("waits"):
                 _truncate(session, ordinal)
-                lost = place is not None and place.has_lost_turn()
-                if lost:
-                    _begin_again(host, session)
-                    session["queued_prompt"] = {"text": content, "transport": sender}
+                waits = bool(behind.other(session))
+                if waits:
+                    session.update(waits=True, queued_prompt={"text": content, "transport": sender})
                 else:
                     _begin(host, sid, session, content, sender)
                 break
@@ -68,20 +68,20 @@ def submit(host: Host, params: Params, *, build: Callable[[str, Session], None])
             return {**met, **named}
     if "agent_ready" in session:
         build(sid, session)
-    host.thread(lambda: _drive(host, sid, session, _LOST if lost else content))
-    return {"status": "queued" if lost else "streaming", "driver": "here", **named}
+    host.thread(lambda: _drive(host, sid, session, None if waits else content, still))
+    return {"status": "queued" if waits else "streaming", "driver": "here", **named}
 
 
-def take_up(host: Host, params: Params, *, build: Callable[[str, Session], None]) -> Result:
+def take_up(host: Host, params: Params, *, build: Callable[[str, Session], None], still: behind.Still) -> Result:
     """`session.take_up`: the turn of a process that was lost, without waiting for the next prompt."""
     sid, session = host.session(params)
     place: Place = session["place"]
     with session["history_lock"]:
-        if session["running"] or place.served() is not None or not place.has_lost_turn():
+        if session["running"] or session["waits"] or place.served() is not None or not place.has_lost_turn():
             return {"status": "idle"}
         _begin_again(host, session)
     build(sid, session)
-    host.thread(lambda: _drive(host, sid, session, _LOST))
+    host.thread(lambda: _drive(host, sid, session, _LOST, still))
     return {"status": "streaming"}
 
 
@@ -178,14 +178,14 @@ def _truncate(session: Session, ordinal: Any) -> None:
 
 
 def _meet(host: Host, sid: str, session: Session, content: Any, sender: Transport) -> Result | None:
-    """A prompt meets a turn that runs here. None: the turn has just ended."""
+    """A prompt meets a turn that runs here, or one that waits. None: the turn has just ended."""
     mode, agent = busy_mode(), session.get("agent")
     text = content if isinstance(content, str) else None
     if mode == "steer" and text is not None and agent is not None and agent.steer(text):
         host.typed(sid, session, live.said(text, str(session.get("source") or "tui")), by=sender)
         return {"status": "steered", "driver": "here"}
     with session["history_lock"]:
-        if not session["running"]:
+        if not session["running"] and not session.get("waits"):
             return None
         waiting = session.get("queued_prompt")
         merged = content
@@ -194,7 +194,7 @@ def _meet(host: Host, sid: str, session: Session, content: Any, sender: Transpor
         elif waiting is not None:
             raise RpcError(frames.BUSY, "something waits already")
         session["queued_prompt"] = {"text": merged, "transport": sender}
-    if mode != "queue" and agent is not None:
+    if mode != "queue" and agent is not None and session["running"]:
         agent.interrupt(text)
     return {"status": "queued", "driver": "here"}
 
@@ -208,22 +208,65 @@ def busy_mode() -> str:
 # -- on the turn's thread --------------------------------------------------------------------------------------
 
 
-def _drive(host: Host, sid: str, session: Session, content: Any) -> None:
-    """This prompt, and then what was queued meanwhile."""
-    while content is not None:
+def _drive(host: Host, sid: str, session: Session, content: Any, still: behind.Still) -> None:
+    """This prompt (None: it waits), and then what was queued meanwhile."""
+    while True:
+        done, waits = content, content is None
+        if not waits:
+            with _told(host, sid):
+                _one(host, sid, session, content, still)
+            with session["history_lock"]:
+                _end(host, session)
+                waits = session["waits"] = session.get("queued_prompt") is not None
+        content = None
         with _told(host, sid):
-            _one(host, sid, session, content)
-        with session["history_lock"]:
-            waiting, session["queued_prompt"] = session.get("queued_prompt"), None
-            content = None if waiting is None else waiting["text"]
-            _end(host, session)
-            if waiting is not None:
-                _begin(host, sid, session, content, waiting["transport"])
-        with _told(host, sid):
-            if content is not None and _handed_in(session, content, None) is not None:  # a gateway started meanwhile
+            if waits:
+                content = _queued(host, sid, session, still, after=done)
+            given = content not in (None, _LOST)
+            if given and _handed_in(session, content, None) is not None:  # a gateway started meanwhile
                 _end(host, session)
                 content = None
             host.emit("session.info", sid, live.info(session))
+        if content is None:
+            return
+
+
+def _queued(host: Host, sid: str, session: Session, still: behind.Still, *, after: Any) -> Any:
+    """What waits, once the conversation is free for it; None when it was taken back.
+
+    A lost turn comes first, but once: if it could not be ended, the prompt's own turn says why.
+    """
+    told = False
+    try:
+        while True:
+            before = behind.other(session)
+            if not before and session.get("place") is not None:
+                with still(sid, session):  # what the other turn came to is told first
+                    pass
+            with session["history_lock"]:
+                waiting = session["queued_prompt"]
+                if waiting is None or before != "elsewhere":
+                    session["waits"] = False
+                    return _come_up(host, sid, session, waiting, lost=before == "lost" and after is not _LOST)
+            if not told:
+                told = True
+                host.emit("status.update", sid, {"kind": "lifecycle", "text": _NEXT})
+            time.sleep(_LOOK_SECONDS)
+    except BaseException:
+        with session["history_lock"]:
+            session.update(queued_prompt=None, waits=False)
+        raise
+
+
+def _come_up(host: Host, sid: str, session: Session, waiting: Mapping[str, Any] | None, *, lost: bool) -> Any:
+    if waiting is None:
+        return None
+    if lost:
+        _begin_again(host, session)
+        return _LOST
+    session["queued_prompt"] = None
+    _begin(host, sid, session, waiting["text"], waiting["transport"])
+    return waiting["text"]
 
 
 def _end(host: Host, session: Session) -> None:
@@ -245,15 +288,19 @@ def _told(host: Host, sid: str) -> Iterator[None]:
         host.emit("error", sid, {"message": f"something went wrong inside Hermes ({type(error).__name__})"})
 
 
-def _one(host: Host, sid: str, session: Session, content: Any) -> None:
+def _one(host: Host, sid: str, session: Session, content: Any, still: behind.Still) -> None:
     agent = _agent(session)
     if session.get("_turn_cancel_requested"):
         host.emit("message.complete", sid, {"text": "", "usage": live.usage(session), "status": "interrupted"})
         return
     with session["history_lock"]:
         version, before = session["history_version"], list(session["history"])
-    host.emit("message.start", sid, {"taken_up": True} if content is _LOST else None)
-    result = _run(host, sid, session, agent, content, before)
+    seen = ""
+    if content is _LOST:
+        seen = _seen(host, sid, session, still)
+    elif session.get("place") is None:
+        host.emit("message.start", sid)
+    result = _run(host, sid, session, agent, content, before, behind.Anew(seen))
     warning = _keep(session, result, version)
     host.sync(sid, session, clear_pending_title=False, restart_slash_worker=True)
     status, text = _ending(result)
@@ -271,6 +318,17 @@ def _one(host: Host, sid: str, session: Session, content: Any) -> None:
         _give_title(host, sid, session)
     if isinstance(result, dict) and result.get("pending_steer"):
         _ask_next(session, str(result["pending_steer"]))
+
+
+def _seen(host: Host, sid: str, session: Session, still: behind.Still) -> str:
+    """The lost turn is ours from now on: what was told of its last step. Whoever heard nothing of it hears it begin."""
+    with still(sid, session) as following:
+        seen = None if following is None else following.let_go()
+        if seen is None:
+            host.emit("message.start", sid, {"taken_up": True})
+        elif session["inflight_turn"] is not None:
+            session["inflight_turn"]["assistant"] = seen
+    return seen or ""
 
 
 def _ask_next(session: Session, late: str) -> None:
@@ -295,11 +353,11 @@ def _agent(session: Session) -> Any:
     return session["agent"]
 
 
-def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, before: list[Any]) -> Any:
+def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, before: list[Any], anew: behind.Anew) -> Any:
     renderer = host.stream_renderer(session["cols"])
 
-    def heard(piece: str | None) -> None:
-        if not piece:
+    def heard(given: str | None) -> None:
+        if not (piece := anew.unseen(given or "")):
             return
         shown = {"text": piece}
         rendered = None if renderer is None else renderer.feed(piece)
@@ -315,16 +373,20 @@ def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, befor
         if "task_id" in inspect.signature(agent.run_conversation).parameters:
             options["task_id"] = session["session_key"]
         return agent.run_conversation(content, **options)
-    agent.interim_assistant_callback = lambda text, already_streamed=True: host.emit(
-        "message.interim", sid, {"text": text, "already_streamed": already_streamed}
-    )
+
+    def step_ended(text: str, already_streamed: bool = True) -> None:
+        anew.step_ended()
+        host.emit("message.interim", sid, {"text": text, "already_streamed": already_streamed})
+
+    agent.interim_assistant_callback = step_ended
     if before:  # given to session.create; the store has nothing yet
         options["conversation_history"] = before
-    return _in_turn(host, sid, session, agent, content, {**options, "errand": place.errand()})
+    errand = place.errand(started=lambda: host.emit("message.start", sid))
+    return _in_turn(host, sid, session, agent, content, {**options, "errand": errand})
 
 
 def _in_turn(host: Host, sid: str, session: Session, agent: Any, content: Any, options: dict[str, Any]) -> Any:
-    """Another window may have a turn running in this conversation: then ours is the next."""
+    """Another window may have begun a turn in this very moment: then ours is the next."""
     if content is _LOST:
         agent.stream_delta_callback = options["stream_callback"]
         # Somebody else may have been quicker, or nothing of it is left to be answered.
@@ -338,8 +400,7 @@ def _in_turn(host: Host, sid: str, session: Session, agent: Any, content: Any, o
                 return {"final_response": None, "interrupted": True}
         if not told:
             told = True
-            text = "another place has a turn running in this conversation; yours is next"
-            host.emit("status.update", sid, {"kind": "lifecycle", "text": text})
+            host.emit("status.update", sid, {"kind": "lifecycle", "text": _NEXT})
         time.sleep(_LOOK_SECONDS)
 
 

@@ -233,6 +233,28 @@ def test_what_a_gateway_left_and_the_terminal_finished_is_still_owed_to_the_phon
     assert said_of(ada, "31") == 0, "what was asked at the desk was answered there"
 
 
+def test_a_turn_that_the_gateway_left_is_seen_to_its_end_before_what_is_said_next(scene: Scenario) -> None:
+    ada = begun(scene)
+    with StdioClient(scene.home) as client:
+        sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
+        ada.say(STORY)
+        client.event("message.delta", sid)
+        scene.kill()
+        assert "the gateway has ended" in client.event("status.update", sid)["text"]
+        left = client.event("session.info", sid)
+        assert left["driver"] == "here" and not left["running"]
+        assert client.call("prompt.submit", session_id=sid, text="what is 50+1?")["status"] == "queued"
+        story = client.event("message.complete", sid, within=60)
+        assert story["status"] == "complete" and END in story["text"]
+        seen = "".join(one["params"]["payload"]["text"] for one in client.frames
+                       if one.get("params", {}).get("type") == "message.delta")  # fmt: skip
+        assert seen == story["text"], "it went on where it stood"
+        assert client.event("message.complete", sid)["text"] == "50+1 = 51"
+        time.sleep(0.3)
+        assert client.call("session.activate", session_id=sid)["status"] == "idle"
+        assert client.events().count("message.complete") == client.events().count("message.start") == 2
+
+
 def test_two_terminals_and_a_phone_agree(scene: Scenario) -> None:
     scene.config["api_server"] = {"enabled": True, "port": 0}
     ada = begun(scene)

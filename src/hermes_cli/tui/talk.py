@@ -48,6 +48,8 @@ class Talk:
         self._turn = Turn(transcript)
         self._queue: list[Said] = []
         self._greeted = False
+        self._sent: Said | None = None
+        """On the screen already; the turn it begins has not begun."""
 
     # -- beginning -----------------------------------------------------------------------------------------
 
@@ -100,7 +102,7 @@ class Talk:
         info = state.get("info") or {}
         self.stored_id = str(state.get("session_key") or state.get("stored_session_id") or "")
         self._turn.forget()
-        self._queue = []
+        self._queue, self._sent = [], None
         self._status.usage = {}
         self._pages.show(state)
         self.running = bool(state.get("running"))
@@ -140,7 +142,7 @@ class Talk:
         self._transcript.follow()
         if at_once:
             self._transcript.add(said)
-            self.running = True
+            self._sent, self.running = said, True
             self._state("working")
         else:
             self._queue.append(said)
@@ -155,23 +157,30 @@ class Talk:
             self.running = self.running and not at_once
             self._state("working" if self.running else "ready")
             self._drop(said)
-            self._transcript.take_out(said)
-            self._window.prefill(text)
+            self._take_back(said)
             if not (isinstance(error, ServerLost) and error.told):
                 self.trouble(error.one_line())
             return
         said.went_along(answer.get("files") or ())
-        waits = answer.get("status") == "queued"
-        if at_once and waits:  # something else comes first
+        if said is self._sent and answer.get("status") == "queued":  # behind a turn that we did not know of
             self._transcript.take_out(said)
+            self._sent = None
             self._queue.append(said)
             self._show_queue()
-        elif not at_once and not waits:
+        elif said in self._queue and answer.get("status") != "queued":
             self._drop(said)
             said.source = "goes along with this turn" if answer["status"] == "steered" else ""
             self._transcript.add(said)
         elif said.files:
             self._transcript.show_change()
+        if said is self._sent and answer.get("driver") == "gateway":
+            self._sent = None  # the gateway has it, and will answer it
+
+    def _take_back(self, said: Said) -> None:
+        """It was not taken up: the words go back to where they were typed."""
+        self._sent = None
+        self._transcript.take_out(said)
+        self._window.prefill(said.text)
 
     def _drop(self, said: Said) -> None:
         if said in self._queue:
@@ -227,12 +236,17 @@ class Talk:
         self._turn.forget()
         self.running = True
         self._pages.count += 1
-        if not payload.get("taken_up"):
-            for said in self._queue:
-                self._transcript.add(said)
-            self._queue = []
-            self._show_queue()
+        if not (payload.get("taken_up") or payload.get("elsewhere")):
+            self._sent = None
+            self._flush()
         self._state("working")
+
+    def _flush(self) -> None:
+        """What waited is said now."""
+        for said in self._queue:
+            self._transcript.add(said)
+        self._queue = []
+        self._show_queue()
 
     def _said_elsewhere(self, payload: Mapping[str, Any]) -> None:
         source = str(payload.get("source") or "")
@@ -240,6 +254,7 @@ class Talk:
         self._transcript.add(Said(str(payload.get("text") or ""), where, payload.get("files") or ()))
 
     def _delta(self, payload: Mapping[str, Any]) -> None:
+        self.running = True
         self._turn.more(str(payload.get("text") or ""))
         if self._status.state != "writing":
             self._state("writing")
@@ -249,11 +264,13 @@ class Talk:
         if status == "error" and not self._turn.has_said(text):
             self.trouble(text.removeprefix("Error: "))
         self._turn.end(text, status)
-        if status == "interrupted":
+        if status == "interrupted" and self._sent is not None:
+            self._take_back(self._sent)
+        elif status == "interrupted":
             self.note(INTERRUPTED)
         if warning := payload.get("warning"):
             self.trouble(str(warning))
-        self.running = False
+        self.running, self._sent = False, None
         self._status.usage = {**self._status.usage, **(payload.get("usage") or {})}
         self._state("ready")
         if self._queue and self._status.by_gateway():
@@ -293,6 +310,8 @@ class Talk:
 
     def _failed(self, payload: Mapping[str, Any]) -> None:
         self._turn.forget()
+        self._sent = None
+        self._flush()
         self.trouble(str(payload.get("message") or "something went wrong"))
 
     def _notified(self, payload: Mapping[str, Any]) -> None:
