@@ -317,26 +317,6 @@ def test_a_killed_server_loses_nothing_and_the_next_one_takes_it_up(paced: Path)
         assert [one["text"] for one in messages] == [STORY, ends[0], "hello", ends[1]], "each got its answer, once"
 
 
-def test_two_windows_on_one_conversation_take_turns_and_see_each_other(paced: Path) -> None:
-    with StdioClient(paced) as one, StdioClient(paced) as two:
-        made = one.call("session.create")
-        here = made["session_id"]
-        one.say(here, "hello")
-        there = two.call("session.resume", session_id=made["stored_session_id"])["session_id"]
-        one.call("prompt.submit", session_id=here, text=STORY)
-        one.event("message.delta", here)
-        assert two.event("message.user", there)["text"] == STORY
-        assert two.call("prompt.submit", session_id=there, text="and me?")["status"] == "queued"
-        assert "yours is next" in two.event("status.update", there)["text"]
-        assert one.call("session.interrupt", session_id=here)
-        assert two.event("message.complete", there, within=30)["status"] == "interrupted"
-        assert two.event("message.complete", there, within=30)["status"] == "complete"
-        assert one.event("message.user", here, within=30)["text"] == "and me?"
-        mine, theirs = (c.call("session.history", session_id=s) for c, s in ((one, here), (two, there)))
-        assert mine == theirs
-        assert [row["role"] for row in mine["messages"]] == ["user", "assistant"] * 3
-
-
 def test_files_named_with_at_go_along_and_are_shown_by_name(demo_home: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("marmalade\n")
     (tmp_path / ".env").write_text("TOKEN=hunter2\n")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.tui_gateway.client import StdioClient
+from tests.tui_gateway.conftest import CONFIG
 from tests.tui_gateway.test_joining import Kept, waited
 
 from hermes_state import SessionDB
@@ -58,43 +59,49 @@ def test_turns_that_pass_between_two_looks_are_told_one_after_the_other(looker: 
     ]  # fmt: skip
 
 
-SLOW = "be slow 1"
+STORY = "tell me the long story"
+Pair = tuple[StdioClient, str, StdioClient, str]
 
 
 @pytest.fixture
-def pair(demo_home: Path) -> Iterator[tuple[StdioClient, str, StdioClient, str]]:
-    """Two processes at one conversation, in which something was said."""
+def pair(demo_home: Path) -> Iterator[Pair]:
+    """Two processes at one conversation: the first one has been asked for the story, and the second one knows."""
+    (demo_home / "config.yaml").write_text(CONFIG.replace("tokens_per_second: 0", "tokens_per_second: 40"))
     with StdioClient(demo_home) as one, StdioClient(demo_home) as two:
         made = one.call("session.create")
-        one.say(made["session_id"], "hello")
-        sid = two.call("session.resume", session_id=made["stored_session_id"])["session_id"]
-        yield one, made["session_id"], two, sid
+        here = made["session_id"]
+        one.say(here, "hello")
+        there = two.call("session.resume", session_id=made["stored_session_id"])["session_id"]
+        one.call("prompt.submit", session_id=here, text=STORY)
+        one.event("message.delta", here)
+        two.event("message.start", there)
+        yield one, here, two, there
 
 
-def test_a_prompt_behind_another_window_s_turn_begins_when_that_has_ended(
-    pair: tuple[StdioClient, str, StdioClient, str],
-) -> None:
-    one, first, two, second = pair
-    one.call("prompt.submit", session_id=first, text=SLOW)
-    two.event("message.start", second)
-    assert two.call("prompt.submit", session_id=second, text="what is 6+6?")["status"] == "queued"
-    assert "yours is next" in two.event("status.update", second)["text"]
-    slow = two.event("message.complete", second)["text"]
-    assert two.event("message.complete", second)["text"] == "6+6 = 12"
-    assert told(two.frames, second) == [f"> {SLOW}", slow, "complete", "> own", "6+6 = 12", "complete"]
-    one.event("message.complete", first)
-    assert one.event("message.user", first)["text"] == "what is 6+6?"
-    one.event("message.complete", first)
-    assert told(one.frames, first)[-3:] == ["> what is 6+6?", "6+6 = 12", "complete"]
+def test_a_prompt_behind_another_window_s_turn_begins_when_that_has_ended(pair: Pair) -> None:
+    one, here, two, there = pair
+    assert two.call("prompt.submit", session_id=there, text="what is 6+6?")["status"] == "queued"
+    assert "yours is next" in two.event("status.update", there)["text"]
+    one.call("session.interrupt", session_id=here)
+    for _ in range(2):
+        two.event("message.complete", there)
+    cut = told(two.frames, there)[1]
+    assert told(two.frames, there) == [f"> {STORY}", cut, "interrupted", "> own", "6+6 = 12", "complete"]
+    assert one.event("message.user", here)["text"] == "what is 6+6?"
+    one.event("message.complete", here)
+    assert told(one.frames, here)[-4:] == ["interrupted", "> what is 6+6?", "6+6 = 12", "complete"]
+    mine, theirs = (client.call("session.history", session_id=sid) for client, sid in ((one, here), (two, there)))
+    assert mine == theirs and [row["role"] for row in mine["messages"]] == ["user", "assistant"] * 3
 
 
-def test_a_prompt_that_waits_can_be_taken_back(pair: tuple[StdioClient, str, StdioClient, str]) -> None:
-    one, first, two, second = pair
-    one.call("prompt.submit", session_id=first, text=SLOW)
-    two.event("message.start", second)
-    two.call("prompt.submit", session_id=second, text="what is 6+6?")
-    two.call("session.interrupt", session_id=second)
-    assert two.event("message.complete", second)["status"] == "complete", "the other window's turn is not ours to stop"
-    assert two.say(second, "what is 7+7?") == "7+7 = 14"
-    said = [one["text"] for one in two.call("session.history", session_id=second)["messages"] if one["role"] == "user"]
-    assert said == ["hello", SLOW, "what is 7+7?"]
+def test_a_prompt_that_waits_can_be_taken_back(pair: Pair) -> None:
+    one, here, two, there = pair
+    two.call("prompt.submit", session_id=there, text="what is 6+6?")
+    assert "yours is next" in two.event("status.update", there)["text"]
+    two.call("session.interrupt", session_id=there)
+    assert "can be stopped there" in two.event("status.update", there)["text"]
+    one.call("session.interrupt", session_id=here)
+    two.event("message.complete", there)
+    assert two.say(there, "what is 7+7?") == "7+7 = 14"
+    said = [row["text"] for row in two.call("session.history", session_id=there)["messages"] if row["role"] == "user"]
+    assert said == ["hello", STORY, "what is 7+7?"]

@@ -142,7 +142,7 @@ class Talk:
         self._transcript.follow()
         if at_once:
             self._transcript.add(said)
-            self._sent, self.running = said, True
+            self.running = True
             self._state("working")
         else:
             self._queue.append(said)
@@ -150,7 +150,7 @@ class Talk:
         try:
             await self.begin()
             if at_once:
-                self.running = True
+                self._sent, self.running = said, True
                 self._state("working")
             answer = await self._link.ask("prompt.submit", session_id=self.sid, text=text)
         except (Refused, ServerLost) as error:
