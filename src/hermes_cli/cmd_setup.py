@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hermes_cli import config_repair, output, secret_input, setup_model, text
+from hermes_cli import config_repair, secret_input, setup_asking, setup_model, text
 from hermes_cli.parser import Parser
 from hermes_cli.setup_model import Choice
 from hermes_config import config
@@ -21,7 +21,6 @@ from hermes_config.home import ensure_home, hermes_home
 
 _PROVIDERS = ("openrouter", "anthropic", "openai", "gemini")
 _ATTEMPTS = 3
-_ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 
 
 def register(parser: Parser) -> None:
@@ -76,8 +75,8 @@ def _loads(args: argparse.Namespace, *, asks: bool) -> None:
     error = config_repair.fault(hermes_home()) if asks else None
     if error is None:
         return
-    print(text.harmless(error.one_line()))
-    if not _yes("Repair it? What it says is kept beside it.", now=True, kept="yes"):
+    setup_asking.tell(error.one_line())
+    if not setup_asking.yes("Repair it? What it says is kept beside it.", now=True, kept="yes"):
         raise error
     config_repair.run()
     print()
@@ -115,7 +114,7 @@ def _chosen(args: argparse.Namespace, loaded: config.Config, present: str) -> bo
         else:
             _take(args, choice, asks=True)
     except HermesError as error:
-        print(text.harmless(f"That did not work: {error.one_line()}"))
+        setup_asking.tell(f"That did not work: {error.one_line()}")
         return False
     return True
 
@@ -140,7 +139,7 @@ def _asked(found: list[Choice], present: str) -> Choice | None:
         print(f"  {number}  {one.provider:<11} {text.harmless(one.model):<32} {note}")
     kept = f"Enter keeps {present}" if present else "Enter takes 1"
     while True:
-        said = _question("A number, or a name such as openai/gpt-5", kept)
+        said = setup_asking.question("A number, or a name such as openai/gpt-5", kept)
         if not said:
             return None if present else offered[0]
         if said.isdecimal() and 0 < int(said) <= len(offered):
@@ -148,7 +147,7 @@ def _asked(found: list[Choice], present: str) -> Choice | None:
         if said.isdecimal():
             print(f"There is no {said}.")
         elif setup_model.is_nobodys(choice := setup_model.named(said)):
-            print(text.harmless(f"Whose model is {said[:40]}? Write it as openrouter/NAME, ollama/NAME, openai/NAME …"))
+            setup_asking.tell(f"Whose model is {said[:40]}? Write it as openrouter/NAME, ollama/NAME, openai/NAME …")
         else:
             return choice
 
@@ -167,7 +166,7 @@ def _tried_again(args: argparse.Namespace, loaded: config.Config) -> None:
         setup_model.try_endpoint(endpoint)
         print("It answers.")
     except HermesError as error:
-        print(text.harmless(f"It does not answer: {error.one_line()}"))
+        setup_asking.tell(f"It does not answer: {error.one_line()}")
         variable = setup_model.needed_key(choice, loaded)
         refused = isinstance(error, ModelError) and error.kind == "auth"
         if refused and variable and (key := secret_input.asked("Another key (Enter keeps this one): ")):
@@ -200,7 +199,7 @@ def _take(args: argparse.Namespace, choice: Choice, *, asks: bool) -> None:
         except HermesError as error:
             if not asks or attempt == _ATTEMPTS or not variable or not _blames_the_key(error):
                 raise
-            print(text.harmless(f"That did not work: {error.one_line()}"))
+            setup_asking.tell(f"That did not work: {error.one_line()}")
             key = secret_input.asked("Another key (Enter gives up): ")
             if not key:
                 raise setup_model.ModelDoesNotAnswer("no key that works was given") from None
@@ -244,7 +243,7 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
             connect("telegram", pasted)
             return
         except HermesError as error:
-            print(text.harmless(f"That did not work: {error.one_line()}"))
+            setup_asking.tell(f"That did not work: {error.one_line()}")
 
 
 def _safety(args: argparse.Namespace, *, asks: bool) -> None:
@@ -253,8 +252,8 @@ def _safety(args: argparse.Namespace, *, asks: bool) -> None:
     now = read_policy(config.load().tree).mode
     mode = args.approvals
     if mode is None and asks:
-        kept = "asks" if now == "manual" else "never asks"
-        wanted = _yes("\nShould Hermes ask before something risky?", now=now == "manual", kept=f"it {kept}, as now")
+        kept = "it asks, as now" if now == "manual" else "it never asks, as now"
+        wanted = setup_asking.yes("\nShould Hermes ask before something risky?", now=now == "manual", kept=kept)
         mode = "manual" if wanted else "off"
     if mode is not None and mode != now:
         config.set_value("approvals.mode", mode)
@@ -268,13 +267,13 @@ def _limit(args: argparse.Namespace, *, asks: bool) -> None:
         _keep_limit(args.budget_day)
     while args.budget_day is None and asks:
         kept = "Enter: no limit, as now" if now is None else f"Enter: ${now:g}, as now; none: no limit"
-        said = _question("\nHow many dollars may all of it cost a day?", kept)
+        said = setup_asking.question("\nHow many dollars may all of it cost a day?", kept)
         try:
             if said:
                 _keep_limit(said)
             return
         except UsageError as error:
-            print(text.harmless(error.one_line()))
+            setup_asking.tell(error.one_line())
 
 
 def _keep_limit(said: str) -> None:
@@ -289,23 +288,3 @@ def _keep_limit(said: str) -> None:
         raise UsageError(f"{said[:40]!r} is no amount of dollars", hint="Give a number such as 5, or none.")
     config.set_value("budget.day.usd", int(amount) if amount.is_integer() else amount)
     print(f"At most ${amount:g} a day.")
-
-
-# -- asking ------------------------------------------------------------------------------------------------------------
-
-
-def _yes(words: str, *, now: bool, kept: str) -> bool:
-    while said := _question(words, f"Enter: {kept}; or say yes or no").lower():
-        if said in _ANSWERS:
-            return _ANSWERS[said]
-        print("Please say yes or no.")
-    return now
-
-
-def _question(words: str, kept: str) -> str:
-    """What is typed below the question, behind what Enter does: a long one leaves the answer its room."""
-    print(f"{output.style(words, 'bold')}\n({kept}): ", end="", flush=True)
-    line = sys.stdin.readline()
-    if not line:
-        raise UsageError("nobody answers", hint="What was answered is kept; hermes setup goes on from there.")
-    return line.strip()

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from hermes_state.family import Family, Member
 
 _KINDS = {"branch": "branch", "delegate": "delegated", "reset": "reset to", "child": "child"}
-_REASONS = {"compression": "compressed", "session_reset": "reset", "session_switch": "left for another"}
+_REASONS = {
+    "compression": "compressed", "uncompressed": "set aside as its compression was undone", "session_reset": "reset",
+    "session_switch": "left for another", "cli_close": "left", "tui_close": "left", "tui_shutdown": "left",
+}  # fmt: skip
 
 
 def tree(family: Family, *, asked: str, columns: int | None, now: float | None = None) -> str:
