@@ -172,7 +172,7 @@ class Following:
         self._driver, self._other_looks = driver, 0
         self.rests = self.turn is not None and driver == "here" and not holders.at_work(self._db, self.conversation)
         if self.rests:
-            said = "the gateway has ended; this goes on when it is back, or before the next thing that is said here"
+            said = "the gateway has ended; this goes on when it is back, or here as soon as you say something"
             yield "status.update", {"kind": "lifecycle", "text": said}
         yield "session.info", live.info(self._session)
 
