@@ -319,8 +319,12 @@ class Following:
     def _noticed(self, *, before: float = math.inf) -> Iterator[News]:
         """What the gateway said until then: a notice stands above what it announces."""
         while self._notices and self._notices[0].created_at <= before:
-            payload = self._notices.popleft().payload
-            yield "notification.show", {"text": _words(payload), "level": "info", "kind": payload.get("kind")}
+            item = self._notices.popleft()
+            words = _words(item.payload)
+            if item.dedup_key in self._place.known_notices:
+                words = words.partition("\n")[2]
+            if words:
+                yield "notification.show", {"text": words, "level": "info", "kind": item.payload.get("kind")}
 
     def _gather_notices(self) -> Iterator[News]:
         """What the gateway says in the chat that leads here; an answer is told from its turn."""
@@ -337,8 +341,8 @@ class Following:
         self._chat = chat
         for item in reversed(new):
             told = item.payload.get("kind") in ("command", "notice") or item.dedup_key.startswith(clarifying.KEY)
-            known = item.dedup_key.startswith("notice:beside:") or item.dedup_key in self._place.known_notices
-            if chat is not None and item.chat_id == chat.source.chat_id and told and not known:
+            beside_itself = item.dedup_key.startswith("notice:beside:")
+            if chat is not None and item.chat_id == chat.source.chat_id and told and not beside_itself:
                 self._notices.append(item)
 
 

@@ -69,7 +69,7 @@ class Place:
         """Messages of this place that the gateway answers, and the client that typed them; None when all have heard."""
 
         self.known_notices: deque[str] = deque(maxlen=_OWN)
-        """What the gateway will say in the chat and whoever sits here is told in another way: keys of the outbox."""
+        """What the gateway will say in the chat, keys of the outbox: its first line is told here in another way."""
 
     # -- the agent -----------------------------------------------------------------------------------------
 
