@@ -234,6 +234,7 @@ def test_what_a_gateway_left_and_the_terminal_finished_is_still_owed_to_the_phon
 
 
 def test_a_turn_that_the_gateway_left_is_seen_to_its_end_before_what_is_said_next(scene: Scenario) -> None:
+    scene.config["demo"] = {"tokens_per_second": 500}
     ada = begun(scene)
     with StdioClient(scene.home) as client:
         sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
