@@ -287,3 +287,30 @@ def test_typing_is_shown(telegram: FakeTelegram, connected: Connected) -> None:
             await adapter.send_typing("987654")
 
     asyncio.run(run())
+
+
+def _busy(adapter: Any) -> list[Any]:
+    pool = adapter._line.bot.request._client._transport._pool
+    return [connection for connection in pool.connections if not connection.is_idle()]
+
+
+def test_calls_that_are_given_up_cost_no_connection(telegram: FakeTelegram, connected: Connected) -> None:
+    """A sign of typing is given up whenever a turn ends, at any moment of its request."""
+
+    async def run() -> None:
+        said = telegram.person("ada").say("hi")
+        async with connected() as (adapter, _):
+            for wait in [0.0, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.015] * 25:
+                sign = asyncio.create_task(adapter.send_typing(str(said.chat)))
+                await asyncio.sleep(wait)
+                sign.cancel()
+                await asyncio.wait([sign])
+            for _ in range(200):
+                if len(_busy(adapter)) <= 1:  # the one that waits for updates
+                    break
+                await asyncio.sleep(0.05)
+            assert len(_busy(adapter)) <= 1
+            result = await adapter.send(str(said.chat), "still here")
+            assert result.success
+
+    asyncio.run(run())

@@ -82,8 +82,9 @@ def _quieten() -> None:
 def _make(token: str, extra: Mapping[str, Any]) -> Line:
     import httpx
     from telegram import Bot
-    from telegram.request import HTTPXRequest
     from telegram.warnings import PTBDeprecationWarning
+
+    from gateway.platforms.telegram.requests import WholeRequest
 
     # Said at each flood, about a type that `errors.retry_after` takes in either form.
     warnings.filterwarnings("ignore", message="(?s).*retry_after", category=PTBDeprecationWarning)
@@ -98,7 +99,7 @@ def _make(token: str, extra: Mapping[str, Any]) -> Line:
         options["verify"] = False  # there is nothing to verify, and reading the certificates takes a while
     else:
         options["verify"] = httpx.create_ssl_context()  # once for both clients
-    request = HTTPXRequest(
+    request = WholeRequest(
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_ANSWER_SECONDS,
         write_timeout=_ANSWER_SECONDS,
