@@ -1,13 +1,15 @@
-"""Textual's driver for a terminal, with four things mended.
+"""Textual's driver for a terminal, with five things mended.
 
 Bytes that are no UTF-8 do not end its reading: a paste from an old file, or a key of a terminal with another encoding,
 shows the sign for an unknown character. What was typed before the window opened is read as it was meant. And it knows
 when the terminal is behind: over a slow link, whoever paints what can wait looks at `is_behind` first, so that the link
-is left to the keys. And Ctrl-Z stops the whole job, as it does everywhere else.
+is left to the keys. Ctrl-Z stops the whole job, as it does everywhere else. And a terminal that goes away while much is
+painted does not keep the window from ending.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -23,7 +25,11 @@ _HUNG_UP = 129
 
 
 class _Watched:
-    """A file, and whether somebody is writing to it just now."""
+    """A file, and whether somebody is writing to it just now.
+
+    A terminal that is gone takes nothing any more, and whoever reads from it says so. The thread that writes must not
+    end of it: the window would wait for ever to hand it its last words.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -33,14 +39,17 @@ class _Watched:
     def write(self, text: str) -> int:
         self.busy = True
         try:
-            return self._file.write(text)
+            with contextlib.suppress(OSError):
+                self._file.write(text)
+            return len(text)
         finally:
             self.busy = False
 
     def flush(self) -> None:
         self.busy = True
         try:
-            self._file.flush()
+            with contextlib.suppress(OSError):
+                self._file.flush()
         finally:
             self.busy = False
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.hermes_cli.tui.conftest import configure
+from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
 
+from hermes_cli.tui.driver import _Watched
 from hermes_testing.terminal import Terminal
 
 _OPENED, _CLOSED = "\x1b[?1049h", "\x1b[?1049l"
@@ -199,6 +203,26 @@ def test_a_terminal_that_is_gone_ends_window_and_server(window: Open) -> None:
         assert time.monotonic() < deadline, "it lives on without a terminal"
         time.sleep(0.05)
     assert os.waitstatus_to_exitcode(status) in (129, -signal.SIGHUP, 70)
+
+
+def test_a_terminal_that_goes_away_while_much_is_painted_keeps_nobody_waiting() -> None:
+    person, ours = os.openpty()
+    screen = os.fdopen(ours, "w")
+    painter = WriterThread(_Watched(screen))
+    painter.start()
+    os.close(person)
+
+    def paint() -> None:
+        for _ in range(3 * MAX_QUEUED_WRITES):
+            painter.write("word " * 100)
+        painter.stop()
+
+    painting = threading.Thread(target=paint, daemon=True)
+    painting.start()
+    painting.join(10)
+    assert not painting.is_alive()
+    with contextlib.suppress(OSError):  # what was not taken
+        screen.close()
 
 
 def test_a_home_that_cannot_be_is_one_line_and_no_window(place: Path) -> None:
