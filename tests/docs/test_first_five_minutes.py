@@ -125,6 +125,13 @@ class Demo:
         self.desk.see("\n ready · ")
         return settled(window_of(self.desk.shown))
 
+    def shows(self, screen: str) -> None:
+        """Waits until this stands in the window; what is painted comes in pieces."""
+        wanted, deadline = settled(screen), time.monotonic() + 30
+        while wanted not in (shown := settled(window_of(self.desk.shown))):
+            assert time.monotonic() < deadline, f"not seen:\n{wanted}\nbut:\n{shown}"
+            self.desk._read(time.monotonic() + 0.1)
+
     def shell(self, script: str, **environment: str) -> str:
         """In a second terminal of the same folder, with the line that the demo prints for it."""
         line = 'export HERMES_HOME="$PWD/.demo" PATH="$PWD/.venv/bin:$PATH"'
@@ -164,9 +171,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 
 def test_minute_one_it_works(demo: Demo) -> None:
-    assert settled(printed("Minute 1")) in demo.window("gateway answers")
+    demo.shows(printed("Minute 1"))
     demo.desk.type("list the files here")
-    assert settled(printed("Minute 1", which=1)) in demo.window("of $1.00")
+    demo.shows(printed("Minute 1", which=1))
 
 
 def test_minute_two_it_asks(demo: Demo) -> None:
@@ -175,7 +182,7 @@ def test_minute_two_it_asks(demo: Demo) -> None:
     assert settled(printed("Minute 2")) == settled(box_of(demo.desk.shown))
     time.sleep(0.7)  # keys that were on their way when the box appeared do not answer it
     demo.desk.press("enter")
-    assert settled(printed("Minute 2", which=1)) in demo.window("I left it alone")
+    demo.shows(printed("Minute 2", which=1))
     assert (demo.folder / ".demo" / "workspace" / "old").is_dir()
 
 
@@ -185,7 +192,7 @@ def test_minute_three_phone_and_desk_are_one_conversation(demo: Demo, monkeypatc
         phone.see("Enter sends")
         phone.type("what is 17 * 4?")
         assert settled(phone.wait("17 * 4 = 68")) == settled(printed("Minute 3"))
-    assert settled(printed("Minute 3", which=1)) in demo.window("17 * 4 = 68")
+    demo.shows(printed("Minute 3", which=1))
 
 
 def test_a_stranger_gets_no_further_than_a_code(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +213,9 @@ def test_minute_four_kill_it(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> Non
         phone.type("tell me the long story")
         demo.desk.see("harbour town")
         config = demo.folder / ".demo" / "config.yaml"
-        config.write_text(config.read_text().replace("tokens_per_second: 60", "tokens_per_second: 0"))  # not all night
+        config.write_text(
+            config.read_text().replace("tokens_per_second: 60", "tokens_per_second: 200")
+        )  # not all night
         crash = at_a_terminal(
             'export HERMES_HOME="$PWD/.demo" PATH="$PWD/.venv/bin:$PATH"\n'
             'echo "$ make crash"; hermes demo crash | cat; echo; echo "$ hermes trace last"; hermes trace last',
