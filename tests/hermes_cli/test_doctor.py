@@ -272,7 +272,7 @@ def test_a_key_that_is_missing_is_named(healthy: Path, keyed: ModelServer) -> No
     config.set_value("model.provider", "openai")
     (seen,) = wrong(doctor())
     assert "OPENAI_API_KEY is not set" in seen["says"] and seen["fix"] == "hermes setup"
-    typed(seen["fix"], (MODEL, "openai/gpt-5"), ("Its key", KEY), *THE_REST)
+    typed(seen["fix"], (MODEL, "openai/gpt-5"), ("Your key for openai", KEY), *THE_REST)
     assert doctor()["ok"]
 
 
