@@ -35,7 +35,11 @@ def run() -> NoReturn:
     threading = sys.modules.get("threading")
     if "logging" in sys.modules or (threading is not None and threading.active_count() > 1):
         sys.exit(code)  # what they hold is brought to its end
-    sys.stderr.flush()
+    try:
+        sys.stdout.flush()  # a command that failed may have said something before
+        sys.stderr.flush()
+    except OSError:  # nobody reads it any more
+        code = code or _READER_GONE
     os._exit(code)
 
 
