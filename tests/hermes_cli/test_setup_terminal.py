@@ -110,8 +110,10 @@ def test_a_slip_ends_nothing(server: ModelServer, telegram: FakeTelegram, home: 
         window.type("1")
         _answered(window, phone="not-a-token")
         window.see("that is no bot token")
+        window.see(PHONE, times=2)  # what is typed before a question for a secret stands there is thrown away
         window.type("999:" + "a" * 35)
         window.see("Telegram does not know this token")
+        window.see(PHONE, times=3)
         window.type(telegram.token)
         _answered(window, risk="maybe")
         window.see("Please say yes or no.")
