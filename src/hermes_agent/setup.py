@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from hermes_agent.approvals.base import Approver, Yolo
 from hermes_agent.models.base import Endpoint, ToolSpec
 from hermes_agent.tools.base import Ask, Tool
 from hermes_config.config import Config
-from hermes_config.records import record
+from hermes_config.records import field, record
 from hermes_state.ids import PersonId
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hermes_agent import calls, compacting, hooks, signals, user_row
@@ -26,7 +26,7 @@ from hermes_agent.setup import Setup
 from hermes_agent.signals import Signals, Stop
 from hermes_agent.track import Track
 from hermes_config.errors import HermesError
-from hermes_config.records import record
+from hermes_config.records import field, record
 from hermes_state.errors import StaleFence
 from hermes_state.journal import Journal
 from hermes_state.outbox import OutboxItem, Parcel

@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, cast
@@ -28,7 +27,7 @@ from hermes_config.budget import BudgetConfig, read_budget
 from hermes_config.errors import ConfigError
 from hermes_config.home import advice, ensure_home, hermes_home, write_atomic
 from hermes_config.limits import DEFAULTS, Limits, table
-from hermes_config.records import record
+from hermes_config.records import field, fields, record
 from hermes_config.section import Section
 
 DATABASE_SCHEMES = ("sqlite:///", "postgresql://", "postgres://")

@@ -7,11 +7,10 @@ docs`. A number that bounds something and does not stand here is a defect.
 
 from __future__ import annotations
 
-from dataclasses import field, fields
 from functools import cache
 from typing import NamedTuple
 
-from hermes_config.records import record
+from hermes_config.records import field, fields, record
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -31,7 +30,7 @@ class Limit(NamedTuple):
 
 
 def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = "", fixed: bool = False) -> int:
-    # The declared type is the type of the value, as with `dataclasses.field` itself.
+    # The declared type is the type of the value, as with `field` itself.
     value: int = field(
         default=default,
         metadata={"default": default, "unit": unit, "rule": rule, "minimum": minimum, "area": area, "fixed": fixed},
@@ -238,6 +237,13 @@ class Limits:
     config_homes: int = _limit(16, "homes", "the configuration read longest ago is read again", fixed=True)
     crash_reports: int = _limit(20, "files", "the oldest crash reports are removed", fixed=True)
     log_bytes: int = _limit(4 * _MIB, "bytes", "the log is put aside, the one put aside before is removed", fixed=True)
+
+    def __init__(self, **changed: int) -> None:
+        # By hand: a constructor of so many parameters takes longer to compile than every short command has for it.
+        for row in fields(self):
+            object.__setattr__(self, row.name, changed.pop(row.name, row.default))
+        if changed:
+            raise TypeError(f"there is no limit {', '.join(changed)}")
 
 
 @cache

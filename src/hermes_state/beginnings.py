@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from hermes_config.records import record
+from hermes_config.records import record, replace
 from hermes_state import chain, messages, sessions, transcript
 from hermes_state.engine.base import Connection
 from hermes_state.errors import IdTaken

@@ -13,10 +13,9 @@ ends in order puts it down (`leave_in`), which says nothing against it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
-from hermes_config.records import record
+from hermes_config.records import record, replace
 from hermes_state import leases, messages, rows, transcript, usage
 from hermes_state.engine.base import Connection, Row, scalar
 from hermes_state.errors import NotQueued, StateError, TurnOver

@@ -12,9 +12,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
-from hermes_config.records import record
+from hermes_config.records import record, replace
 from hermes_state import sessions
 from hermes_state.engine.base import Connection
 from hermes_state.errors import InvalidValue

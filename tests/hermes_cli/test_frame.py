@@ -210,6 +210,22 @@ def test_a_reader_that_goes_away_is_no_complaint() -> None:
     assert writing.wait() == 141
 
 
+@pytest.mark.parametrize(
+    ("fault", "code"), [("raise UsageError('no')", 2), ("raise KeyboardInterrupt", 130), ("raise ValueError", 70)]
+)
+def test_what_was_printed_before_a_failure_reaches_a_pipe(tmp_path: Path, home: Path, fault: str, code: int) -> None:
+    body = f"print('the first half')\n    from hermes_config.errors import UsageError\n    {fault}"
+    (tmp_path / "probe_command.py").write_text(probe(body), encoding="utf-8")
+    asked = (
+        "import sys; from hermes_cli import commands, main; sys.argv[1:] = ['probe'];"
+        "commands.COMMANDS['probe'] = commands.Command('probe', 'a probe', 'probe_command'); main.run()"
+    )
+    environment = {**os.environ, "HERMES_HOME": str(home), "PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": ""}
+    ran = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, env=environment, check=False)
+    assert (ran.returncode, ran.stdout) == (code, "the first half\n")
+    assert ran.stderr.startswith("hermes: ") and ran.stderr.count("\n") == 1
+
+
 # Output
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
-from dataclasses import FrozenInstanceError, asdict, dataclass, field, replace
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, asdict, dataclass, replace
+from dataclasses import field as standard_field
 from typing import Any
 
 import pytest
 
-from hermes_config.records import record
+from hermes_config import records
+from hermes_config.records import field, record
 
 
 @record
@@ -28,8 +32,8 @@ class PlainStop:
 
     name: str
     zone: int = 1
-    lines: list[str] = field(default_factory=list)
-    key: str = field(default="", repr=False, compare=False)
+    lines: list[str] = standard_field(default_factory=list)
+    key: str = standard_field(default="", repr=False, compare=False)
 
 
 @record(kw_only=True)
@@ -57,6 +61,7 @@ def test_defaults_replace_and_asdict(kind: Any) -> None:
     assert (first.zone, first.lines) == (1, [])
     assert first.lines is not kind("Mill").lines
     assert replace(first, zone=2, lines=["4"]) == second
+    assert kind is PlainStop or records.replace(first, zone=2, lines=["4"]) == second
     assert asdict(second) == {"name": "Harbour", "zone": 2, "lines": ["4"], "key": ""}
 
 
@@ -108,3 +113,17 @@ def test_copies_and_pickles() -> None:
     stop = Stop("Mill", 2, ["4", "7"])
     for again in (copy.copy(stop), copy.deepcopy(stop), pickle.loads(pickle.dumps(stop))):
         assert again == stop and again is not stop
+
+
+def test_a_default_that_all_would_share_is_refused() -> None:
+    shared: list[str] = []
+    for default in (shared, standard_field(default_factory=list)):
+        with pytest.raises(TypeError, match="would be shared"):
+            record(type("Bad", (), {"__annotations__": {"lines": "list[str]"}, "lines": default}))
+
+
+def test_records_do_without_the_import_they_save() -> None:
+    """A short command reads the configuration and lists conversations; `inspect` alone would be a tenth of its time."""
+    asked = "import sys, hermes_config.config, hermes_state.session_db; print('dataclasses' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

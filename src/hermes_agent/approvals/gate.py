@@ -19,14 +19,13 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_agent.approvals.base import ApprovalQuestion, Approver, Choice, Judgement, Yolo
 from hermes_agent.approvals.policy import Policy, read_policy
 from hermes_agent.tools.base import Action, Verdict
-from hermes_config.records import record
+from hermes_config.records import field, record
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
 if TYPE_CHECKING:

@@ -8,11 +8,10 @@ else knows what a provider's JSON looks like.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any, ClassVar, Literal, Protocol
 
 from hermes_config.errors import HermesError
-from hermes_config.records import record
+from hermes_config.records import field, record
 
 WireName = Literal["chat", "anthropic"]
 Message = Mapping[str, Any]
