@@ -96,11 +96,6 @@ class GatewayConfig:
             return self.reset_by_type[session_type]
         return self.default_reset_policy
 
-    def ever_resets(self) -> bool:
-        """Whether any chat may start over by itself."""
-        rules = (self.default_reset_policy, *self.reset_by_type.values(), *self.reset_by_platform.values())
-        return any(rule.mode in ("idle", "daily", "both") for rule in rules)
-
     def get_connected_platforms(self) -> list[Platform]:
         """Those that are switched on and can sign in, by name."""
         ready = [platform for platform, config in self.platforms.items() if config.enabled and _can_sign_in(config)]

@@ -133,10 +133,6 @@ class MemoryStore:
         """What enters the system text: the person's own memory and the shared one; empty when there is nothing."""
         return _shown([self.read(target) for target in ("memory", "user", "shared")])
 
-    def shared_snapshot(self) -> str:
-        """For conversations that belong to nobody alone."""
-        return _shown([self.read("shared")])
-
     def _memory(self, target: Target, entries: Sequence[str]) -> Memory:
         unique = tuple(dict.fromkeys(entries))
         return Memory(target, unique, len(SEPARATOR.join(unique)), self._limit(target))

@@ -133,8 +133,6 @@ def test_whose_rule_counts() -> None:
     assert config.get_reset_policy(Platform.SLACK, "group") is slack
     assert config.get_reset_policy(Platform.TELEGRAM, "group") is group
     assert config.get_reset_policy(Platform.TELEGRAM, "dm").mode == "none"
-    assert config.ever_resets()
-    assert not GatewayConfig().ever_resets()
 
 
 def test_who_is_connected_and_what_strangers_meet() -> None:
