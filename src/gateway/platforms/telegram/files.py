@@ -71,7 +71,8 @@ async def fetch(line: Line, attachment: Attachment, target: Path, *, limit: int,
         address = file.file_path or ""
         _check_size(file.file_size or attachment.size, limit)
         if address.startswith(("http://", "https://")):
-            await _download(line.files, address, target, limit)
+            async with line.file_client() as client:
+                await _download(client, address, target, limit)
         elif local:
             await asyncio.to_thread(_copy, Path(address), target, limit)
         else:

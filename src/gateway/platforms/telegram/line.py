@@ -1,4 +1,4 @@
-"""The line to Telegram: one keep-alive HTTP client with python-telegram-bot's `Bot` on it, and one for files.
+"""The line to Telegram: one keep-alive HTTP client with python-telegram-bot's `Bot` on it, and one for each file.
 
 Opening it imports the library and reads the machine's certificates, which takes a fifth of a second, so it is done in
 a thread. The libraries write the address of each request, and with it the token, to the log at level INFO, what we send
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
     from telegram import Bot
     from telegram.request import BaseRequest
@@ -34,11 +36,11 @@ FILE_URL = "https://api.telegram.org/file/bot"
 class Line:
     """An open line. `bot` is for everything but updates and the content of files, which it would hold in memory."""
 
-    def __init__(self, bot: Bot, request: BaseRequest, files: httpx.AsyncClient, *, token: str) -> None:
+    def __init__(self, bot: Bot, request: BaseRequest, verify: ssl.SSLContext | bool, *, token: str) -> None:
         self.bot = bot
-        self.files = files
         self.token = token
         self._request = request
+        self._verify = verify
 
     @classmethod
     async def open(cls, token: str, extra: Mapping[str, Any]) -> Line:
@@ -55,7 +57,12 @@ class Line:
 
     async def close(self) -> None:
         await self._request.shutdown()
-        await self.files.aclose()
+
+    def file_client(self) -> httpx.AsyncClient:
+        """For one file. One for all of them would lose a connection with each download that is given up."""
+        import httpx
+
+        return httpx.AsyncClient(verify=self._verify, timeout=_DOWNLOAD_SECONDS)
 
     async def updates(self, *, offset: int | None, seconds: int, kinds: tuple[str, ...]) -> list[Any]:
         """`getUpdates`, as JSON: the library's own call gives up on all updates when one of them makes no sense."""
@@ -90,22 +97,19 @@ def _make(token: str, extra: Mapping[str, Any]) -> Line:
     warnings.filterwarnings("ignore", message="(?s).*retry_after", category=PTBDeprecationWarning)
     base_url = str(extra.get("base_url") or API_URL)
     base_file_url = str(extra.get("base_file_url") or _beside(base_url))
-    options: dict[str, Any] = {
-        "limits": httpx.Limits(
-            max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=_KEEP_SECONDS
-        )
-    }
-    if base_url.startswith("http://") and base_file_url.startswith("http://"):
-        options["verify"] = False  # there is nothing to verify, and reading the certificates takes a while
-    else:
-        options["verify"] = httpx.create_ssl_context()  # once for both clients
+    verify: ssl.SSLContext | bool = False  # there is nothing to verify, and reading the certificates takes a while
+    if not (base_url.startswith("http://") and base_file_url.startswith("http://")):
+        verify = httpx.create_ssl_context()  # once for all clients
+    limits = httpx.Limits(
+        max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=_KEEP_SECONDS
+    )
     request = WholeRequest(
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_ANSWER_SECONDS,
         write_timeout=_ANSWER_SECONDS,
         pool_timeout=_CONNECT_SECONDS,
         media_write_timeout=_UPLOAD_SECONDS,
-        httpx_kwargs=options,
+        httpx_kwargs={"limits": limits, "verify": verify},
     )
     bot = Bot(
         token,
@@ -115,7 +119,7 @@ def _make(token: str, extra: Mapping[str, Any]) -> Line:
         get_updates_request=request,
         local_mode=extra.get("local_mode") is True,
     )
-    return Line(bot, request, httpx.AsyncClient(**options, timeout=_DOWNLOAD_SECONDS), token=token)
+    return Line(bot, request, verify, token=token)
 
 
 def _beside(base_url: str) -> str:
