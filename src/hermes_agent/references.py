@@ -1,4 +1,4 @@
-"""Files that a person names in a message: `@notes.md`, `@src/app.py:10-20`, `@"two words.txt"`, `@src/`.
+"""Files that a person names in a message: `@notes.md`, `@src/app.py:10-20`, `@"two words.txt"`, `@src/`; and `@diff`.
 
 Their text goes along with the message, fenced and named, below the person's own words: what was meant is what the model
 reads, as it was at that moment. `offers` completes such a name while it is typed. This is for people at the machine
@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_agent import reference_git
 from hermes_agent.tools import paths, results
 from hermes_config.errors import HermesError
 from hermes_config.records import record
@@ -60,10 +61,11 @@ def whole(text: str, desk: Desk) -> str:
     found: dict[str, str] = {}
     room = desk.db.limits.named_files_chars
     for match, _ in zip(_NAMED.finditer(text), range(_LOOKED_AT), strict=False):
-        name = _existing(match, desk)
+        word = _asked_of_git(match)
+        name = word or _existing(match, desk)
         if name is None or name in found:
             continue
-        found[name] = _block(name, desk, most=room)
+        found[name] = _changes(name, desk, most=room) if word else _block(name, desk, most=room)
         room -= len(found[name])
     return f"{text}{_HEADING}{''.join(found.values())}".rstrip("\n") if found else text
 
@@ -98,9 +100,13 @@ def offers(word: str, workdir: Path, environ: Mapping[str, str]) -> list[Offer]:
     for name, is_folder in _entries(workdir / paths.expanded(f"{folder}{slash}", environ), begun):
         if is_folder or mark != "@folder:":
             path = f"{folder}{slash}{name}{'/' if is_folder else ''}"
+            if mark == "@" and reference_git.asked(path):
+                path = f"./{path}"
             if mark and " " in path:
                 path = f'"{path}' if is_folder else f'"{path}"'  # a folder's name goes on
             found.append(Offer(f"{mark}{path}", f"{name}{'/' if is_folder else ''}", is_folder))
+    if mark == "@":
+        found += [Offer(f"@{one}", one, False) for one in reference_git.WORDS if begun and one.startswith(typed)]
     return found[:_OFFERED]
 
 
@@ -137,6 +143,13 @@ def _existing(match: re.Match[str], desk: Desk) -> str | None:
     return None
 
 
+def _asked_of_git(match: re.Match[str]) -> str | None:
+    """`diff`, `staged`, `git:3`; a file of that name is `@./diff` or `@file:diff`."""
+    mark, _, _, plain = match.groups()
+    bare = (plain or "").rstrip(_ENDS)
+    return bare if not mark and reference_git.asked(bare) else None
+
+
 def _is_there(name: str, desk: Desk) -> bool:
     try:
         return os.path.lexists(desk.workdir / paths.expanded(name, desk.environ))
@@ -171,6 +184,14 @@ def _block(name: str, desk: Desk, *, most: int) -> str:
     return _file(path, results.clean(data.decode("utf-8-sig", "replace")), first, last, most=most)
 
 
+def _changes(word: str, desk: Desk, *, most: int) -> str:
+    try:
+        said = reference_git.text(word, desk, most=most)
+    except paths.Refused as error:
+        raise FileRefused(f"@{word}: {error.what}", hint=error.hint) from error
+    return _file(word, results.clean(said), 0, 0, most=most, kind="diff")
+
+
 def _may_go(path: str, place: paths.Place, desk: Desk) -> None:
     if place.status is None:
         raise FileRefused(f"@{path} is a link that leads nowhere")
@@ -184,7 +205,7 @@ def _may_go(path: str, place: paths.Place, desk: Desk) -> None:
         raise FileRefused(f"@{path} leads out of {desk.workdir}", hint="Give its whole path to send it along.")
 
 
-def _file(path: str, text: str, first: int, last: int, *, most: int) -> str:
+def _file(path: str, text: str, first: int, last: int, *, most: int, kind: str = "") -> str:
     lines = text.removesuffix("\n").split("\n") if text else []
     if not lines:
         return f"\n{path} (empty)\n"
@@ -198,7 +219,7 @@ def _file(path: str, text: str, first: int, last: int, *, most: int) -> str:
             f"@{path} is too long to go along: {len(body):,} characters, and there is room for {max(most, 0):,}",
             hint=f"Name some of its lines (@{path}:1-200), or ask for it without the @.",
         )
-    kind = Path(path).suffix[1:]
+    kind = kind or Path(path).suffix[1:]
     return f"\n{path} ({size})\n{_fenced(body, kind if kind.isalnum() else '')}\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from hermes_agent import references
 from hermes_agent.references import Desk, FileRefused
+from hermes_config import records
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 
@@ -92,3 +94,87 @@ def test_together_they_are_bounded(desk: Desk, place: Path) -> None:
         (place / f"part{number}.txt").write_text("y" * 90_000)
     with pytest.raises(FileRefused, match="too long"):
         references.whole("@part0.txt @part1.txt @part2.txt", desk)
+
+
+@pytest.fixture
+def repository(place: Path) -> Path:
+    _git(place, "init", "-q")
+    _commit(place, "the beginning")
+    return place
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def _commit(folder: Path, words: str) -> None:
+    _git(folder, "add", "-A")
+    _git(folder, "commit", "-q", "--allow-empty", "-m", words)
+
+
+def test_changes_and_commits_of_git_go_along(desk: Desk, repository: Path) -> None:
+    (repository / "notes.md").write_text("# Staged\n")
+    _git(repository, "add", "notes.md")
+    (repository / "notes.md").write_text("# Staged\nand more\n")
+    sent = references.whole("Look at @diff, please", desk)
+    assert references.words(sent) == "Look at @diff, please" and "+and more" in sent and "+# Staged" not in sent
+    assert references.files(sent)[0].startswith("diff (") and "\n```diff\ndiff --git a/notes.md" in sent
+    staged = references.whole("and @staged.", desk)
+    assert "+# Staged" in staged and "+and more" not in staged
+    _commit(repository, "the second")
+    both, last = references.whole("@git:2", desk), references.whole("@git:1", desk)
+    assert "the beginning" in both and "the second" in both and "the beginning" not in last
+    assert references.files(references.whole("@diff", desk)) == ["diff (empty)"]
+
+
+def test_what_may_hold_secrets_is_left_out_of_changes(desk: Desk, repository: Path) -> None:
+    (repository / ".env").write_text("TOKEN=0\n")
+    (repository / "src" / "id_rsa").write_text("old\n")
+    _commit(repository, "keys by mistake")
+    (repository / ".env").write_text("TOKEN=hunter2\n")
+    (repository / "src" / "id_rsa").unlink()
+    (repository / "notes.md").write_text("harmless\n")
+    sent = references.whole("@diff", desk)
+    assert "hunter2" not in sent and "-old" not in sent and "+harmless" in sent
+    assert "[2 files that may hold secrets are left out]" in sent
+    assert "TOKEN" not in references.whole("@git:1", desk)
+
+
+def test_changes_are_those_of_the_working_folder(desk: Desk, repository: Path) -> None:
+    (repository / "notes.md").write_text("elsewhere\n")
+    (repository / "src" / "app.py").write_text("here\n")
+    sent = references.whole("@diff", records.replace(desk, workdir=repository / "src"))
+    assert "+here" in sent and "elsewhere" not in sent and "a/app.py" in sent
+
+
+def test_git_that_cannot_answer_refuses_the_message(desk: Desk, place: Path) -> None:
+    refusals = {"@diff": "in no Git repository", "@git:0": "from 1 to 10 commits", "@git:11": "from 1 to 10 commits"}
+    for word, why in refusals.items():
+        with pytest.raises(FileRefused, match=why):
+            references.whole(word, desk)
+    _git(place, "init", "-q")
+    with pytest.raises(FileRefused, match="no commit yet"):
+        references.whole("@git:1", desk)
+    _commit(place, "the beginning")
+    (place / "notes.md").write_text("z" * 300_000)
+    with pytest.raises(FileRefused, match="too long to go along"):
+        references.whole("@diff", desk)
+    with pytest.raises(FileRefused, match="git cannot be run"):
+        references.whole("@diff", records.replace(desk, environ={"PATH": "/nowhere"}))
+
+
+def test_nothing_that_the_repository_names_is_run(desk: Desk, repository: Path, tmp_path: Path) -> None:
+    (repository / ".gitattributes").write_text("*.md diff=own\n")
+    for name in ("diff.external", "diff.own.command", "diff.own.textconv", "core.pager", "core.fsmonitor"):
+        _git(repository, "config", name, f"touch {tmp_path}/{name}; false")
+    (repository / "notes.md").write_text("changed\n")
+    assert "+changed" in references.whole("@diff", desk)
+    assert not list(tmp_path.glob("*.*")), "nothing was run"
+
+
+def test_a_file_with_the_name_of_a_question(desk: Desk, place: Path) -> None:
+    (place / "diff").write_text("a file\n")
+    for name in ("./diff", "file:diff"):
+        assert "\na file\n" in references.whole(f"@{name}", desk)
+    assert [one.text for one in references.offers("@di", place, {})] == ["@./diff", "@diff"]
