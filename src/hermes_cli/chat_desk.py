@@ -169,12 +169,19 @@ class Desk:
         self.agent.interrupt()
 
     async def close(self) -> None:
-        """Tell whoever listens that this place is left."""
+        """Tell whoever listens that this place is left. The conversation has ended, until somebody comes back to it."""
         from hermes_agent import closing
 
         await self.agent.aclose()
         if self.session_id is not None:
             await closing.left(session_id=self.session_id, platform=self.platform)
+            await asyncio.to_thread(self._end, self.session_id)
+
+    def _end(self, session_id: SessionId) -> None:
+        from tui_gateway import attach
+
+        if not attach.has_route(self.db, session_id):  # a chat's goes on there
+            self.db.end_session(session_id, "cli_close")
 
     # -- what commands ask ---------------------------------------------------------------------------------
 

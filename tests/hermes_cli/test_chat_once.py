@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -143,6 +144,17 @@ def test_resume_and_continue_go_on_and_unknown_ones_are_told(ask: Ask, home: Pat
     lost = ask("-q", "hello", "--resume", "nothing of the kind")
     assert lost.returncode == 1
     assert "no conversation" in lost.stderr
+
+
+def test_a_conversation_that_was_left_has_ended_unless_a_chat_leads_to_it(ask: Ask, home: Path) -> None:
+    first = json.loads(ask("-q", "hello", "--json").stdout)["session_id"]
+    with contextlib.closing(SessionDB(home / "state.db")) as db:
+        assert (db.get_session(first) or {})["end_reason"] == "cli_close"
+        db.ledger.switch("agent:main:telegram:dm:42", first, scope="sessions")
+    assert json.loads(ask("-q", "and now?", "--json", "--continue").stdout)["session_id"] == first
+    with contextlib.closing(SessionDB(home / "state.db")) as db:
+        row = db.get_session(first) or {}
+        assert (row["ended_at"], row["message_count"]) == (None, 4)
 
 
 def test_source_files_a_conversation_elsewhere(ask: Ask, home: Path) -> None:
