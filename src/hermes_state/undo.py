@@ -59,14 +59,14 @@ class Undo:
             taken = conn.run(messages.Q.take_back, (session_id, target))
             conn.run(messages.Q.count_rewind, (session_id,))
             newest = scalar(conn.rows(Q.newest, (session_id,)))
-            detail = {"session_id": session_id, "ranges": ranges, "newest": newest}
+            detail = {"session_id": session_id, "turns": count, "ranges": ranges, "newest": newest}
             self._events.append_in(conn, root, "undo", detail=detail)
             return Undone(count, taken, content)
 
         return self._held(session_id, work)
 
     def bring_back(self, session_id: str) -> int:
-        """Bring back what the newest undo took: how many rows; 0 when there is nothing, or something was said since."""
+        """Bring back what the newest undo took: how many turns; 0 when there is nothing, or more was said since."""
 
         def work(conn: Connection, root: ConversationId) -> int:
             undone = _last_undo(conn, root)
@@ -74,10 +74,11 @@ class Undo:
                 return 0
             if undone.get("newest") != scalar(conn.rows(Q.newest, (session_id,))):
                 return 0
-            brought = sum(conn.run(Q.bring_back, (session_id, low, high)) for low, high in undone["ranges"])
+            for low, high in undone["ranges"]:
+                conn.run(Q.bring_back, (session_id, low, high))
             conn.run(messages.Q.count_rewind, (session_id,))  # whoever keeps the transcript must notice
             self._events.append_in(conn, root, "redo", detail={"session_id": session_id})
-            return brought
+            return int(undone.get("turns") or 1)  # one that is older than this figure
 
         return self._held(session_id, work)
 

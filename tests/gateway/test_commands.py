@@ -98,7 +98,7 @@ def test_undo_takes_back_as_many_as_there_are_and_redo_brings_them_back(db: Sess
                 await talked(here, "zebra", "giraffe", "okapi")
                 assert "Took back 2 turns" in await told(here, "/undo 2")
                 assert [text for role, text in transcript(db, here) if role == "user"] == ["zebra"]
-                assert "Brought back 4 messages" in await told(here, "/redo")
+                assert "Brought back 2 turns" in await told(here, "/redo")
                 assert "Took back 3 turns" in await told(here, "/undo 99")
                 assert "How many" in await told(here, "/undo -1")
                 await talked(here, "fourth")

@@ -194,7 +194,7 @@ class TestTurns:
         assert "1 turn: “three”" in place.type("/undo") and place.typed == "three"
         assert "2 turns: “one”" in place.type("/undo 2")
         assert place.heard() == [] and place.type("/undo") == "Nothing was said here yet."
-        assert place.type("/redo") == "Brought back 4 messages." and place.heard() == ["one", "two"]
+        assert place.type("/redo") == "Brought back 2 turns." and place.heard() == ["one", "two"]
         place.talk("other")
         assert "nothing to bring back" in place.type("/redo")
         assert [what for what in place.done if what[0] == "changed"] == [
@@ -216,7 +216,7 @@ class TestTurns:
         place.talk("new")
         assert "1 turn: “new”" in place.type("/undo 5")
         assert "/uncompress" in place.type("/undo") and len(place.heard()) == 1
-        assert place.type("/redo") == "Brought back 2 messages."
+        assert place.type("/redo") == "Brought back 1 turn."
         assert place.type("/uncompress") == "As it was before the compression, with 2 messages said since."
         place.session_id = SessionId(place.db.get_compression_tip(place.session_id))
         assert place.done[-1] == ("changed", "uncompress") and place.heard() == ["old", "new"]

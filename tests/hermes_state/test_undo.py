@@ -41,7 +41,7 @@ def test_a_turn_is_taken_back_and_brought_again(
     assert undone is not None and (undone.turns, undone.rows, undone.content) == (1, 2, "three")
     assert texts(db, chat) == ["one", "two"]
     db = reopen(db)
-    assert db.undo.bring_back(chat) == 2
+    assert db.undo.bring_back(chat) == 1
     assert texts(db, chat) == ["one", "two", "three"]
     assert db.live_state(chat) != before, "whoever keeps the transcript must notice that something happened"
     assert db.undo.bring_back(chat) == 0
@@ -51,8 +51,8 @@ def test_several_undos_come_back_one_by_one(db: SessionDB, chat: str) -> None:
     db.undo.take_back(chat, stays=nothing)
     db.undo.take_back(chat, stays=nothing)
     assert texts(db, chat) == ["one"]
-    assert db.undo.bring_back(chat) == 2 and texts(db, chat) == ["one", "two"]
-    assert db.undo.bring_back(chat) == 2 and texts(db, chat) == ["one", "two", "three"]
+    assert db.undo.bring_back(chat) == 1 and texts(db, chat) == ["one", "two"]
+    assert db.undo.bring_back(chat) == 1 and texts(db, chat) == ["one", "two", "three"]
     assert db.undo.bring_back(chat) == 0
 
 
@@ -60,7 +60,7 @@ def test_more_turns_than_there_are(db: SessionDB, chat: str) -> None:
     undone = db.undo.take_back(chat, 50, stays=nothing)
     assert undone is not None and (undone.turns, undone.content) == (3, "one")
     assert texts(db, chat) == [] and db.undo.take_back(chat, stays=nothing) is None
-    assert db.undo.bring_back(chat) == 6
+    assert db.undo.bring_back(chat) == 3
 
 
 def test_what_was_not_said_does_not_come_back_into_what_was(db: SessionDB, chat: str) -> None:
@@ -69,7 +69,7 @@ def test_what_was_not_said_does_not_come_back_into_what_was(db: SessionDB, chat:
     assert db.undo.bring_back(chat) == 0, "the conversation has gone on"
     db.undo.take_back(chat, 2, stays=nothing)
     assert texts(db, chat) == []
-    assert db.undo.bring_back(chat) == 4
+    assert db.undo.bring_back(chat) == 2
     assert texts(db, chat) == ["one", "other"], "the rows in between were taken back by an earlier undo"
     assert db.undo.bring_back(chat) == 0
 

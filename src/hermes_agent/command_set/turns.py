@@ -44,7 +44,7 @@ async def redo(ctx: CommandContext, args: str) -> str:
     if not brought:
         return "There is nothing to bring back: nothing was undone, or something was said since."
     await ctx.changed("redo")
-    return f"Brought back {counted(brought, 'message')}."
+    return f"Brought back {counted(brought, 'turn')}."
 
 
 async def retry(ctx: CommandContext, args: str) -> str | None:
