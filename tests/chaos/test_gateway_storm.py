@@ -37,7 +37,7 @@ def test_killed_under_load(
 @pytest.mark.parametrize(
     ("rule", "found", "faults", "kinds"),
     [
-        ("resends", "once", (Fault("drop_after", method="sendMessage", chance=0.3),), ("plain",)),
+        ("resends", "once", (Fault("drop_after", method="sendMessage", chance=0.6),), ("plain",)),
         ("forgets", "stored", FAULTS, ("plain",)),
         ("reorders", "ordered", (), ("tool",)),
         ("repeats", "acted", (), ("tool",)),
