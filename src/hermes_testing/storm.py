@@ -15,6 +15,7 @@ The dice are seeded, but processes are not: the same seed gives the same faults 
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import sys
 import time
@@ -243,6 +244,7 @@ def main() -> int:
     parser.add_argument("--database-url", help="a PostgreSQL store instead of the home's own")
     parser.add_argument("--home", type=Path, help="where the gateway lives, to look into afterwards")
     args = parser.parse_args()
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # that a gateway went away in the middle is the point of it
     print(f"{args.kills} kills, {args.chats} chats, seed {args.seed}", flush=True)
     with Storm(chats=args.chats, seed=args.seed, home=args.home, database_url=args.database_url) as storm:
         for _ in range(args.kills):
