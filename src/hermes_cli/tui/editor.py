@@ -2,17 +2,21 @@
 
 Enter sends; Shift+Enter, Alt+Enter and Ctrl+J begin a new line. ↑ at the first line and ↓ at the last walk through what
 was said before. A paste that is too long to be edited by hand stands there as one word, `[paste 1: 20,412 lines]`, and
-is put back in full when the message is sent; so a megabyte costs no more than a word.
+is put back in full when the message is sent; so a megabyte costs no more than a word. What stands there may be a
+stranger's (a stored message, the name of a file): it is shown harmless and sent as it is.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, overload
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.document._document import Document
+from textual.document._document_navigator import DocumentNavigator
+from textual.document._wrapped_document import WrappedDocument
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -21,6 +25,28 @@ from hermes_cli import text as words
 _PASTE_CHARACTERS, _PASTE_LINES = 8_000, 120
 _STANDS_FOR = re.compile(r"\[paste (\d+): [^\]]*\]")
 _NEW_LINE = frozenset({"shift+enter", "alt+enter", "ctrl+j", "ctrl+enter"})
+
+
+class _Written(Document):
+    """Its text is exact; its lines, which are measured, wrapped and drawn, are harmless, character for character."""
+
+    @property
+    def lines(self) -> list[str]:
+        return [_shown(line) for line in self._lines]
+
+    @overload
+    def __getitem__(self, line_index: int) -> str: ...
+    @overload
+    def __getitem__(self, line_index: slice) -> list[str]: ...
+    def __getitem__(self, line_index: int | slice) -> str | list[str]:
+        if isinstance(line_index, slice):
+            return [_shown(line) for line in self._lines[line_index]]
+        return _shown(self._lines[line_index])
+
+
+def _shown(line: str) -> str:
+    """Tabs stay: the editor knows how wide they are."""
+    return line if line.isprintable() else "\t".join(map(words.harmless, line.split("\t")))
 
 
 class Editor(TextArea):
@@ -64,6 +90,13 @@ class Editor(TextArea):
         self._place = 0
         """In the history; behind its end is what is being typed."""
         self._draft = ""
+
+    def _set_document(self, text: str, language: str | None) -> None:
+        super()._set_document("", language)
+        self.document = _Written(text)
+        self.wrapped_document = WrappedDocument(self.document, tab_width=self.indent_width)
+        self.navigator = DocumentNavigator(self.wrapped_document)
+        self._rewrap_and_refresh_virtual_size()
 
     # -- what is typed -------------------------------------------------------------------------------------
 
@@ -122,6 +155,11 @@ class Editor(TextArea):
         """Have it stand there, to be edited."""
         self.text = text
         self.move_cursor(self.document.end)
+
+    def before_cursor(self) -> str:
+        """What stands before the cursor in its line, as it is."""
+        row, column = self.cursor_location
+        return self.document.get_text_range((row, 0), (row, column))
 
     def action_reading(self, way: str) -> None:
         self.post_message(self.Page(way))

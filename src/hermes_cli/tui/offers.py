@@ -44,9 +44,8 @@ class Offers(OptionList, can_focus=False):
 
     def word(self) -> str:
         """What is typed at the cursor, when it is of a kind that can be completed."""
-        row, column = self._editor.cursor_location
-        before = self._editor.document.get_line(row)[:column]
-        if row == 0 and before.startswith("/") and " " not in before and self._editor.document.line_count == 1:
+        before = self._editor.before_cursor()
+        if before.startswith("/") and " " not in before and self._editor.document.line_count == 1:
             return before
         found = _FILE.search(before)
         return found[1] if found else ""

@@ -16,6 +16,7 @@ from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
 from hermes_state import SessionDB
 from hermes_testing.scripted_model import ScriptedModel, say
 
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _LONG = "\n\n".join(
     f"## Part {number}\n\n" + "Some *words* of it. " * 40 + f"\n\n```python\npart = {number}\n```"
     for number in range(250)
@@ -167,6 +168,42 @@ def test_control_sequences_are_harmless_wherever_they_come_from(sit: Sit, home: 
             person.app.talk.heard({"type": "status.update", "payload": {"kind": "x", "text": evil}})
             person.app.talk.heard({"type": "tool.start", "payload": {"tool_id": "1", "name": evil, "context": evil}})
             await person.pilot.pause()
-            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", person.screen)
+            assert not _CONTROLS.search(person.screen)
+
+    asyncio.run(scene())
+
+
+def test_stored_words_and_names_of_files_are_harmless_in_the_editor_and_stay_as_they_are(
+    sit: Sit, home: Path, place: Path
+) -> None:
+    name, said = "a\x1b]0;OWNED\x07\u202eb.txt", f"look {chr(27)}]0;OWNED{chr(7)}\there"
+    (place / name).write_text("x")
+
+    async def scene() -> None:
+        async with sit() as person:
+            await person.ready()
+            await person.write("@a")
+            await person.see("b.txt")
+            await person.press("tab")
+            assert name in person.app._editor.text and "@a␛]0;OWNED␇" in person.screen
+            assert not _CONTROLS.search(person.screen)
+            await person.press("ctrl+u")
+            await person.say(said)
+            await person.see("built-in demo model")
+            await person.ready()
+            number = person.app.talk.stored_id
+        async with sit(session_id=number) as person:
+            await person.ready()
+            await person.press("up")
+            assert person.app._editor.text == said and "❯ look ␛]0;OWNED␇" in person.lines[-2]
+            assert not _CONTROLS.search(person.screen)
+            await person.press("ctrl+u")
+            await person.say("/undo")
+            await person.until(lambda screen: "␛" in screen.splitlines()[-2], "the words, to be edited")
+            assert person.app._editor.text == said and not _CONTROLS.search(person.screen)
+            person.app._editor.put("\x02" * 100)  # as wide as what is shown, not as what is written
+            await person.until(lambda screen: screen.count("␂") == 100, "all of it")
+            await person.press("backspace", "X")
+            assert person.lines[-2].endswith("␂X") and person.app._editor.text == "\x02" * 99 + "X"
 
     asyncio.run(scene())
