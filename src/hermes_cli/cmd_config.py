@@ -6,7 +6,6 @@ Values of `.env` and anything that looks like a password are never printed.
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -17,8 +16,6 @@ from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import hermes_home
 from hermes_config.limits import table
-
-_SECRET_KEY = re.compile(r"key$|token|secret|passw|credential|database_url", re.IGNORECASE)
 
 
 def register(parser: Parser) -> None:
@@ -120,32 +117,24 @@ def notes(loaded: config.Config) -> list[str]:
 
 
 def _show(args: argparse.Namespace) -> None:
+    from hermes_config import secrets  # only this verb needs it
+
     value: Any = config.load().tree
-    for name in filter(None, args.key.split(".")):
+    path = [*filter(None, args.key.split("."))]
+    for name in path:
         if not isinstance(value, Mapping) or name not in value:
             raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
         value = value[name]
-    last = args.key.rpartition(".")[2]
-    plain = _presentable(value, last)
+    plain = secrets.presentable(value, path)
     if args.json:
         output.print_json(plain)
     elif isinstance(plain, dict | list):
         import yaml
 
-        output.page(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip() if plain else "(empty)")
+        shown = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip() if plain else "(empty)"
+        output.page(text.harmless_block(shown))
     else:
         print(text.harmless_block(str(plain)))
-
-
-def _presentable(value: Any, key: str) -> Any:
-    """The frozen value as plain data, with secrets covered."""
-    if isinstance(value, Mapping):
-        return {str(name): _presentable(item, str(name)) for name, item in value.items()}
-    if isinstance(value, tuple | frozenset):
-        return [_presentable(item, key) for item in value]
-    if _SECRET_KEY.search(key) and isinstance(value, str) and value:
-        return "[secret]"
-    return value
 
 
 def _set(args: argparse.Namespace) -> None:

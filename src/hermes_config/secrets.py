@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from hermes_config.errors import HermesError
 COVER = "[secret]"
 SHORTEST = 8
 """A value of fewer characters is not looked for."""
+_QUOTED = 40
 
 # -- names ---------------------------------------------------------------------------------------------------------
 
@@ -37,7 +38,8 @@ _DOUBTFUL_NAME = re.compile(
 )
 # Where a secret is, or what it is called, is no secret.
 _ABOUT_ONE = re.compile(
-    r"_(?:FILE|PATH|DIR|SOCK|HOME|ENV|VAR|NAME|ID|TYPE|(?<!WEBHOOK_)UR[LI]|LIMIT|TTL|SECONDS|HEADER)$", re.IGNORECASE
+    r"_(?:FILE|PATH|DIR|SOCK|HOME|ENV|VAR|NAME|ID|TYPE|(?<!WEBHOOK_)UR[LI]|LIMIT|COUNT|RATES?|BUDGET|TTL|SECONDS|HEADER)$",
+    re.IGNORECASE,
 )
 # `.env` is where secrets are kept: there everything is one that is not plainly something else.
 _PLAIN_NAME = re.compile(
@@ -45,6 +47,8 @@ _PLAIN_NAME = re.compile(
     r"|TZ|TIMEZONE|LANG|LANGUAGE|LOCALE|PROVIDER|TIMEOUT|REGION|EMAIL|ADDRESS|FORMAT|THEME|SHELL|EDITOR|VERSION|DEBUG)$",
     re.IGNORECASE,
 )
+# For showing a configuration: a value too many that is covered there costs nothing.
+_SHOWN_COVERED = re.compile(r"key$|token$|secret|passw|passphrase|credential", re.IGNORECASE)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 # -- values --------------------------------------------------------------------------------------------------------
@@ -159,6 +163,42 @@ def known(home: Path | None = None) -> frozenset[str]:
     except HermesError:
         return frozenset(found)
     return frozenset((*found, *_of_entries(loaded.dotenv.items(), kept_for_secrets=True), *_of_tree(loaded.tree)))
+
+
+def presentable(value: Any, path: Sequence[str] = (), home: Path | None = None) -> Any:
+    """What stands under `path` in config.yaml as plain data for a person or a client, its secrets covered.
+
+    What is below a key that is named like a secret is one, whatever it is called itself; so is a number there.
+    """
+    covered = any(map(_is_covered_name, path))
+    return _presentable(value, path[-1] if path else "", covered, redactor(home))
+
+
+def _presentable(value: Any, name: str, covered: bool, redact: Redactor) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            redact(str(key)): _presentable(item, str(key), covered or _is_covered_name(str(key)), redact)
+            for key, item in value.items()
+        }
+    if isinstance(value, tuple | frozenset | list):
+        return [_presentable(item, name, covered, redact) for item in value]
+    if value is None or value == "" or isinstance(value, bool):
+        return value
+    if covered or (isinstance(value, str) and _is_probably_secret(name, value)):
+        return COVER
+    return redact(value) if isinstance(value, str) else value
+
+
+def shown(value: object) -> str:
+    """A value that cannot be, as an error quotes it: short, and no key that was put into the wrong place."""
+    text = Redactor()(repr(value) if isinstance(value, str | int | float) else type(value).__name__)
+    return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}…"
+
+
+def _is_covered_name(name: str) -> bool:
+    if is_secret_name(name) or name == "database_url":
+        return True
+    return bool(_SHOWN_COVERED.search(name)) and not _ABOUT_ONE.search(_words(name))
 
 
 @lru_cache(maxsize=1024)

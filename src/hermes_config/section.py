@@ -152,5 +152,6 @@ def _whole_number(value: object) -> int | None:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}…"
+    from hermes_config import secrets  # only ever needed for a mistake
+
+    return secrets.shown(value)

@@ -68,7 +68,7 @@ def _cwd(host: Host, params: Params) -> str:
 def _get(host: Host, params: Params) -> Result:
     key, config = word(params, "key"), configuration.load_or_last_good()[0]
     if key in _SETTINGS:
-        return {"key": key, "value": _plain(_looked_up(config, _SETTINGS[key]))}
+        return {"key": key, "value": secrets.presentable(_looked_up(config, _SETTINGS[key]))}
     if key in ("model", "provider"):
         return {"key": key, "value": _model(host, params, config)[key]}
     if key == "yolo":
@@ -81,7 +81,7 @@ def _get(host: Host, params: Params) -> Result:
         file = config.home / "config.yaml"
         return {"key": key, "value": file.stat().st_mtime if file.exists() else 0.0}
     if key == "full":
-        return {"key": key, "value": _plain(config.tree)}
+        return {"key": key, "value": secrets.presentable(config.tree)}
     raise RpcError(frames.UNKNOWN_KEY, f"there is no setting {key[:60]!r}")
 
 
@@ -127,16 +127,6 @@ def _looked_up(config: Config, path: str) -> Any:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
-
-
-def _plain(value: Any, name: str = "") -> Any:
-    """Frozen configuration as JSON, with secrets covered."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item, str(key)) for key, item in value.items()}
-    if isinstance(value, tuple | frozenset | list):
-        return [_plain(item, name) for item in value]
-    covered = isinstance(value, str) and bool(value) and (secrets.is_secret_name(name) or name == "database_url")
-    return "[secret]" if covered else secrets.redacted(value) if isinstance(value, str) else value
 
 
 # -- models ----------------------------------------------------------------------------------------------------

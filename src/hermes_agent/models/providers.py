@@ -26,6 +26,7 @@ from hermes_agent.models.base import Endpoint, WireName
 from hermes_agent.models.choosing import Entry
 from hermes_agent.models.faults import fault, line_of
 from hermes_agent.models.provider_table import PROVIDERS, Provider, context_length
+from hermes_config import secrets
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
 from hermes_config.records import record
@@ -212,7 +213,7 @@ def _tokens(config: Config, entry: Entry, name: str, *, key: str) -> int | None:
     text = str(value).replace("_", "").replace(",", "").strip()
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
     if number < 0:
-        raise fault(config, f"{key}.{name}", f"must be a number of tokens, not {str(value)!r:.40}")
+        raise fault(config, f"{key}.{name}", f"must be a number of tokens, not {secrets.shown(value)}")
     return number or None
 
 
@@ -230,7 +231,8 @@ def _options(config: Config, row: Provider, extra: Mapping[str, Any]) -> tuple[t
     agent = config.tree.get("agent")
     effort = str(agent.get("reasoning_effort") or "").strip().lower() if isinstance(agent, Mapping) else ""
     if effort and effort not in _EFFORTS:
-        raise fault(config, "agent.reasoning_effort", f"must be {', '.join(_EFFORTS)} or empty, not {effort!r:.40}")
+        reason = f"must be {', '.join(_EFFORTS)} or empty, not {secrets.shown(effort)}"
+        raise fault(config, "agent.reasoning_effort", reason)
     if effort and row.name == "openrouter":  # the one provider that takes the word for every model
         options["reasoning"] = {"enabled": False} if effort == "none" else {"effort": effort}
     options.update({str(name): value for name, value in extra.items()})
