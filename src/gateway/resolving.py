@@ -8,7 +8,7 @@ newest segment, asks the reset rule, finds the conversation of a route that was 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
@@ -117,7 +117,9 @@ class Resolver:
         handle = Handle(ConversationId(row.root_id), row.session_id)
         return Resolved(handle, entry=entry, message_count=row.message_count)
 
-    def transaction(self, source: SessionSource, key: str) -> Callable[[Connection], Resolved | None]:
+    def transaction(
+        self, source: SessionSource, key: str, said: Iterable[Mapping[str, Any]] = ()
+    ) -> Callable[[Connection], Resolved | None]:
         """Resolve the route whatever it takes; never None in the end, since `source` is known."""
         now = self._db.clock()
         row = self._routes.look(key)
@@ -138,6 +140,7 @@ class Resolver:
             fields=self.peer(source),
             fresh=lambda why, before: self._fresh(source, key, now, why, before),
             search=self._search(source, key, now),
+            said=said,
         )
 
     def peer(self, source: SessionSource) -> dict[str, Any]:

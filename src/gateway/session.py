@@ -7,6 +7,9 @@ of the ledger; only without a database (`_db` is None, looked at on each call) i
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from gateway.entries import SessionEntry, SessionSource, local_time
 from gateway.keys import build_session_key, is_shared_multi_user_session
 from gateway.looking import look
@@ -43,13 +46,18 @@ class SessionStore(RouteMarks, Transcripts):
         """Whether several people talk in the conversation this place leads to."""
         return self._rules.is_shared(source)
 
-    def resolve(self, source: SessionSource, key: str | None = None) -> Resolved:
-        """The conversation of a message: one read when nothing is to change, else one transaction."""
+    def resolve(
+        self, source: SessionSource, key: str | None = None, *, said: Iterable[Mapping[str, Any]] = ()
+    ) -> Resolved:
+        """The conversation of a message: one read when nothing is to change, else one transaction.
+
+        The first one of a place begins with what was `said` before.
+        """
         db, key = self._with_db(), key or self.key(source)
         self._save_loaded()
         resolver = self._resolver(db)
         found = resolver.at_rest(source, key)
-        return found or self._resolved(db.engine.write(resolver.transaction(source, key)))
+        return found or self._resolved(db.engine.write(resolver.transaction(source, key, said)))
 
     async def aresolve(self, source: SessionSource, key: str | None = None) -> Resolved:
         """As `resolve`, for an event loop: a transaction goes through the writer's queue, and no thread waits."""
@@ -139,12 +147,16 @@ class SessionStore(RouteMarks, Transcripts):
             self._touch_mirror()
             return self._entries[session_key]
 
-    def lead(self, source: SessionSource, key: str, session_id: str) -> None:
-        """A place leads to a stored conversation from now on, whether it led anywhere before or not."""
+    def lead(self, source: SessionSource, key: str, session_id: str, *, only_new: bool = False) -> None:
+        """A place leads to a stored conversation from now on, whether it led anywhere before or not.
+
+        With `only_new` it stays where it is when it led anywhere.
+        """
         db = self._with_db()
         self._save_loaded()
         entry = self._rules.fresh_entry(source, key, self._now())
-        db.ledger.switch(key, session_id, scope=self.sessions_dir.name, entry=entry.to_dict())
+        scope = self.sessions_dir.name
+        db.ledger.switch(key, session_id, scope=scope, entry=entry.to_dict(), only_new=only_new)
         self._touch_mirror()
 
     def switch_session(self, session_key: str, target_session_id: str) -> SessionEntry | None:

@@ -11,6 +11,7 @@ from hermes_state.engine.base import Connection
 from hermes_state.errors import IdTaken
 from hermes_state.handles import Fresh, Q
 from hermes_state.ids import PersonId, SessionId, checked_id, new_session_id
+from hermes_state.transcript import Encoded
 
 CARRIED = (
     "source", "user_id", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "origin_json", "model",
@@ -30,6 +31,8 @@ class New:
     fields: dict[str, Any]
     entry: Mapping[str, Any] | None
     fresh: Fresh | None = None
+    said: tuple[Encoded, ...] = ()
+    """What was said before, elsewhere: the first conversation of a route begins with it."""
 
     def first(self) -> New:
         """For a route that had no conversation before."""

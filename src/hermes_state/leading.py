@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_state import beginnings, chain, sessions, values
+from hermes_state import beginnings, chain, messages, sessions, values
 from hermes_state.beginnings import New
 from hermes_state.engine.base import Connection, Row, first, scalar
 from hermes_state.handles import Handle, Q, ResetRule, Resolved, RouteState
@@ -41,6 +41,8 @@ def begin(
         row["session_key"] = route
     session_id = beginnings.insert(conn, row, new.session_id, now)
     beginnings.found(conn, session_id, kind, origin, new.owner or sessions.owner_for(conn, row), now)
+    if new.said:
+        messages.insert_rows(conn, session_id, new.said, started_at=now)
     if route is not None:
         _point(conn, scope, route, session_id, new.entry, now)
     return Handle(ConversationId(session_id), session_id)
@@ -63,7 +65,10 @@ def follow(
 
         found = lost_routes.find(conn, scope, route, search) or found
     if found is None or found[0] is None:
-        return None if new is None else _first(conn, route, scope, now, new.first())
+        if new is None:
+            return None
+        opened = _first(conn, route, scope, now, new.first())
+        return opened or follow(conn, route, scope, now, reset_rule=reset_rule, new=new, search=search)
     named = found[0]
     session = sessions.fetch(conn, chain.tip(conn, named))
     if session is None:  # an imported route whose session was never stored: it is made at first use
@@ -100,7 +105,8 @@ def _reset(
     conn: Connection, route: str, scope: str, now: float, *, before: RouteState | None, reason: str, new: New
 ) -> Resolved:
     if before is None:
-        return _first(conn, route, scope, now, new.first())
+        new = new.first()
+        return Resolved(begin(conn, new, route, scope, now), created=True, entry=new.entry)
     old = before.session
     _leave(conn, old["id"], route, scope, reason, now)
     fields = {name: old[name] for name in _PLACE} | new.fields
@@ -112,9 +118,15 @@ def _reset(
     return Resolved(handle, created=True, reset_reason=reason, previous=previous, entry=entry)
 
 
-def _first(conn: Connection, route: str, scope: str, now: float, new: New) -> Resolved:
-    """The first conversation of a route."""
-    return Resolved(begin(conn, new, route, scope, now), created=True, entry=new.entry)
+def _first(conn: Connection, route: str, scope: str, now: float, new: New) -> Resolved | None:
+    """The first conversation of a route; None when another process opened one meanwhile."""
+    handle = begin(conn, replace(new, fields={**new.fields, "session_key": route}), None, scope, now)
+    if claim(conn, scope, route, handle.session_id, new.entry, now):
+        return Resolved(handle, created=True, entry=new.entry)
+    from hermes_state import deletion  # two processes must meet at the same route at the same moment
+
+    deletion.erase(conn, [handle.session_id])
+    return None
 
 
 def turn(
@@ -135,11 +147,22 @@ def _leave(conn: Connection, session_id: str, route: str, scope: str, reason: st
         sessions.promote(conn, session_id, reason, now)
 
 
+def claim(
+    conn: Connection, scope: str, route: str, session_id: str, entry: Mapping[str, Any] | None, now: float
+) -> bool:
+    """`route` leads to `session_id` from now on, unless it leads somewhere already: then False."""
+    return conn.run(Q.claim_route, _pointing(scope, route, session_id, entry, now)) == 1
+
+
 def _point(
     conn: Connection, scope: str, route: str, session_id: str, entry: Mapping[str, Any] | None, now: float
 ) -> None:
+    conn.run(Q.point_route, _pointing(scope, route, session_id, entry, now))
+
+
+def _pointing(scope: str, route: str, session_id: str, entry: Mapping[str, Any] | None, now: float) -> tuple[Any, ...]:
     text = None if entry is None else json.dumps(entry, ensure_ascii=False)
-    conn.run(Q.point_route, (scope, checked_id(route, what="route"), session_id, text, now, text))
+    return scope, checked_id(route, what="route"), session_id, text, now, text
 
 
 def _state(route: str, found: Row, session: Mapping[str, Any]) -> RouteState:

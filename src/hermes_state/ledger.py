@@ -47,6 +47,8 @@ class Resolving(TypedDict, total=False):
     fresh: Fresh | None
     search: lost_routes.Search | None
     """How the conversation of a route that is not there may be found again."""
+    said: Iterable[Mapping[str, Any]]
+    """What the first conversation of a route begins with. Stored with it or not at all."""
 
 
 class Ledger:
@@ -54,6 +56,10 @@ class Ledger:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def _encoded(self, said: Iterable[Mapping[str, Any]]) -> tuple[transcript.Encoded, ...]:
+        now, top = self._store.clock(), self._store.limits.message_bytes
+        return tuple(transcript.encode(message, now, top) for message in said)
 
     def open(
         self,
@@ -85,9 +91,10 @@ class Ledger:
         fields: Mapping[str, Any] | None = None,
         fresh: Fresh | None = None,
         search: lost_routes.Search | None = None,
+        said: Iterable[Mapping[str, Any]] = (),
     ) -> Callable[[Connection], Resolved | None]:
         """`resolve` as a transaction for whoever has a queue of its own."""
-        new = None if source is None else New(source, owner, None, dict(fields or {}), None, fresh)
+        new = None if source is None else New(source, owner, None, dict(fields or {}), None, fresh, self._encoded(said))
         return lambda conn: leading.follow(
             conn, route, scope, self._store.clock(), reset_rule=reset, new=new, search=search
         )
@@ -110,8 +117,7 @@ class Ledger:
         from hermes_state import unrotate  # most conversations are never compressed
 
         store = self._store
-        now = store.clock()
-        rows = [transcript.encode(message, now, store.limits.message_bytes) for message in compacted]
+        now, rows = store.clock(), self._encoded(compacted)
 
         def run(conn: Connection) -> Handle:
             parent = sessions.known(conn, session_id, lock=True)
@@ -185,14 +191,28 @@ class Ledger:
 
         return self._store.engine.write(run)
 
-    def switch(self, route: str, target: str, *, scope: str = "", entry: Mapping[str, Any] | None = None) -> Handle:
-        """`route` leads to the newest segment of `target` from now on, which is open again."""
+    def switch(
+        self,
+        route: str,
+        target: str,
+        *,
+        scope: str = "",
+        entry: Mapping[str, Any] | None = None,
+        only_new: bool = False,
+    ) -> Handle:
+        """`route` leads to the newest segment of `target` from now on, which is open again.
+
+        With `only_new` a route that leads somewhere already stays where it is.
+        """
         now = self._store.clock()
 
         def run(conn: Connection) -> Handle:
             tip = chain.tip(conn, SessionId(sessions.known(conn, target)["id"]))
             row = sessions.known(conn, tip, lock=True)
-            leading.turn(conn, route, scope, tip, now, entry=entry)
+            if not only_new:
+                leading.turn(conn, route, scope, tip, now, entry=entry)
+            elif not leading.claim(conn, scope, route, tip, entry, now):
+                return Handle(ConversationId(row["root_id"]), tip)
             if row["ended_at"] is not None:
                 sessions.reopen(conn, tip, now)
             return Handle(ConversationId(row["root_id"]), tip)

@@ -7,7 +7,7 @@ path of the whole house: two statements and a commit on SQLite, one statement on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hermes_state import chain, transcript, values
@@ -246,7 +246,7 @@ def why_not(conn: Connection, session_id: str) -> Exception:
     return SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
 
 
-def insert_rows(conn: Connection, session_id: str, rows: list[Encoded], *, started_at: float) -> None:
+def insert_rows(conn: Connection, session_id: str, rows: Sequence[Encoded], *, started_at: float) -> None:
     """Put rows in and set the session's counters to exactly these rows."""
     if rows:
         conn.many(Q.insert, [(session_id, *row) for row in rows])

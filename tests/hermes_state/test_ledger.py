@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
+from tests.conftest import OpenStore
 
 from hermes_state import HeadMoved, SessionDB, SessionEnded, SessionNotFound
+from hermes_state.engine.base import Connection
 from hermes_state.errors import IdTaken, StaleFence
+from hermes_state.handles import Resolved, RouteState
 from hermes_state.ids import ConversationId, PersonId, SessionId
 from hermes_testing.clock import Clock
 
@@ -241,3 +245,45 @@ def test_unknown_sessions_are_named(db: SessionDB) -> None:
         with pytest.raises(SessionNotFound, match="nobody"):
             verb()
     assert db.ledger.resolve(KEY) is None
+
+
+def test_two_processes_that_open_a_place_at_once_open_one_conversation(make_db: OpenStore) -> None:
+    one, other = make_db(), make_db()
+    said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+    looked, found = threading.Event(), []
+
+    def seen(why: str | None, before: RouteState | None) -> dict[str, Any]:
+        looked.set()  # it found nothing, and is about to open
+        return {}
+
+    def follow() -> None:
+        found.append(other.ledger.resolve(KEY, source="api_server", fresh=seen, said=said))
+
+    second = threading.Thread(target=follow)
+
+    def run(conn: Connection) -> Resolved | None:
+        opened = one.ledger.resolving(KEY, source="api_server", said=said)(conn)
+        second.start()
+        if one.engine.dialect == "postgresql":  # SQLite lets nobody in meanwhile
+            assert looked.wait(10)
+        return opened
+
+    first = one._execute_write(run)
+    second.join(30)
+    assert first.created and not found[0].created and found[0].handle == first.handle
+    assert [row["id"] for row in one.list_sessions_rich(include_children=True)] == [first.handle.session_id]
+    row = one.get_session(first.handle.session_id)
+    assert (row["message_count"], row["preview"], row["session_key"]) == (2, "hello", KEY)
+    assert [m["content"] for m in one.get_messages(first.handle.session_id)] == ["hello", "hi"]
+
+
+def test_a_place_that_leads_somewhere_begins_with_nothing_and_is_not_turned_when_only_a_new_one_may_be(
+    db: SessionDB, chat: SessionId
+) -> None:
+    other = db.ledger.open(source="telegram").session_id
+    db.ledger.switch(KEY, other, only_new=True)
+    again = db.ledger.resolve(KEY, source="telegram", said=SUMMARY)
+    assert again is not None and again.handle.session_id == chat
+    assert [m["content"] for m in db.get_messages(chat)] == ["hello", "hi"]
+    db.ledger.switch("agent:main:telegram:dm:43", other, only_new=True)
+    assert led_to(db, "agent:main:telegram:dm:43") == other

@@ -55,13 +55,8 @@ class Asking:
         found = await self._conversations.continued(asked)
         if key is None:
             return found or await self._conversations.begun(asked)
-        own = once_name(key)
-        if found is None:
-            return await self._conversations.begun(asked, own)
         # A repetition has to find the first one, whatever was said there since: the key has a place of its own.
-        place = self._conversations.place(own)
-        await self._conversations.point(place, await self._conversations.session(found))
-        return place
+        return await self._conversations.once(asked, once_name(key), found)
 
     # -- asking ----------------------------------------------------------------------------------------------
 

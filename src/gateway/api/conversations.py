@@ -57,7 +57,6 @@ class Conversations:
         """The fingerprint of what was said, by the name of the conversation; the one used last at the end."""
         self._names: dict[str, str] = {}
         """The other way round."""
-        self._filling = asyncio.Lock()
 
     def place(self, name: str) -> Place:
         source = SessionSource(
@@ -72,10 +71,7 @@ class Conversations:
         """The client's own. One that is new begins with the history that came along."""
         place = self.place(name)
         self._moved(name)
-        if asked.earlier and await self._session(place) is None:
-            async with self._filling:
-                if await self._session(place) is None:
-                    await self._fill(place, asked.earlier)
+        await self._open(place, asked.earlier)
         return place
 
     # -- by what was said ----------------------------------------------------------------------------------
@@ -104,8 +100,21 @@ class Conversations:
     async def begun(self, asked: Asked, name: str | None = None) -> Place:
         """A new conversation, which begins with the history of the request."""
         place = self.place(await self._free(asked) if name is None else name)
-        if asked.earlier:
-            await self._fill(place, asked.earlier)
+        if not await self._open(place, asked.earlier) and name is None:  # another process took it at the same moment
+            place = self.place(_unlike(place.name))
+            await self._open(place, asked.earlier)
+        return place
+
+    async def once(self, asked: Asked, name: str, found: Place | None) -> Place:
+        """The place of a request that may be repeated, in the conversation that was found for it or in a new one.
+
+        Whoever comes first opens it; a repetition goes there, whatever else it finds or sends.
+        """
+        if found is None:
+            return await self.begun(asked, name)
+        place = self.place(name)
+        if await self._session(place) is None:
+            await self.point(place, await self.session(found), only_new=True)
         return place
 
     async def _free(self, asked: Asked) -> str:
@@ -117,7 +126,7 @@ class Conversations:
             if await self._session(self.place(name)) is None:
                 return name
             self._drop(name)
-        return f"{name}-{secrets.token_hex(4)}"
+        return _unlike(name)
 
     def answered(self, name: str, asked: Asked, *answers: str) -> None:
         """What was said there now; a client may have read the answer in more than one way."""
@@ -154,9 +163,9 @@ class Conversations:
             await self.point(place, SessionId(row["id"]))
         return place
 
-    async def point(self, place: Place, session_id: SessionId) -> None:
+    async def point(self, place: Place, session_id: SessionId, *, only_new: bool = False) -> None:
         """The place leads to this conversation from now on."""
-        await asyncio.to_thread(self._board.store.lead, place.source, place.route, session_id)
+        await asyncio.to_thread(self._board.store.lead, place.source, place.route, session_id, only_new=only_new)
 
     async def _leads_to(self, place: Place, root_id: str) -> bool:
         session_id = await self._session(place)
@@ -174,10 +183,18 @@ class Conversations:
 
     # -- history -------------------------------------------------------------------------------------------
 
-    async def _fill(self, place: Place, earlier: Iterable[Said]) -> None:
-        session_id = await self.session(place)
+    async def _open(self, place: Place, earlier: tuple[Said, ...]) -> bool:
+        """A place that leads nowhere yet leads to a conversation with this history; False when it led somewhere.
+
+        It is one transaction, so that neither a failure nor somebody who comes at the same moment can leave the
+        history out or put it in twice.
+        """
+        if not earlier:
+            return True
+        if await self._session(place) is not None:
+            return False
         rows = [{"role": said.role, "content": said.text} for said in earlier if said.text]
-        await asyncio.to_thread(self._board.db.append_messages, session_id, rows)
+        return (await asyncio.to_thread(self._board.store.resolve, place.source, place.route, said=rows)).created
 
     def _stored(self, session_id: SessionId) -> list[tuple[str, str]]:
         shown = history(self._board.db, session_id)
@@ -207,6 +224,11 @@ def _names(asked: Asked) -> list[str]:
     first = (asked.earlier or (asked.said,))[0]
     name = f"chat-{_digest([asked.system, first.text])[:24]}"
     return [name, *(f"{name}-{number}" for number in range(2, _ALIKE + 1))]
+
+
+def _unlike(name: str) -> str:
+    """A name that nobody has."""
+    return f"{name}-{secrets.token_hex(4)}"
 
 
 def _fingerprint(system: str | None, said: Iterable[Said]) -> str:

@@ -11,6 +11,15 @@ ON CONFLICT (scope, session_key) DO UPDATE SET
     entry_json = COALESCE(?, routes.entry_json),
     updated_at = excluded.updated_at
 
+-- name: claim_route
+-- The same for a route that leads nowhere yet. No row changes when another process was first, which is waited for.
+INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, COALESCE(?, '{}'), ?)
+ON CONFLICT (scope, session_key) DO UPDATE SET
+    session_id = excluded.session_id,
+    entry_json = COALESCE(?, routes.entry_json),
+    updated_at = excluded.updated_at
+WHERE routes.session_id IS NULL
+
 -- name: move_routes
 UPDATE routes SET session_id = ? WHERE session_id = ?
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 
 import httpx2
+import pytest
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import Door, events, said, until
 from tests.hermes_agent.test_cut_off_turns import GONE
 
-from hermes_state import SessionDB
+from hermes_state import SessionDB, messages
+from hermes_state.errors import StoreBusy, StoreFull
 from hermes_state.inbox import InboxRow
 from hermes_state.journal import Journal
 from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
@@ -414,6 +417,70 @@ def test_a_repeated_request_in_the_middle_of_a_conversation(door: Open) -> None:
             assert len(model.requests) == 3
 
     asyncio.run(go())
+
+
+def test_a_repeated_request_brings_its_history_once(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Booked.", delay=0.2)) as model:
+            async with door(model) as here:
+                both = await asyncio.gather(
+                    *(here.ask("hello", "Hi.", "book it", headers=ONCE) for _ in range(2))
+                )  # fmt: skip
+                assert [said(answer) for answer in both] == ["Booked.", "Booked."]
+                assert len(await sessions(here)) == 1
+            assert heard(model) == ["hello", "Hi.", "book it"]
+
+    asyncio.run(go())
+
+
+def test_a_request_that_found_the_store_busy_brings_its_history_once_when_repeated(
+    door: Open, db: SessionDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Booked."), say("It is 7.")) as model:
+            async with door(model) as here:
+                for before, asked, name in (
+                    (("hello", "Hi."), "book it", None),
+                    (("my number is 7", "Noted."), "which?", "n1"),
+                ):
+                    with monkeypatch.context() as patch:
+                        patch.setattr(type(db.inbox), "aaccept", _busy)  # its place is open by then
+                        assert (await here.ask(*before, asked, name=name, headers=ONCE)).status_code == 503
+                    assert (await here.ask(*before, asked, name=name, headers=ONCE)).status_code == 200
+                    assert heard(model) == [*before, asked]
+
+    asyncio.run(go())
+
+
+def test_a_conversation_whose_history_could_not_be_stored_begins_with_it_when_asked_again(
+    door: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("It is 7.")) as model:
+            async with door(model) as here:
+                with monkeypatch.context() as patch:
+                    for name in ("insert_rows", "append"):  # wherever a row is stored
+                        patch.setattr(messages, name, _full)
+                    first = await here.ask("my number is 7", "Noted.", "which?", name="n1")
+                    assert first.status_code == 503
+                assert said(await here.ask("my number is 7", "Noted.", "which?", name="n1")) == "It is 7."
+            assert heard(model) == ["my number is 7", "Noted.", "which?"]
+
+    asyncio.run(go())
+
+
+def heard(model: ScriptedModel) -> list[str]:
+    """What the model was sent last, but for the system's words."""
+    sent = json.loads(model.requests[-1].body)["messages"]
+    return [message["content"] for message in sent if message["role"] != "system"]
+
+
+async def _busy(*_: object, **__: object) -> None:
+    raise StoreBusy
+
+
+def _full(*_: object, **__: object) -> None:
+    raise StoreFull
 
 
 def test_a_client_with_a_key_may_leave_and_come_back(door: Open) -> None:
