@@ -58,10 +58,10 @@ def test_what_is_broken_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogC
 
 def test_a_hook_that_raises_or_hangs_costs_its_own_call_only(tmp_path: Path) -> None:
     hook(tmp_path, "a-raises", "[x:y]", "def handle(event, ctx):\n    raise SystemExit(3)\n")
-    hook(tmp_path, "b-hangs", "[x:y]", "import time\ndef handle(event, ctx):\n    time.sleep(5)\n")
+    hook(tmp_path, "b-hangs", "[x:y]", "import time\ndef handle(event, ctx):\n    time.sleep(60)\n")
     hook(tmp_path, "c-spoils", "[x:y]", "def handle(event, ctx):\n    ctx.clear()\n")
     hook(tmp_path, "d-good", "[x:y]", "def handle(event, ctx):\n    return ctx['a']\n")
-    registry = loaded(tmp_path, hook_ms=100)
+    registry = loaded(tmp_path, hook_ms=1_000)
     began = time.monotonic()
     assert asyncio.run(registry.emit_collect("x:y", {"a": 1})) == [1]
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30

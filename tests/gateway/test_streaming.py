@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gateway.api.door import until
 
 from gateway import display
 from gateway.board import Board
@@ -398,15 +399,13 @@ def test_the_typing_sign_is_shown_again_and_held_back_while_somebody_is_asked() 
         adapter = PretendAdapter()
         sign = TypingSign(adapter, "42", most_seconds=60, every=0.02)
         sign.start()
-        await asyncio.sleep(0.1)
+        await until(lambda: len(adapter.typed) >= 3)
         sign.hold(True)
         seen = len(adapter.typed)
-        assert seen >= 3
         await asyncio.sleep(0.1)
         assert len(adapter.typed) == seen
         sign.hold(False)
-        await asyncio.sleep(0.1)
-        assert len(adapter.typed) > seen
+        await until(lambda: len(adapter.typed) > seen)
         sign.stop()
         last = len(adapter.typed)
         await asyncio.sleep(0.1)

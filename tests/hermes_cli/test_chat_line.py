@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
+from hermes_testing.scripted_model import Hold, ScriptedModel, call, say
 from hermes_testing.terminal import Terminal
 
 Sit = Callable[..., Terminal]
@@ -72,7 +73,8 @@ def test_minute_one_a_tool_line_with_its_time_the_answer_and_the_footer(sit: Sit
 def test_the_footer_tells_what_is_left_of_the_day(sit: Sit) -> None:
     chat = sit(config="model: demo\ndemo: {tokens_per_second: 0}\nbudget: {day: {usd: 1, tokens: 1000000}}\n")
     chat.type("hello")
-    assert re.search(r"today [\d,]+ tokens of 1,000,000 tokens", chat.see("today"))
+    shown = chat.see("of 1,000,000 tokens")
+    assert re.search(r"today [\d,]+ tokens of 1,000,000 tokens", shown)
 
 
 def test_minute_two_it_asks_and_enter_alone_is_no(sit: Sit, folder: Path) -> None:
@@ -114,14 +116,20 @@ def test_a_letter_nobody_knows_is_asked_about_again(sit: Sit, folder: Path) -> N
 
 
 def test_keys_pressed_before_the_question_do_not_answer_it(sit: Sit, folder: Path) -> None:
-    chat = sit(config="model: demo\ndemo: {tokens_per_second: 20}\nauto_title: false\n")
-    chat.type("delete the folder old")
-    chat.see("That cannot")
-    chat.keys("o")  # half a line, typed while the model still talks; its Enter comes too late
-    chat.see("(Enter) >")
-    chat.press("enter")
-    chat.see("→ denied")
-    assert (folder / "old").is_dir()
+    hold = Hold()
+    asks = say("That cannot be undone.\n", calls=[call("terminal", {"command": "rm -r old"})], hold=hold)
+    with ScriptedModel(asks, say("I left it alone.")).served() as server:
+        model = f"provider: custom, default: scripted-1, base_url: '{server.origin}/v1', api_key: scripted-key"
+        chat = sit(config=f"model: {{{model}}}\nauto_title: false\n")
+        chat.type("delete the folder old")
+        chat.see("That cannot be undone.")
+        chat.keys("o")  # half a line, typed while the model still talks; its Enter comes too late
+        hold.release()
+        chat.see("(Enter) >")
+        chat.press("enter")
+        chat.see("→ denied")
+        chat.see("I left it alone.")
+        assert (folder / "old").is_dir()
 
 
 def test_a_question_nobody_answers_lapses_into_a_denial(sit: Sit, folder: Path) -> None:
@@ -241,12 +249,12 @@ def test_a_backslash_goes_on_in_the_next_line(sit: Sit, home: Path) -> None:
 
 def test_what_is_typed_meanwhile_goes_along_or_is_answered_next(sit: Sit, home: Path) -> None:
     chat = sit()
-    chat.type("be slow 1")
+    chat.type("be slow 3")
     chat.see("…")
     chat.type("what is 6 * 7?")
     chat.see("noted:")
     chat.see("6 * 7 = 42")
-    assert [content for role, content in stored(home) if role == "user"] == ["be slow 1", "what is 6 * 7?"]
+    assert [content for role, content in stored(home) if role == "user"] == ["be slow 3", "what is 6 * 7?"]
 
 
 def test_stop_typed_meanwhile_stops(sit: Sit) -> None:

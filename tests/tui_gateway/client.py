@@ -213,6 +213,17 @@ class StdioClient(Client):
 class WsClient(Client):
     """Over a WebSocket."""
 
+    def live(self) -> list[str]:
+        """The sessions that this server keeps, looked at or parked."""
+        return [one["id"] for one in self.call("session.active_list")["sessions"]]
+
+    def gone(self, sid: str) -> None:
+        """Wait until a session that nobody came back for is closed: the grace of those that left with it is over."""
+        deadline = time.monotonic() + WITHIN
+        while sid in self.live():
+            assert time.monotonic() < deadline, f"{sid} is kept"
+            time.sleep(0.1)
+
     def __init__(self, address: str, key: str, **options: Any) -> None:
         super().__init__()
         options.setdefault("additional_headers", {"authorization": f"Bearer {key}"})

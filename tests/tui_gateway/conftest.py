@@ -43,7 +43,7 @@ def _served(demo_home: Path, config: str) -> Iterator[str]:
     (demo_home / ".env").write_text(f"API_SERVER_KEY={KEY}\n", encoding="utf-8")
     with subprocess.Popen(
         [sys.executable, "-m", "hermes_cli", "gateway", "run"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, env={**os.environ, "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S": "0.5"},
+        stderr=subprocess.DEVNULL, env={**os.environ, "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S": "2"},
     ) as process:  # fmt: skip
         until = time.monotonic() + 30
         while not (address := status.read_status(demo_home).api):

@@ -62,11 +62,13 @@ def test_two_clients_of_one_session_hear_what_the_other_says(api: str) -> None:
 
 def test_open_questions_are_put_to_whoever_comes_and_taken_back_everywhere(api: str) -> None:
     with WsClient(api, KEY) as lost:
-        made = lost.call("session.create")
+        made, idle = lost.call("session.create"), lost.call("session.create")
         sid = made["session_id"]
         lost.call("prompt.submit", session_id=sid, text="delete the folder old")
         asked = lost.event("approval.request", sid)
-    time.sleep(1.0)  # longer than the grace: a session that waits for a person stays
+    with WsClient(api, KEY) as later:
+        later.gone(idle["session_id"])
+        assert later.live() == [sid], "the grace is over: a session that waits for a person stays"
     with WsClient(api, KEY) as back, WsClient(api, KEY) as other:
         for client in (back, other):
             assert client.call("session.resume", session_id=made["stored_session_id"])["status"] == "waiting"

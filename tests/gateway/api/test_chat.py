@@ -177,7 +177,7 @@ def test_messages_of_one_conversation_wait_for_each_other(door: Open) -> None:
         with ScriptedModel(say("first", delay=0.3), say("second")) as model:
             async with door(model) as here:
                 one = asyncio.create_task(here.ask("one", name="x"))
-                await asyncio.sleep(0.1)
+                await until(lambda: model.requests)
                 two = await here.ask("two", name="x")
                 assert (said(await one), said(two)) == ("first", "second")
             assert model.requests[1].body.rindex(b"first") < model.requests[1].body.rindex(b"two")

@@ -101,15 +101,15 @@ def test_whoever_still_waits_at_the_end_is_told_to_come_back(door: Open, db: Ses
     async def go() -> None:
         once = {"idempotency-key": "order-1"}
         with ScriptedModel(say("too late", delay=30), say("Done.")) as model:
-            here: Door = door(model, gateway={"drain_seconds": 0.3, "owners": []})
+            here: Door = door(model, gateway={"drain_seconds": 2.0, "owners": []})
             async with here:
                 waiting = asyncio.create_task(here.ask("order", headers=once))
                 await until(lambda: model.requests)
                 stopping = asyncio.create_task(here.runner.stop())
-                await asyncio.sleep(0.1)
+                while (await here.client.get("/readyz")).status_code != 503:  # noqa: ASYNC110 - over HTTP, as others do
+                    await asyncio.sleep(0.01)
                 late = await here.ask("me too")
                 assert (late.status_code, late.headers["retry-after"]) == (503, "1")
-                assert (await here.client.get("/readyz")).status_code == 503
                 answer = await waiting
                 assert answer.status_code == 503 and answer.json()["error"]["code"] == "ending"
                 await stopping

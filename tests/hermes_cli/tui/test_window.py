@@ -68,6 +68,7 @@ def test_enter_denies(sit: Sit, place: Path) -> None:
             await person.see("Hermes wants to run a command")
             await asyncio.sleep(0.7)
             await person.press("enter")
+            await person.see("✗ terminal  rm -r old")
             await person.ready()
             assert (place / "old").is_dir()
 
@@ -268,7 +269,7 @@ def test_light_and_dark_are_remembered(sit: Sit, home: Path) -> None:
             await person.press("f4")
             await person.until(lambda screen: person.app.theme != dark, "the other one")
             assert "1 + 2 = 3" in person.screen
-            await asyncio.sleep(0.3)
+            await person.until(lambda screen: "skin: light" in (home / "config.yaml").read_text(), "written down")
 
     play(scene())
     assert "skin: light" in (home / "config.yaml").read_text()
