@@ -7,14 +7,12 @@ replaced in one step or not at all.
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from hermes_cli import text
+from hermes_cli import output, text
 from hermes_config import config
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, private_open, write_atomic
@@ -53,15 +51,15 @@ def _open_editor(draft: Path) -> None:
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     if not named and not sys.stdin.isatty():
         raise UsageError("there is no terminal to edit at", hint="Use hermes config set KEY VALUE.")
-    words = shlex.split(named) or [found for one in _EDITORS if (found := shutil.which(one))][:1]
+    words = output.words_of(named) or [found for one in _EDITORS if (found := shutil.which(one))][:1]
     if not words:
         raise UsageError("there is no editor", hint="Set EDITOR, or use hermes config set KEY VALUE.")
     try:
-        done = subprocess.run([*words, str(draft)], check=False)
+        code = output.give_terminal([*words, str(draft)])
     except OSError as error:
         raise UsageError(f"the editor {words[0]!r} cannot be started: {error.strerror}", hint="Set EDITOR.") from error
-    if done.returncode:
-        raise UsageError(f"the editor ended with {done.returncode}, so nothing was saved")
+    if code:
+        raise UsageError(f"the editor ended with {code}, so nothing was saved")
 
 
 def _fault(home: Path, folder: Path, name: str) -> ConfigError | None:

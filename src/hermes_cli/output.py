@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hermes_cli import text
@@ -100,16 +100,43 @@ def page(content: str) -> None:
     if content.count("\n") + 2 < shutil.get_terminal_size().lines:
         print(content)
         return
-    import shlex
-    import subprocess
-
-    command = shlex.split(os.environ.get("PAGER", "less")) or ["cat"]
     # LESSSECURE: a pager opened on a stranger's text needs no shell and no editor.
     environment = {"LESS": "FRX", "LESSCHARSET": "utf-8", **os.environ, "LESSSECURE": "1"}
     try:
-        subprocess.run(command, input=content.encode("utf-8", "replace") + b"\n", env=environment, check=False)
+        command = words_of(os.environ.get("PAGER", "less")) or ["cat"]
+        give_terminal(command, content.encode("utf-8", "replace") + b"\n", environment)
     except OSError:  # no such pager: the text itself is what was asked for
         print(content)
+
+
+def words_of(command: str) -> list[str]:
+    """A command as a variable of the environment holds it. One with an open quote names nothing that exists."""
+    import shlex
+
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return [command]
+
+
+def give_terminal(command: Sequence[str], given: bytes | None = None, env: Mapping[str, str] | None = None) -> int:
+    """Run a pager or an editor, and return its exit code. Raises OSError when it cannot be started.
+
+    Ctrl-C is a key of that program as long as it runs: if we ended over it, it would be killed before it could put the
+    terminal right. One that does end by Ctrl-C takes us with it.
+    """
+    import signal
+    import subprocess
+
+    # A handler that does nothing, since a signal that is ignored would be ignored by the child, too.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        code = subprocess.run(command, input=given, env=env, check=False).returncode
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if code == -signal.SIGINT:
+        raise KeyboardInterrupt
+    return code
 
 
 def confirm(question: str, *, yes: bool) -> bool:

@@ -20,6 +20,7 @@ import pytest
 from hermes_cli import commands, main, output
 from hermes_cli.parser import Parser, Verbs, add_limit
 from hermes_config.version import VERSION
+from hermes_testing.terminal import Terminal
 
 HERMES = [sys.executable, "-m", "hermes_cli"]
 
@@ -286,7 +287,6 @@ def test_long_text_is_paged_at_a_terminal_only(tmp_path: Path) -> None:
     code = "from hermes_cli import output; output.page('line\\n' * {})"
     assert "paged 101" in at_terminal(code.format(100), PAGER=pager)
     assert "paged" not in at_terminal(code.format(5), PAGER=pager)
-    assert at_terminal(code.format(100), PAGER="no-such-pager").count("line") == 100
     piped = subprocess.run(
         [sys.executable, "-c", code.format(100)],
         capture_output=True,
@@ -295,6 +295,64 @@ def test_long_text_is_paged_at_a_terminal_only(tmp_path: Path) -> None:
         env={**os.environ, "PAGER": pager},
     )
     assert piped.stdout.count("line") == 100
+
+
+# A pager, or an editor when it is given a file: it changes the terminal, and Ctrl-C is one of its keys.
+_PROGRAM = """
+import os, signal, sys, termios, tty
+if len(sys.argv) < 2:
+    sys.stdin.read()
+window = os.open("/dev/tty", os.O_RDWR)
+before = termios.tcgetattr(window)
+signal.signal(signal.SIGINT, lambda *_: print("still here", flush=True))
+tty.setcbreak(window)
+print("at work", flush=True)
+while os.read(window, 1) != b"q":
+    pass
+termios.tcsetattr(window, termios.TCSANOW, before)
+for name in sys.argv[1:]:
+    open(name, "w").write("note: kept")
+"""
+_AND_THEN = """
+import sys, termios
+from hermes_cli.main import main
+code = main(sys.argv[1:])
+print("echo is", "on" if termios.tcgetattr(0)[3] & termios.ECHO else "off")
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("verb", ["limits", "edit"])
+def test_ctrl_c_in_a_pager_or_editor_is_its_own_and_the_terminal_stays_right(
+    verb: str, home: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(_PROGRAM)
+    program = f"{sys.executable} {tmp_path}/program.py"
+    command = [sys.executable, "-c", _AND_THEN, "config", verb]
+    with Terminal(command, env={"PAGER": program, "EDITOR": program}, lines=24) as window:
+        window.see("at work")
+        window.press("ctrl-c")
+        window.see("still here")
+        window.keys("q")
+        assert window.end() == 0
+        assert "echo is on" in window.shown
+    if verb == "edit":
+        assert (home / "config.yaml").read_text() == "note: kept"
+
+
+def test_a_pager_that_ends_by_ctrl_c_ends_the_command(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "pager").write_text("#!/bin/sh\necho at work\nexec sleep 60\n")
+    (tmp_path / "pager").chmod(0o700)
+    with Terminal([*HERMES, "config", "limits"], env={"PAGER": f"{tmp_path}/pager"}, lines=24) as window:
+        window.see("at work")
+        window.press("ctrl-c")
+        assert window.end() == 130
+
+
+@pytest.mark.parametrize("pager", ["no-such-pager", "less 'with an open quote", "/"])
+def test_without_a_pager_the_text_is_shown_as_it_is(pager: str) -> None:
+    code = "from hermes_cli import output; output.page('line\\n' * 100)"
+    assert at_terminal(code, PAGER=pager).count("line") == 100
 
 
 def test_a_question_is_answered_at_a_terminal_and_refused_without_one() -> None:
