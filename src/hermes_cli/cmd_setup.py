@@ -113,6 +113,8 @@ def _chosen(args: argparse.Namespace, loaded: config.Config, present: str) -> bo
             _tried_again(args, loaded)
         else:
             _take(args, choice, asks=True)
+    except setup_asking.NobodyAnswers:
+        raise
     except HermesError as error:
         setup_asking.tell(f"That did not work: {error.one_line()}")
         return False

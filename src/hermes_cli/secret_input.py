@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from hermes_cli.setup_asking import NobodyAnswers
 from hermes_config.errors import UsageError
 
 WHERE = "- reads it from standard input, @FILE from a file; never written here, where ps shows it"
@@ -35,7 +36,11 @@ def from_flag(flag: str, given: str, *, variable: str = "") -> str:
 
 
 def asked(words: str) -> str:
-    """What a person types or pastes at the terminal; it is not shown."""
+    """What a person types or pastes at the terminal; it is not shown. Ctrl-D is no answer, as at any other question."""
     import getpass
 
-    return getpass.getpass(words).strip()
+    try:
+        return getpass.getpass(words).strip()
+    except EOFError:
+        print()
+        raise NobodyAnswers from None

@@ -8,6 +8,13 @@ import sys
 from hermes_cli import output, text
 from hermes_config.errors import UsageError
 
+
+class NobodyAnswers(UsageError):
+    """Nobody answers."""
+
+    default_hint = "What was answered is kept; the same command goes on from there."
+
+
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 
 
@@ -16,7 +23,8 @@ def question(words: str, kept: str) -> str:
     print(f"{output.style(words, 'bold')}\n({kept}): ", end="", flush=True)
     line = sys.stdin.readline()
     if not line:
-        raise UsageError("nobody answers", hint="What was answered is kept; hermes setup goes on from there.")
+        print()  # Ctrl-D leaves the cursor behind the question
+        raise NobodyAnswers
     return line.strip()
 
 

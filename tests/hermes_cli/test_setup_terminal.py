@@ -169,6 +169,28 @@ def test_ctrl_c_at_a_question_keeps_what_was_answered(stop: str, server: ModelSe
     assert "budget" not in kept
 
 
+@pytest.mark.parametrize("stop", ["model", "key", "phone", "risk"])
+def test_ctrl_d_is_no_answer_at_any_question(stop: str, keyed: ModelServer, home: Path) -> None:
+    before = {"model": "openai/gpt-5", "key": KEY, "phone": "", "risk": ""}
+    with _setup() as window:
+        _answered(window, **{name: before[name] for name in list(before)[: list(before).index(stop)]})
+        window.see({**QUESTIONS, "key": THE_KEY}[stop])
+        window.press("ctrl-d")
+        assert window.end() == 2
+        assert window.shown.endswith(
+            "\nhermes: Nobody answers. What was answered is kept; the same command goes on from there.\n"
+        )
+    assert config.load(home).environ("OPENAI_API_KEY") == (KEY if stop in ("phone", "risk") else None)
+
+
+def test_ctrl_d_at_the_token_of_a_platform_is_no_defect(home: Path) -> None:
+    with Terminal([sys.executable, "-m", "hermes_cli", "gateway", "setup", "telegram"], columns=120) as window:
+        window.see("Token: ")
+        window.press("ctrl-d")
+        assert window.end() == 2
+        assert "Nobody answers" in window.shown
+
+
 @pytest.fixture
 def telegram(home: Path) -> Iterator[FakeTelegram]:
     with FakeTelegram() as fake:
