@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 _FORMATS = {".zip": "archive", ".jsonl": "jsonl", ".json": "jsonl", ".md": "md"}
 _PAGE = 500
-# JSON leaves these alone, but some readers take them for the end of a line, and terminals for a command.
-_UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def add(verbs: Verbs) -> None:
@@ -173,8 +170,7 @@ def _covered_text(value: Any, redact: Redactor) -> Any:
 
 
 def _json_line(session: dict[str, Any]) -> str:
-    line = json.dumps(session, ensure_ascii=False, default=str)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n"
+    return text.harmless_json(json.dumps(session, ensure_ascii=False, default=str)) + "\n"
 
 
 def _segments(db: SessionDB, root: str) -> list[str]:

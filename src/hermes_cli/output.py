@@ -79,7 +79,7 @@ def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]
 
 
 def print_json(value: Any) -> None:
-    """One JSON document and a newline, in real characters where the stream can carry them."""
+    """One JSON document and a newline, in real characters where the stream can carry them and they do no harm."""
     import json
 
     document = json.dumps(value, ensure_ascii=False, indent=2 if is_terminal() else None, default=str)
@@ -87,7 +87,7 @@ def print_json(value: Any) -> None:
         document.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:  # a lone surrogate, or a stream that is not Unicode: escapes lose nothing
         document = json.dumps(value, indent=2 if is_terminal() else None, default=str)
-    print(document)
+    print(text.harmless_json(document))
 
 
 def page(content: str) -> None:

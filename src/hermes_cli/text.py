@@ -18,6 +18,11 @@ _LINE_CONTROLS |= dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *ra
 _LINE_CONTROLS |= dict.fromkeys([0x0A, 0x0D, 0x09, 0x85, 0x2028, 0x2029], 0x20)
 _BLOCK_CONTROLS = _LINE_CONTROLS | {0x0A: 0x0A, 0x09: "    ", 0x0D: None}
 
+# JSON leaves these alone, but terminals take them for a command, and some readers for the end of a line.
+_JSON_ESCAPES = {
+    code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+}
+
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _AGES = ((_MINUTE, "min"), (_HOUR, "h"), (_DAY, "d"), (30 * _DAY, "mo"), (365 * _DAY, "y"))
 
@@ -30,6 +35,11 @@ def harmless(text: str) -> str:
 def harmless_block(text: str) -> str:
     """Several lines that cannot do anything to a terminal: line breaks stay, tabs become spaces."""
     return _encodable(text).translate(_BLOCK_CONTROLS)
+
+
+def harmless_json(document: str) -> str:
+    """The same JSON, with what could do something to a terminal written as an escape: nothing of it is lost."""
+    return document.translate(_JSON_ESCAPES)
 
 
 def _encodable(text: str) -> str:

@@ -247,6 +247,14 @@ def test_json_loses_nothing_of_a_lone_surrogate(capsys: pytest.CaptureFixture[st
     assert json.loads(printed) == ["京\ud83d"]
 
 
+def test_json_cannot_do_anything_to_a_terminal_and_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "a\x1b[2J\x7f\x85\x9b31m\u2028\u202eb\u2066c 京"
+    output.print_json({hostile: hostile})
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {hostile: hostile}
+    assert printed.count("\n") == 1 and all(c.isprintable() for c in printed.rstrip()) and "京" in printed
+
+
 def test_a_character_the_terminal_cannot_show_does_not_end_the_command(home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("title: 京都\n", encoding="utf-8")
