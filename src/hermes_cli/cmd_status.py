@@ -49,7 +49,7 @@ def _facts() -> dict[str, Any]:
         "config_loads": False, "model": None, "database": None, "gateway": {"running": False}, "platforms": {},
         "prefix_breaks": None, "budget": [], "conversations": [], "problems": [],
     }  # fmt: skip
-    for part in (_folder, _configuration, _model, _gateway, _stored):
+    for part in (_folder, _configuration, _limits, _model, _gateway, _stored):
         try:
             part(home, facts)
         except HermesError as error:
@@ -99,12 +99,24 @@ def _gateway(home: Path, facts: dict[str, Any]) -> None:
     facts["platforms"] = {name: heard.get(name, {"last_contact": None, "problem": ""}) for name in (*on, *heard)}
 
 
-def _stored(home: Path, facts: dict[str, Any]) -> None:
+def _limits(home: Path, facts: dict[str, Any]) -> None:
+    """What the configuration allows a day; how much of it is used is for the store to say, once there is one."""
     from hermes_agent.budget import key_of, limits_of
+
+    used = None if store.exists() else 0
+    for limit in limits_of(config.load().budget):
+        if limit.scope == "day":
+            facts["budget"].append(_spent({"limit": key_of(limit), "unit": limit.unit, "most": limit.most}, used))
+
+
+def _spent(one: dict[str, Any], used: int | None) -> dict[str, Any]:
+    return one | {"used": used, "left": None if used is None else max(0, one["most"] - used)}
+
+
+def _stored(home: Path, facts: dict[str, Any]) -> None:
     from hermes_state import statistics
 
-    file = store.database_file(store.address())
-    if file is not None and not file.exists():
+    if not store.exists():
         return
     with store.open_store() as db:
         found = statistics.of(db)
@@ -114,11 +126,8 @@ def _stored(home: Path, facts: dict[str, Any]) -> None:
         }  # fmt: skip
         facts["prefix_breaks"] = db.prefixes.break_count()
         facts["conversations"] = db.list_sessions_rich(order_by_last_active=True, compact_rows=True, limit=_NEWEST)
-        for limit in limits_of(config.load().budget):
-            if limit.scope == "day":
-                used = db.budgets.used("day")[1].of(limit.unit)
-                left = max(0, limit.most - used)
-                facts["budget"].append({"limit": key_of(limit), "unit": limit.unit, "used": used, "left": left})
+        used = db.budgets.used("day")[1]
+        facts["budget"] = [_spent(one, used.of(one["unit"])) for one in facts["budget"]]
 
 
 def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -149,16 +158,22 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield name, heard(one["last_contact"], one["problem"], time.time())
     if facts["prefix_breaks"] is not None:
         yield "prefix", text.counted(facts["prefix_breaks"], "break")
-    from hermes_agent.budget import amount
-
     for one in facts["budget"]:
-        yield one["limit"], f"{amount(one['left'], one['unit'])} left today, {amount(one['used'], one['unit'])} used"
+        yield one["limit"], _allowance(one)
     if not facts["budget"]:
         yield "budget", "no limit a day; hermes config set budget.day.usd 5 sets one" if loads else _NOT_KNOWN
     for line in facts["problems"]:
         yield "problem", line
     if facts["problems"]:
         yield "", "hermes doctor says what to do."
+
+
+def _allowance(one: dict[str, Any]) -> str:
+    from hermes_agent.budget import amount
+
+    if one["used"] is None:
+        return f"{amount(one['most'], one['unit'])} a day; what is left is not known"
+    return f"{amount(one['left'], one['unit'])} left today, {amount(one['used'], one['unit'])} used"
 
 
 def _running(seen: dict[str, Any]) -> str:

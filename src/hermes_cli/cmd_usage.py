@@ -15,11 +15,12 @@ from hermes_config import config
 if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.budgets import Limit, OpenCall
-    from hermes_state.usage_report import Line, Report
+    from hermes_state.usage_report import By, Line, Report
 
 _DAYS = 30
 _CONVERSATIONS = 3
 _WAYS = {"day": "Day", "person": "Person", "model": "Model", "conversation": "Conversation"}
+_WHOSE = {"day": "everybody, today", "person_day": "each person, today", "conversation": "each conversation"}
 _NOBODY = {"person": "nobody known", "conversation": "deleted conversations"}
 
 
@@ -50,15 +51,8 @@ class _Standing:
 
 
 def _usage(args: argparse.Namespace) -> None:
-    from hermes_agent import holders
-    from hermes_agent.budget import limits_of
-    from hermes_state import usage_report
-
     since = time.time() - (_DAYS - 1) * 86_400 if args.since is None else args.since
-    with store.open_store() as db:
-        found = usage_report.report(db, args.by, since=since)
-        standings = [one for limit in limits_of(config.load().budget) for one in _standings(db, limit)]
-        calls = [replace(call, lost=call.lost or holders.is_gone(call.holder)) for call in db.budgets.open_calls()]
+    found, standings, calls = _looked_up(args.by, since) if store.exists() else _nothing_yet()
     if args.json:
         output.print_json(_document(args.by, since, found, standings, calls))
         return
@@ -66,17 +60,38 @@ def _usage(args: argparse.Namespace) -> None:
     output.page("\n\n".join(parts))
 
 
+def _looked_up(by: By, since: float) -> tuple[Report, list[_Standing], list[OpenCall]]:
+    from hermes_agent import holders
+    from hermes_agent.budget import limits_of
+    from hermes_state import usage_report
+
+    with store.open_store() as db:
+        found = usage_report.report(db, by, since=since)
+        standings = [one for limit in limits_of(config.load().budget) for one in _standings(db, limit)]
+        calls = [replace(call, lost=call.lost or holders.is_gone(call.holder)) for call in db.budgets.open_calls()]
+    return found, standings, calls
+
+
+def _nothing_yet() -> tuple[Report, list[_Standing], list[OpenCall]]:
+    """Before the first conversation: the limits hold already, and all of them is left."""
+    from hermes_agent.budget import limits_of
+    from hermes_state.usage_report import Line, Report
+
+    limits = limits_of(config.load().budget)
+    return Report((), Line("total")), [_Standing(limit, _WHOSE[limit.scope], "", "", 0) for limit in limits], []
+
+
 def _standings(db: SessionDB, limit: Limit) -> list[_Standing]:
     """Everybody's day; each person who used something today; the conversations that used most."""
     if limit.scope == "day":
         period, used = db.budgets.used("day")
-        return [_Standing(limit, "everybody, today", "", period, used.of(limit.unit))]
+        return [_Standing(limit, _WHOSE["day"], "", period, used.of(limit.unit))]
     if limit.scope == "person_day":
-        return list(_people(db, limit)) or [_Standing(limit, "each person, today", "", "", 0)]
+        return list(_people(db, limit)) or [_Standing(limit, _WHOSE["person_day"], "", "", 0)]
     return [
         _Standing(limit, f"conversation {conversation}", conversation, "", used.of(limit.unit))
         for conversation, used in db.budgets.largest(limit=_CONVERSATIONS)
-    ] or [_Standing(limit, "each conversation", "", "", 0)]
+    ] or [_Standing(limit, _WHOSE["conversation"], "", "", 0)]
 
 
 def _people(db: SessionDB, limit: Limit) -> Iterator[_Standing]:

@@ -25,6 +25,7 @@ def run() -> None:
     """Mend both files, and tell what was done."""
     home = ensure_home()
     kept: dict[Path, Path] = {}
+    comments: dict[Path, list[str]] = {}
     for _ in range(_MOST_STEPS):
         error = fault(home)
         if error is None:
@@ -35,10 +36,11 @@ def run() -> None:
         if file.is_file() and file not in kept:
             kept[file] = config.free_name(file.with_name(f"{file.name}.bak"))
             write_atomic(kept[file], file.read_bytes())
-        print(text.harmless(_mend(file, error)))
+        print(text.harmless(_mend(file, error, kept.get(file), comments.setdefault(file, []))))
     else:
         raise ConfigError("there is no end of mistakes", file=str(home), hint="hermes config edit opens it.")
     for file, copy in kept.items():
+        _keep_comments(file, comments[file])
         print(f"{file.name} loads. As it was: {copy}")
     if not kept:
         print("config.yaml and .env load.")
@@ -55,12 +57,12 @@ def fault(home: Path) -> ConfigError | None:
     return None
 
 
-def _mend(file: Path, error: ConfigError) -> str:
-    """One step, and what it was."""
+def _mend(file: Path, error: ConfigError, copy: Path | None, comments: list[str]) -> str:
+    """One step, and what it was. Lines that become comments are also put into `comments`."""
     if not file.is_file() or file.name not in _FILES:
         return _aside(file, error)
     if error.key:
-        return f"{error.key} was taken out: {error.reason}" if config.unset_value(error.key) else _aside(file, error)
+        return _take_out(file, error, copy)
     content = file.read_bytes()
     try:
         source = content.decode()
@@ -73,8 +75,29 @@ def _mend(file: Path, error: ConfigError) -> str:
     if line is None:
         return _aside(file, error)
     lines[line] = "# " + "".join(mark if mark.isprintable() else " " for mark in lines[line])
+    comments.append(lines[line])
     write_atomic(file, "\n".join(lines))
     return f"{file.name}, line {line + 1} is a comment now: {error.reason.removeprefix(f'{file.name}: ')}"
+
+
+def _take_out(file: Path, error: ConfigError, copy: Path | None) -> str:
+    saved = config.unset_value(error.key)
+    if saved is None:
+        return _aside(file, error)
+    if saved.backup is None:
+        return f"{error.key} was taken out: {error.reason}"
+    saved.backup.unlink()  # a state between two steps; the text as it was is kept already
+    return f"{error.key} was taken out and {file.name} written anew, without the comments in {copy}: {error.reason}"
+
+
+def _keep_comments(file: Path, comments: list[str]) -> None:
+    """A later step that had to write the file anew has dropped them: they stand at its end then."""
+    if not file.is_file():
+        return
+    source = file.read_text()
+    there = source.split("\n")
+    if lost := [line for line in comments if line not in there]:
+        write_atomic(file, "\n".join((source.removesuffix("\n"), *lost, "")))
 
 
 def _at_fault(lines: list[str], file: Path, told: int) -> int | None:

@@ -48,6 +48,12 @@ def open_store(*, create: bool = False) -> Iterator[SessionDB]:
         db.close()
 
 
+def exists() -> bool:
+    """Whether there is a store to look into; a server is taken to have one."""
+    file = database_file(address())
+    return file is None or file.exists()
+
+
 def database_file(where: str | Path) -> Path | None:
     """The SQLite file of an address; None for a server."""
     file = str(where).removeprefix("sqlite:///")

@@ -61,21 +61,22 @@ def remove_in_text(text: str, path: document.KeyPath, *, file: str) -> str | Non
     import yaml
 
     before = document.parse(text, file=file)
-    parent, first, last = before.root, None, None
+    parent, within, first, last = before.root, None, None, None
     for depth, name in enumerate(path):
         entry = document.find_entry(parent, name)
-        if parent is None or parent.flow_style or entry is None:
+        if parent is None or entry is None:
             return None
         if first is None or len(parent.value) > 1:  # a section that would be left empty goes as a whole
-            first, last = entry
+            within, (first, last) = parent, entry
         if depth < len(path) - 1:
             if not isinstance(entry[1], yaml.MappingNode):
                 return None
             parent = entry[1]
-    if first is None or last is None:
+    if within is None or first is None or last is None:
         return None
-    lines = text.splitlines(keepends=True)
-    edited = "".join((*lines[: first.start_mark.line], *lines[_last_line(last) + 1 :]))
+    edited = _without_entry(text, within, first) if within.flow_style else _without_lines(text, first, last)
+    if edited is None:
+        return None
     try:
         after = document.parse(edited, file=file)
     except ConfigError:
@@ -109,6 +110,23 @@ def _edit(text: str, root: yaml.MappingNode | None, path: document.KeyPath, valu
     if root is None:
         return _append(text, _lines(path, value, 0, _newline(text)))
     return None
+
+
+def _without_lines(text: str, key: yaml.Node, value: yaml.Node) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join((*lines[: key.start_mark.line], *lines[_last_line(value) + 1 :]))
+
+
+def _without_entry(text: str, section: yaml.MappingNode, gone: yaml.Node) -> str | None:
+    """A section in braces without one of its keys: what stands between its neighbours' marks goes."""
+    place = next(number for number, (key, _) in enumerate(section.value) if key is gone)
+    if place + 1 < len(section.value):
+        start, end = gone.start_mark.index, section.value[place + 1][0].start_mark.index
+    elif place:
+        start, end = section.value[place - 1][1].end_mark.index, section.value[place][1].end_mark.index
+    else:
+        return None
+    return None if "#" in text[start:end] else text[:start] + text[end:]
 
 
 def _insert(text: str, section: yaml.MappingNode, path: document.KeyPath, value: Any) -> str | None:

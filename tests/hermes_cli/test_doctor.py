@@ -317,6 +317,20 @@ def test_repair_keeps_what_was_there(healthy: Path) -> None:
     assert (healthy / "config.yaml.bak").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize(
+    "second", ("budget: {day: {usd: lots}}\n", "budget: {day: {usd: lots,  # many\n  tokens: 5}}\n")
+)
+def test_a_line_that_became_a_comment_stays_when_a_second_step_changes_the_file(healthy: Path, second: str) -> None:
+    file = healthy / "config.yaml"
+    file.write_text(broken := f"model:\n  default: demo\n provider: [demo\n{second}")
+    ran = shell("hermes config repair")
+    assert ran.returncode == 0 and "line 3 is a comment now" in ran.stdout and "budget.day.usd" in ran.stdout
+    assert "#  provider: [demo" in file.read_text().splitlines()
+    assert "default: demo" in file.read_text() and config.load(healthy).budget.day.usd is None
+    (copy,) = healthy.glob("config.yaml.*")
+    assert str(copy) in ran.stdout and copy.read_text() == broken
+
+
 def test_fix_mends_what_cannot_lose_anything(healthy: Path) -> None:
     for plant in (home_open, env_open, database_open, wrong_counter):
         plant(healthy)

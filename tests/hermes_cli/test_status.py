@@ -38,6 +38,24 @@ def test_status_tells_where_what_and_how_much_is_left(run: Run, home: Path) -> N
     assert facts["budget"][0]["used"] == 0 and facts["gateway"]["running"] is False
 
 
+def test_a_limit_is_told_before_the_first_conversation(run: Run, home: Path) -> None:
+    config.set_value("budget.day.usd", 5)
+    assert "$5.00 left today" in run("status").out
+    assert run("status", "--json").data["budget"][0]["left"] == 5_000_000_000
+    used = run("usage")
+    assert used.code == 0 and "Nothing was used since" in used.out
+    assert "budget.day.usd" in used.out and "$5.00" in used.out
+    assert run("usage", "--json").data["limits"][0]["left"] == 5
+    assert not (home / "state.db").exists(), "looking makes nothing"
+
+
+def test_a_limit_is_told_while_the_store_cannot_be_read(run: Run, home: Path) -> None:
+    config.set_value("budget.day.usd", 5)
+    (home / "state.db").write_text("this is no database")
+    shown = run("status").out
+    assert "$5.00 a day; what is left is not known" in shown and "no limit a day" not in shown
+
+
 def test_a_platform_that_was_not_heard_of_says_so_once(run: Run, home: Path) -> None:
     home.mkdir()
     lock = status.acquire_gateway_lock(home)
@@ -128,12 +146,23 @@ def test_unset_takes_out_one_key_and_leaves_the_rest_as_it_is(run: Run, home: Pa
     assert run("config", "get", "sessions").code == 2
 
 
-def test_unset_in_braces_keeps_the_old_text_aside(run: Run, home: Path) -> None:
+def test_unset_in_braces_keeps_the_rest_of_the_line(run: Run, home: Path) -> None:
     home.mkdir()
-    (home / "config.yaml").write_text("sessions: {retention_days: 30, auto_prune: true}  # both\n")
+    file = home / "config.yaml"
+    file.write_text("sessions: {retention_days: 30, auto_prune: true}  # both\n")
+    assert "config.yaml.bak" not in run("config", "unset", "sessions.retention_days").out
+    assert file.read_text() == "sessions: {auto_prune: true}  # both\n"
+    file.write_text("sessions: {auto_prune: true, retention_days: 30}  # both\n")
+    run("config", "unset", "sessions.retention_days")
+    assert file.read_text() == "sessions: {auto_prune: true}  # both\n"
+
+
+def test_unset_beside_a_comment_in_braces_keeps_the_old_text_aside(run: Run, home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("sessions: {retention_days: 30,  # days\n  auto_prune: true}\n")
     done = run("config", "unset", "sessions.retention_days")
     assert "config.yaml.bak" in done.out
-    assert "# both" in (home / "config.yaml.bak").read_text()
+    assert "# days" in (home / "config.yaml.bak").read_text()
     assert config.load().sessions.auto_prune is True and config.load().sessions.retention_days == 90
 
 
