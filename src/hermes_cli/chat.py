@@ -124,7 +124,19 @@ def _open_window(args: argparse.Namespace) -> int:
 
 
 def _toolsets(args: argparse.Namespace) -> tuple[str, ...] | None:
-    return tuple(name.strip() for name in args.toolsets.split(",") if name.strip()) if args.toolsets else None
+    """What `-t` names. A typing mistake would leave the model without tools, and nobody the wiser."""
+    if not args.toolsets:
+        return None
+    from hermes_agent.tools import registry, toolsets
+    from hermes_cli import plugins
+
+    plugins.discover_plugins()
+    wanted = tuple(name.strip() for name in args.toolsets.split(",") if name.strip())
+    tools = registry.shared().tools()
+    if unknown := toolsets.unknown(wanted, tools):
+        there_are = ", ".join(toolsets.names(tools))
+        raise UsageError(f"there is no toolset {' or '.join(unknown)}; there are {there_are}", where="--toolsets")
+    return wanted
 
 
 def _wishes(args: argparse.Namespace) -> Wishes:

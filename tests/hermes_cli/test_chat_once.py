@@ -164,6 +164,24 @@ def test_source_files_a_conversation_elsewhere(ask: Ask, home: Path) -> None:
     db.close()
 
 
+def test_a_toolset_that_is_not_there_is_refused(ask: Ask) -> None:
+    ran = ask("-t", "nosuch,terminl", "-q", "list the files here")
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert "there is no toolset nosuch or terminl; there are " in ran.stderr and "terminal" in ran.stderr
+    for known in ("terminal", "read_file", "coding", "hermes-cli"):
+        assert ask("-t", known, "-z", "what is 6 * 7?").stdout == "6 * 7 = 42\n"
+
+
+def test_a_model_that_demo_does_not_have_is_refused(ask: Ask, home: Path) -> None:
+    (home / "config.yaml").write_text("model: {default: demo, provider: demo}\n")
+    for arguments in (("-m", "gpt-5", "-q", "hello"), ("model", "--model", "gpt-5")):
+        ran = ask(*arguments)
+        assert ran.returncode == 1 and ran.stdout == ""
+        assert ran.stderr == "hermes: demo has no model gpt-5. Write openai/gpt-5.\n"
+    for known in (("-m", "demo"), ("-m", "demo/demo"), ("--provider", "demo")):
+        assert ask(*known, "-z", "what is 6 * 7?").stdout == "6 * 7 = 42\n"
+
+
 def test_toolsets_narrow_what_the_model_may_call(ask: Ask) -> None:
     assert "not offered to me here" in ask("-z", "remember that it rains", "--toolsets", "file,todo").stdout
 

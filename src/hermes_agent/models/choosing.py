@@ -94,6 +94,11 @@ def bare_id(row: Provider, model: str) -> str:
     return rest if its_own else model
 
 
+def maker(model: str) -> str:
+    """The provider whose model this is by its name; empty when the name does not tell."""
+    return next((row.name for row in PROVIDERS.values() if row.guesses and re.match(row.guesses, model)), "")
+
+
 def found_key(config: Config, variables: tuple[str, ...]) -> tuple[str, str] | None:
     """(key, where it was found) of the first variable that holds something; quotes around it are taken off."""
     for name in variables:
@@ -113,9 +118,7 @@ def _guess(config: Config, entry: Entry, model: str) -> str:
     named = known(prefix)
     if named and prefix not in VENDORS:
         return named
-    natural = named or next(
-        (row.name for row in PROVIDERS.values() if row.guesses and re.match(row.guesses, model)), ""
-    )
+    natural = named or maker(model)
     through_openrouter = found_key(config, PROVIDERS["openrouter"].keys) is not None
     if prefix and through_openrouter:
         return "openrouter"

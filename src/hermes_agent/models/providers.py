@@ -68,13 +68,15 @@ def primary(config: Config, *, model: str | None = None, provider: str | None = 
     named = provider.strip().lower() if provider else None
     if named is None:
         named, wanted = choosing.split(wanted, current=current)
+    elif model is None and choosing.known(named) == "demo":
+        wanted = "demo"
     changed = dict(entry)
     if named is not None and named != current and choosing.known(named) != choosing.known(current):
         changed = {"provider": named}  # the address, the key and the headers were the other provider's
     if wanted != entry.get("default"):
         changed.pop("context_length", None)  # it was the other model's
     changed["default"] = wanted
-    return _endpoint(config, changed, key="model")
+    return _endpoint(config, changed, key="model", asked=True)
 
 
 def fallbacks(config: Config) -> tuple[Endpoint, ...]:
@@ -109,16 +111,21 @@ def describe(endpoint: Endpoint) -> Description:
     )  # fmt: skip
 
 
-def _endpoint(config: Config, entry: Entry, *, key: str) -> Endpoint:
+def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) -> Endpoint:
+    """`asked`: a person named the model just now, so that the file is not to blame for the name."""
     given = entry.get("default")
     if given is not None and not isinstance(given, str):
         raise fault(config, f"{key}.default", "must be the name of a model")
     if not given or not given.strip():
         raise fault(config, f"{key}.default", "no model is chosen", hint=_NO_MODEL_HINT)
     row, entry = choosing.provider_of(config, entry, given.strip(), key=key)
-    if row.name == "demo":
-        return _demo(config)
     model = choosing.bare_id(row, given.strip())
+    if row.name == "demo":
+        if model != "demo":
+            hint = f"Write {choosing.maker(model) or 'PROVIDER'}/{model}."
+            said = f"demo has no model {model:.60}"
+            raise ConfigError(said, file="", hint=hint) if asked else fault(config, f"{key}.default", said, hint=hint)
+        return _demo(config)
     base_url = _base_url(config, row, entry, key=key)
     wire = _wire(config, row, entry, base_url, key=key)
     api_key, key_from = _key(config, row, entry, base_url, key=key)

@@ -13,11 +13,8 @@ def rows(tree: Mapping[str, Any], *, platform: str) -> list[dict[str, str]]:
     known = registry.shared()
     on = {tool.name for tool in known.offered(tree, role="owner", platform=platform)}
     found = []
-    for name in known.names():
-        tool = known.get(name)
-        if tool is None:
-            continue
-        state = "on" if name in on else "off" if tool.available(tree) else "not set up"
+    for tool in known.tools():
+        state = "on" if tool.name in on else "off" if tool.available(tree) else "not set up"
         about = " ".join(tool.description.split()).partition(". ")[0].rstrip(".")
-        found.append({"name": name, "toolset": tool.toolset, "state": state, "description": about})
+        found.append({"name": tool.name, "toolset": tool.toolset, "state": state, "description": about})
     return found

@@ -79,6 +79,10 @@ class Registry:
             self._tools[name] = tool  # known since the start: the generation does not move
         return None if tool is None or (role is not None and role not in tool.roles) else tool
 
+    def tools(self) -> tuple[Tool, ...]:
+        """All of them, whoever may use them."""
+        return tuple(tool for name in self.names() if (tool := self.get(name)))
+
     def offered(
         self,
         config: Mapping[str, Any],

@@ -51,6 +51,17 @@ def choose(
     return Choice(on, _expand(off))
 
 
+def unknown(names: Sequence[str], tools: Sequence[Tool]) -> list[str]:
+    """Those of `names` that choose nothing among these tools, whatever is switched off."""
+    known = {name for tool in tools for name in (tool.name, tool.toolset)} | {_ALL}
+    return [name for name in names if name not in _COMPOSITES and not _expand([name]) <= known]
+
+
+def names(tools: Sequence[Tool]) -> list[str]:
+    """What a person can choose by: the toolsets of these tools, and the composites."""
+    return [*sorted({tool.toolset for tool in tools}), *_COMPOSITES]
+
+
 def _names(value: Any) -> list[str]:
     if isinstance(value, str):
         value = value.split(",")
