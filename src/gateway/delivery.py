@@ -41,6 +41,7 @@ _LOSE_SECONDS = 30.0
 _REMEMBERED = 4_096
 _PATIENCE = 0.002
 """How long what became of a delivery may wait for a commit of somebody else's to go with."""
+_NOT_BEGUN = Verdict(state="waits", error="not begun before the end", seconds=0.0)
 
 
 class Live(Protocol):
@@ -95,7 +96,7 @@ class Deliverer:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait({self._loop})
-        await self._put_back()
+        self.beside(self._put_back())
         for live in list(self._live.values()):
             self.beside(_settled(live))
         done = await _finish(self._deliveries, seconds)
@@ -197,12 +198,18 @@ class Deliverer:
         return tuple(item for item in ours if not self._known(item))
 
     async def _put_back(self) -> None:
-        """At the end: what was made ours and never begun is the next process's, and not in doubt."""
-        try:
-            for item in await self._left_lying():
-                self.beside(self._report(item, Verdict(state="waits", error="not begun before the end", seconds=0.0)))
-        except StateError as error:
-            log.warning("the outbox cannot be read: %s", error, extra={"action": "delivery.store"})
+        """At the end: what was made ours and never begun is the next process's, and not in doubt.
+
+        Looked for in the writer's queue, so behind a claim that the end cut off: that one is committed all the same,
+        and nobody hears of it.
+        """
+        ours = await written(
+            self._db, lambda conn: self._db.outbox.of_sender_in(conn, self._holder), what="what was not begun"
+        )
+        for item in ours:
+            if not self._known(item):
+                self._in_hand.add((item.id, item.attempts))
+                self.beside(self._report(item, _NOT_BEGUN))
 
     async def _lose_senders(self, *, gone: bool) -> None:
         """Items of senders that are no more: go on where that is harmless, else nobody knows what became of them."""
@@ -268,7 +275,7 @@ class Deliverer:
             standing = (await live.settle() if live is not None else None) or Standing.of(item)
             await slot.acquire()
         except asyncio.CancelledError:
-            self.beside(self._report(item, Verdict(state="waits", error="not begun before the end", seconds=0.0)))
+            self.beside(self._report(item, _NOT_BEGUN))
             raise
         try:
             platform = Platform.find(item.platform)

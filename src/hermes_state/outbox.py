@@ -233,7 +233,10 @@ class Outbox:
 
     def of_sender(self, sender: str) -> tuple[OutboxItem, ...]:
         """What this sender has to report on, oldest first."""
-        return tuple(map(_item, self._store.engine.read(lambda conn: conn.rows(Q.of_sender, (sender,)))))
+        return self._store.engine.read(lambda conn: self.of_sender_in(conn, sender))
+
+    def of_sender_in(self, conn: Connection, sender: str) -> tuple[OutboxItem, ...]:
+        return tuple(map(_item, conn.rows(Q.of_sender, (sender,))))
 
     def senders(self) -> tuple[str, ...]:
         """Who is sending something now, or was when it died."""

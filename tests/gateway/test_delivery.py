@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gateway.api.door import until
 
 from gateway.board import Board
 from gateway.config import Platform, PlatformConfig
 from gateway.delivery import Deliverer
 from gateway.platforms.base import Answer, SendResult
 from gateway.standing import SENT_AGAIN, note
+from hermes_agent import holders
+from hermes_state.aio import queued
 from hermes_state.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.pretend import PretendAdapter
@@ -68,13 +72,12 @@ async def put_off(board: Board, item: OutboxItem, *, after: int = 0, seconds: fl
 
 
 async def due_before(board: Board, item: OutboxItem, moment: float) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            found = board.db.outbox.get(item.id)
-            assert found is not None and found.next_attempt_at is not None
-            if found.next_attempt_at < moment:
-                return
-            await asyncio.sleep(0.01)
+    def is_due() -> bool:
+        found = board.db.outbox.get(item.id)
+        assert found is not None and found.next_attempt_at is not None
+        return found.next_attempt_at < moment
+
+    await until(is_due)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -413,5 +416,30 @@ def test_draining_puts_back_what_was_not_begun(make_db: Callable[..., Any], boar
         assert not await deliverer.drain(0.1)
         states = [narrow.db.outbox.get(item.id).state for item in (first, second)]  # type: ignore[union-attr]
         assert states == ["sending", "pending"], "the first may have arrived, the second was never begun"
+
+    run(story())
+
+
+def test_what_was_claimed_in_the_moment_of_the_end_is_sent_by_the_next_process(board: Board) -> None:
+    async def story() -> None:
+        adapter, writer, go_on = PretendAdapter(), board.db.engine.writer, threading.Event()
+        ending = replace(board, holder=holders.new_holder())
+        deliverer = Deliverer(ending, {adapter.platform: adapter}, poll_seconds=0.02)
+        await deliverer.start()
+        busy = asyncio.create_task(asyncio.to_thread(board.db.engine.write, lambda conn: go_on.wait(10)))
+        await until(writer.lock.locked)
+        said = asyncio.create_task(deliverer.say(parcel("a")))
+        deliverer.wake()
+        await until(lambda: len(writer.queue) == 2)  # what is said, and behind it the deliverer's claim
+        end = asyncio.create_task(deliverer.drain(5))
+        await asyncio.wait({end}, timeout=0.2)
+        go_on.set()
+        assert await end
+        await busy, await said
+        left = await queued(board.db.engine, lambda conn: board.db.outbox.of_sender_in(conn, ending.holder))
+        assert left == () and adapter.messages == []
+        async with delivering(board, adapter):
+            await settled(board, await said)
+        assert adapter.chat() == ["hello"]
 
     run(story())

@@ -85,6 +85,7 @@ class Writer:
         self._wake = threading.Lock()  # held while the thread has nothing to do
         self._wake.acquire()
         self._asleep = False
+        self._beginning = threading.Lock()  # not `lock`: an event loop must not wait here for somebody's transaction
         self._thread: threading.Thread | None = None
         self._closing = False
 
@@ -135,7 +136,7 @@ class Writer:
             return fn()
 
     def _start(self) -> None:
-        with self.lock:
+        with self._beginning:
             if self._thread is None:
                 self._thread = _Thread(target=self._serve, name="hermes-writer", daemon=True)
                 self._thread.start()
