@@ -88,8 +88,8 @@ class Skills:
             lines.append(f"- {skill.name}: {_brief(skill.description, self.limits.skill_description_chars)}")
         return "\n".join(lines)
 
-    def get(self, name: str) -> Skill:
-        """By name, or `category/name`."""
+    def get(self, name: str, *, listed_by: str = "skills_list") -> Skill:
+        """By name, or `category/name`. `listed_by` is where whoever asks can see the names: a model, by a tool."""
         wanted = name.strip()
         for skill in self.skills:
             if wanted in (skill.name, f"{skill.category}/{skill.name}"):
@@ -97,12 +97,12 @@ class Skills:
         from difflib import get_close_matches  # only for a mistake
 
         near = get_close_matches(wanted, [skill.name for skill in self.skills], n=3, cutoff=0.5)
-        hint = f"Did you mean {', '.join(near)}?" if near else "skills_list shows what there is."
+        hint = f"Did you mean {', '.join(near)}?" if near else f"{listed_by} shows what there is."
         raise SkillNotFound(f"there is no skill {wanted!r:.80}", hint=hint)
 
-    def view(self, name: str, file: str | None = None) -> View:
+    def view(self, name: str, file: str | None = None, *, listed_by: str = "skills_list") -> View:
         """SKILL.md, or a file inside the skill's folder."""
-        skill = self.get(name)
+        skill = self.get(name, listed_by=listed_by)
         wanted = file.strip() if file and file.strip() else MAIN
         content = _read_inside(skill, wanted, self.limits)
         others = tuple(other for other in _files(skill.folder, self.limits.skill_files) if other != wanted)

@@ -89,7 +89,7 @@ def _header(row: dict[str, Any], path: list[str]) -> str:
         f"active {transcript_view.moment(row['last_active'])}",
     ]
     if row["ended_at"] is not None:
-        facts.append(f"ended {transcript_view.moment(row['ended_at'])} ({row['end_reason'] or 'no reason given'})")
+        facts.append(f"{lineage_view.ended(row['end_reason'])} {transcript_view.moment(row['ended_at'])}")
     if row["archived"]:
         facts.append("archived")
     lines = [

@@ -46,7 +46,7 @@ def register(parser: Parser) -> None:
 def before_talking() -> None:
     """The questions, for somebody who wants to talk and has chosen no model yet."""
     ensure_home()  # what is wrong with it is said alone
-    print("There is no model yet, so a few questions first. Ctrl-C leaves; hermes --model demo needs none.")
+    print("No model yet: a few questions first. hermes --model demo asks none.")
     parser = Parser(prog="hermes setup")
     register(parser)
     _setup(parser.parse_args([]))
@@ -199,8 +199,10 @@ def _take(args: argparse.Namespace, choice: Choice, *, asks: bool) -> None:
                 setup_model.try_endpoint(endpoint)
             break
         except HermesError as error:
+            if isinstance(error, providers.MissingKey):
+                error = _no_key(setup_model.whose(choice, loaded), variable, asks=asks)
             if not asks or attempt == _ATTEMPTS or not variable or not _blames_the_key(error):
-                raise
+                raise error from None
             setup_asking.tell(f"That did not work: {error.one_line()}")
             key = secret_input.asked("Another key (Enter gives up): ")
             if not key:
@@ -208,6 +210,12 @@ def _take(args: argparse.Namespace, choice: Choice, *, asks: bool) -> None:
     setup_model.keep(choice, key, loaded)
     tried = "" if args.no_test else " It answers."
     print(f"Model: {endpoint.provider}/{text.harmless(endpoint.model)}.{tried}")
+
+
+def _no_key(provider: str, variable: str, *, asks: bool) -> HermesError:
+    """What is missing, for somebody who is in set-up already."""
+    hint = "" if asks else f"Add --key - and give it on standard input, or set {variable}."
+    return setup_model.ModelDoesNotAnswer(f"{provider} needs a key, and none was given", hint=hint)
 
 
 def _blames_the_key(error: HermesError) -> bool:

@@ -53,6 +53,6 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    viewed = _found().view(args.name, args.file)
+    viewed = _found().view(args.name, args.file, listed_by="hermes skills list")
     more = f"\n\nBeside it: {', '.join(map(text.harmless, viewed.files))}" if viewed.files else ""
     output.page(f"{text.harmless_block(viewed.content).rstrip()}{more}")

@@ -25,6 +25,13 @@ _REASONS = {
 }  # fmt: skip
 
 
+def ended(reason: str | None) -> str:
+    """Why a segment is over, in a word for people; a reason of another program's is shown as it is."""
+    if not reason:
+        return "ended"
+    return _REASONS.get(reason, f"ended ({reason})")
+
+
 def tree(family: Family, *, asked: str, columns: int | None, now: float | None = None) -> str:
     """The whole drawing. `asked` is the segment the person named; it is pointed out when there are others."""
     root = family.root
@@ -94,8 +101,7 @@ class _Drawer:
         if segment["ended_at"] is None:
             facts.append(f"active {self._ago(segment['last_active'])}")
         else:
-            reason = segment["end_reason"] or "ended"
-            facts.append(f"{_REASONS.get(reason, f'ended ({reason})')} {self._ago(segment['ended_at'])}")
+            facts.append(f"{ended(segment['end_reason'])} {self._ago(segment['ended_at'])}")
         if segment["archived"]:
             facts.append("archived")
         if segment["id"] == self._asked:

@@ -48,7 +48,7 @@ class Limits:
     replaced_days: int = _limit(
         30,
         "days",
-        "rows that an undo, an edit or a compaction replaced are removed by maintenance",
+        "so long after a program rewrote a transcript, maintenance removes the replaced rows; undone turns stay",
         minimum=0,
     )
     route_entries: int = _limit(256, "entries", "the one not used for longest is read again when it is needed")

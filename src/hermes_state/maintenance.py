@@ -6,8 +6,8 @@ write-ahead log back to nothing. `limits` says how long each is kept.
 
 Whole sessions go only by the careful rules of `pruning`: never one that a route leads to, that somebody holds a lease
 on, whose newest segment is open, or of which something is owed or unfinished. A replaced row counts from when it was
-replaced. Every step is short transactions; a run that is stopped half-way has done half and broken nothing. A dry run
-does the same inside one transaction and takes it back.
+replaced; undone and summarised ones are not replaced, and stay. Every step is short transactions; a run that is
+stopped half-way has done half and broken nothing. A dry run does the same inside one transaction and takes it back.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def found(path: Path) -> RemoteTelegram:
         raw = json.loads(path.read_text(encoding="utf-8"))
         return RemoteTelegram(raw["address"], raw["token"])
     except (OSError, ValueError, KeyError) as error:
-        raise CannotReach(f"no demo is running here ({path} names none); make run starts one") from error
+        raise CannotReach(f"no demo is running here ({path} names none): first make run, in another terminal") from error
 
 
 class Phone:
@@ -303,7 +303,7 @@ def main(arguments: list[str] | None = None) -> int:
                 return 0
             return _piped(phone, wait=options.wait, settle=options.settle)
     except (CannotReach, *_LOST) as error:
-        said = error if isinstance(error, CannotReach) else f"the pretend Telegram of {options.at} does not answer"
+        said = error if isinstance(error, CannotReach) else f"the demo of {options.at} does not answer: first make run, in another terminal"
         print(f"phone: {said}", file=sys.stderr)
         return 1
     except RuntimeError as error:

@@ -47,6 +47,13 @@ def test_an_answer_that_was_stopped_says_so(run, db, trip) -> None:
     assert "(interrupted)\n  It is open from" in run("sessions", "show", trip["third"]).out
 
 
+@pytest.mark.parametrize("reason", ["cli_close", "tui_close", "tui_shutdown"])
+def test_a_conversation_that_was_left_says_so_in_words(run, db, trip, reason) -> None:
+    db.end_session(trip["third"], reason)
+    shown = run("sessions", "show", trip["third"]).out
+    assert " · left " in shown and reason not in shown
+
+
 # List
 
 

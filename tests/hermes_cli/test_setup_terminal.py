@@ -76,6 +76,21 @@ def test_a_wrong_key_is_asked_for_again_and_none_is_shown(keyed: ModelServer, ho
     assert (home / ".env").read_text() == f"OPENAI_API_KEY={KEY}\n"
 
 
+def test_no_key_is_told_to_somebody_who_is_in_set_up(keyed: ModelServer, home: Path) -> None:
+    with _setup() as window:
+        _answered(window, model="openai/gpt-5", key="")
+        window.see("That did not work: openai needs a key, and none was given")
+        window.type(KEY)
+        _answered(window, phone="", risk="", cost="")
+        assert window.end() == 0
+        assert "hermes setup asks" not in window.shown
+
+
+def test_the_first_line_for_a_newcomer_fits_a_narrow_terminal(server: ModelServer, home: Path) -> None:
+    with Terminal([sys.executable, "-m", "hermes_cli", "--plain"], columns=80) as window:
+        window.see("No model yet: a few questions first. hermes --model demo asks none.")
+
+
 def test_a_key_that_is_no_good_any_more_is_replaced(keyed: ModelServer, home: Path) -> None:
     config.set_value("model.default", "gpt-5")
     config.set_value("model.provider", "openai")

@@ -82,6 +82,7 @@ def test_skills_are_listed_shown_and_broken_ones_told(run, home: Path) -> None:
     assert "How to ship." in shown
     assert "broken" in shown
     assert "Push it." in run("skills", "show", "deploy").out
+    assert "hermes skills list shows what there is" in run("skills", "show", "nope").err
     lost = run("skills", "show", "deplyo")
     assert lost.code == 1
     assert "Did you mean deploy?" in lost.err

@@ -200,9 +200,9 @@ def test_without_a_telegram_it_says_what_to_do(tmp_path: Path) -> None:
     result = _piped(tmp_path, "")
     assert (result.returncode, result.stdout) == (1, "")
     names = f"({tmp_path / 'phone.json'} names none)"
-    assert result.stderr == f"phone: no demo is running here {names}; make run starts one\n"
+    assert result.stderr == f"phone: no demo is running here {names}: first make run, in another terminal\n"
     announce(tmp_path / "phone.json", "http://127.0.0.1:9", "1:x")
-    assert _piped(tmp_path, "").stderr.endswith("does not answer\n")
+    assert _piped(tmp_path, "").stderr.endswith("does not answer: first make run, in another terminal\n")
 
 
 def _piped(tmp_path: Path, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
