@@ -35,6 +35,7 @@ _HINT = "Enter sends · 1 2 3 press a button · PgUp scrolls · :help · Ctrl-C 
 _NO_CONNECTION = "no connection to the pretend Telegram; trying again (make run starts one)"
 _FRAME_SECONDS = 0.05
 _AGAIN_SECONDS = 0.5
+_FIRST = "first make run, in another terminal"
 _LOST = (httpx2.HTTPError, OSError)
 
 
@@ -48,7 +49,7 @@ def found(path: Path) -> RemoteTelegram:
         raw = json.loads(path.read_text(encoding="utf-8"))
         return RemoteTelegram(raw["address"], raw["token"])
     except (OSError, ValueError, KeyError) as error:
-        raise CannotReach(f"no demo is running here ({path} names none): first make run, in another terminal") from error
+        raise CannotReach(f"no demo is running here ({path} names none): {_FIRST}") from error
 
 
 class Phone:
@@ -303,7 +304,7 @@ def main(arguments: list[str] | None = None) -> int:
                 return 0
             return _piped(phone, wait=options.wait, settle=options.settle)
     except (CannotReach, *_LOST) as error:
-        said = error if isinstance(error, CannotReach) else f"the demo of {options.at} does not answer: first make run, in another terminal"
+        said = error if isinstance(error, CannotReach) else f"the demo of {options.at} does not answer: {_FIRST}"
         print(f"phone: {said}", file=sys.stderr)
         return 1
     except RuntimeError as error:
