@@ -165,6 +165,10 @@ class AIAgent(Listeners):
         """The turn is about to be cancelled and must stay open: another process will take it up."""
         self._signals.abandoned = True
 
+    def put_down(self) -> None:
+        """From any thread: cancel the turn and leave it open, because this process ends; another one takes it up."""
+        self._signals.put_down()
+
     # -- turns -------------------------------------------------------------------------------------------
 
     def run_conversation(self, user_message: Content, *args: Any, **options: Any) -> dict[str, Any]:

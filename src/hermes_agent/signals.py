@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 BY_PERSON = "interrupted by the person"
 ADDED = "(While you were at work, the person adds:)"
@@ -54,6 +54,7 @@ class Signals:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._event: Stop | None = None
         self._stopped = False
         self._steer: list[Added] = []
@@ -76,6 +77,7 @@ class Signals:
         """At the beginning of a turn, on its loop: the event that its waiting places watch."""
         with self._lock:
             self._loop, self._event = asyncio.get_running_loop(), Stop()
+            self._task = asyncio.current_task()
             return self._event
 
     def stop(self, message: str | None = None, reason: str | None = None) -> None:
@@ -87,6 +89,14 @@ class Signals:
                 self._stopped, self.reason = True, reason or BY_PERSON
             self.message = message if message is not None else self.message
             self._loop.call_soon_threadsafe(self._event.set)
+
+    def put_down(self) -> None:
+        """Thread-safe: the turn is cancelled, and left as it is for another process to take up."""
+        with self._lock:
+            if self._loop is None or self._task is None or self._loop.is_closed():
+                return
+            self.abandoned = True
+            self._loop.call_soon_threadsafe(self._task.cancel)
 
     def steer(self, text: str, inbox_id: int | None = None) -> bool:
         """True when the running turn will carry the text to the model behind its next tool results."""
@@ -113,4 +123,4 @@ class Signals:
         with self._lock:
             self._stopped, self._steer, self.message = False, [], None
             self.abandoned, self.reason = False, BY_PERSON
-            self._loop = self._event = None
+            self._loop = self._task = self._event = None

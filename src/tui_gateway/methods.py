@@ -161,7 +161,7 @@ METHODS: dict[str, Method] = {
     "session.take_up": Method(
         about="Bring a turn to its end whose process was lost, now and not with the next prompt.",
         params=(_sid(),),
-        result="status (streaming; idle: there is none, or the gateway takes it up)",
+        result="status (streaming; elsewhere: another process has it; idle: there is none, or the gateway takes it up)",
         errors=(4001,),
     ),
     "session.interrupt": Method(

@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TextIO
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
 
 _log = logging.getLogger("hermes.rpc")
+_PUTTING_DOWN_SECONDS = 0.8
+"""For turns that are put down when the process ends; one that takes longer counts as lost with it."""
 _Thread = threading.Thread  # as in `transports`
 
 _sessions: dict[str, Session] = {}
@@ -256,18 +259,25 @@ def _end_session(sid: str, session: Session, end_reason: str) -> None:
     agent, place = session.get("agent"), session.get("place")
     _asked.release(sid)
     if place is not None:
-        place.questions.leave()
         session["queued_prompt"] = None
         if session["running"] and agent is not None:
-            agent.interrupt()
+            if end_reason == "tui_close":
+                agent.interrupt()
+            else:  # nobody said that it should stop: whoever opens the conversation next goes on with it
+                agent.put_down()
+        place.questions.leave()
     _finalize_session(session, end_reason)
     if agent is not None and place is not None:
         agent.close()
 
 
 def _close_all(end_reason: str) -> None:
-    for sid in list(_sessions):
+    live = list(_sessions.items())
+    for sid, _ in live:
         _teardown(sid, end_reason)
+    until = time.monotonic() + _PUTTING_DOWN_SECONDS
+    while any(session.get("running") for _, session in live) and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 # -- agents ------------------------------------------------------------------------------------------------

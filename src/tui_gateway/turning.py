@@ -77,8 +77,10 @@ def take_up(host: Host, params: Params, *, build: Callable[[str, Session], None]
     sid, session = host.session(params)
     place: Place = session["place"]
     with session["history_lock"]:
-        if session["running"] or session["waits"] or place.served() is not None or not place.has_lost_turn():
+        if session["running"] or session["waits"] or place.served() is not None or not place.has_open_turn():
             return {"status": "idle"}
+        if not place.has_lost_turn():
+            return {"status": "elsewhere"}
         _begin_again(host, session)
     build(sid, session)
     host.thread(lambda: _drive(host, sid, session, _LOST, still))

@@ -7,6 +7,7 @@ up; a message is on the screen when it is sent, and in the store when the server
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from hermes_cli.tui.turn import Turn
 
 _NEXT_SECONDS = 3.0
 """Within so much a turn begins with what waits."""
+_LOOK_SECONDS = 1.0
 _REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
 """Commands after which the conversation is read anew."""
 
@@ -48,13 +50,19 @@ class Talk:
         self._turn = Turn(transcript)
         self._queue: list[Said] = []
         self._greeted = False
+        self._watching: asyncio.Task[None] | None = None
         self._sent: Said | None = None
         """On the screen already; the turn it begins has not begun."""
 
     # -- beginning -----------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """A new conversation, or the one to go on with. What was typed before the server was there stays."""
+        """A new conversation, or the one to go on with, also with the turn that was cut off there."""
+        await self._begin()
+        await self._take_up()
+
+    async def _begin(self) -> None:
+        """What was typed before the server was there stays."""
         async with self._opening:
             if self.sid:
                 return
@@ -86,6 +94,22 @@ class Talk:
         given = {name: value for name, value in wishes.items() if value is not None}
         return await self._link.ask("session.resume" if self.stored_id else "session.create", **given)
 
+    async def _take_up(self) -> None:
+        """Nobody has to say something first to be answered what they asked before a process was lost."""
+        if await self._still_elsewhere(self.sid):
+            self._watching = asyncio.create_task(self._take_up_later(self.sid))
+
+    async def _still_elsewhere(self, sid: str) -> bool:
+        """Takes up what can be; True while another process works on it, which may be about to end."""
+        if sid != self.sid or not self.count or self.running or self._status.by_gateway():
+            return False
+        return (await self._link.ask("session.take_up", session_id=sid)).get("status") == "elsewhere"
+
+    async def _take_up_later(self, sid: str) -> None:
+        with contextlib.suppress(Refused, ServerLost):  # the server is gone: the next one is asked as this one was
+            while await self._still_elsewhere(sid):  # noqa: ASYNC110 - it is another process that is waited for
+                await asyncio.sleep(_LOOK_SECONDS)
+
     async def resume(self, stored_id: str) -> None:
         before, self.stored_id = (self.sid, self.stored_id), stored_id
         try:
@@ -96,6 +120,7 @@ class Talk:
         self._show(state)
         if before[0] and before[0] != self.sid:
             await self._link.ask("session.close", session_id=before[0])
+        await self._take_up()
 
     def _show(self, state: Mapping[str, Any]) -> None:
         self.sid = str(state["session_id"])
@@ -335,7 +360,7 @@ class Talk:
 
     async def restarted(self, why: str) -> None:
         """The server is another one: what was stored is there, what it was doing is told."""
-        was_running, self.sid, self.running = self.running, "", False
+        self.sid, self.running = "", False
         waited, self._queue = self._queue, []
         self._show_queue()
         self._turn.forget()
@@ -343,11 +368,10 @@ class Talk:
         if not self.count:  # nothing was said, so nothing is stored
             self.stored_id = self._start.session_id or ""
         self._transcript.replace([], more=False)
-        await self.begin()
+        await self._begin()
         self.note(f"{why}; a new one goes on here")
         if self._status.by_gateway():  # which has what waited, and goes on
             return
         if waited:
             self._window.prefill("\n\n".join(said.text for said in waited))
-        if was_running:
-            await self._link.ask("session.take_up", session_id=self.sid)
+        await self._take_up()

@@ -45,7 +45,7 @@ def test_a_turn_whose_server_is_killed_goes_on_under_its_own_question(sit: Sit, 
 
 def test_what_is_said_before_a_lost_turn_was_ended_waits_behind_it(sit: Sit, home: Path) -> None:
     async def scene() -> None:
-        configure(home, pace=40)
+        configure(home, pace=40, more="display:\n  busy_input_mode: queue\n")
         async with sit() as person:
             await person.say("tell me the long story")
             await person.see("harbour town")

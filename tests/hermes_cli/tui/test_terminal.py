@@ -19,6 +19,7 @@ from tests.hermes_cli.tui.conftest import configure
 from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
 
 from hermes_cli.tui.driver import _Watched
+from hermes_state import SessionDB
 from hermes_testing.terminal import Terminal
 
 _OPENED, _CLOSED = "\x1b[?1049h", "\x1b[?1049l"
@@ -279,3 +280,32 @@ def test_plain_and_a_dumb_terminal_get_lines(place: Path) -> None:
             terminal.press("ctrl-d")
             assert terminal.end() == 0
             assert _OPENED not in terminal.raw
+
+
+@pytest.mark.parametrize("end", ["kill", "leave"])
+def test_a_question_whose_window_went_away_is_answered_in_the_next(
+    window: Open, place: Path, home: Path, end: str
+) -> None:
+    with window() as terminal:
+        terminal.type("be slow 2")
+        terminal.see("Esc stops")
+        _until_a_turn_runs(home)
+        if end == "kill":
+            os.kill(terminal.pid, signal.SIGKILL)
+        else:
+            terminal.press("ctrl-d")
+            assert _ended(terminal) == 0
+    again = [sys.executable, "-m", "hermes_cli", "--continue"]
+    with Terminal(again, env={"TERM": "xterm-256color"}, lines=24, cwd=place) as terminal:
+        terminal.see("That took 2 seconds, as you asked.")
+        assert "be slow 2" in terminal.shown
+        terminal.press("ctrl-d")
+        assert _ended(terminal) == 0
+
+
+def _until_a_turn_runs(home: Path) -> None:
+    with contextlib.closing(SessionDB(home / "state.db")) as db:
+        until = time.monotonic() + 20
+        while not db.turns.list(state="running"):
+            assert time.monotonic() < until
+            time.sleep(0.02)
