@@ -58,7 +58,6 @@ class HermesApp(SteadyApp):
         Binding("f1", "keys", show=False, priority=True),
         Binding("ctrl+y", "copy", show=False, priority=True),
         Binding("ctrl+end", "newest", show=False, priority=True),
-        Binding("tab", "to_the_other", show=False),
     ]
 
     def __init__(self, link: Link, start: Start, *, shade: str = "dark") -> None:
@@ -267,10 +266,6 @@ class HermesApp(SteadyApp):
     def action_tool_output(self) -> None:
         if not self._transcript.fold_all():
             self.notify("no tool was called here", timeout=1.5)
-
-    def action_to_the_other(self) -> None:
-        other = self._transcript if self._editor.has_focus else self._editor
-        other.focus()
 
     def action_shade(self) -> None:
         self._shade = "light" if self._shade == "dark" else "dark"

@@ -107,6 +107,8 @@ class Editor(TextArea):
         elif key == "enter":
             done = True
             self.send()
+        elif key in ("tab", "shift+tab"):
+            done = True  # there is nothing to complete, and nowhere else to go
         elif key in _NEW_LINE:
             done = True
             self.insert("\n")

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.geometry import Size
 from textual.message import Message
@@ -35,20 +33,14 @@ _PAINTED = 400
 _STEP, _LONGEST, _SHARE = 0.02, 0.1, 4.0
 
 
-class Transcript(ScrollView, can_focus=True):
+class Transcript(ScrollView, can_focus=False):
+    """Never has the keyboard: whatever is typed goes to the line, also after a click here."""
+
     ALLOW_SELECT = True
     DEFAULT_CSS = """
     Transcript { background: $background; color: $foreground; overflow-y: auto; overflow-x: hidden;
                  scrollbar-size-vertical: 1; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_up", show=False),
-        Binding("down,j", "scroll_down", show=False),
-        Binding("pageup", "page_up", show=False),
-        Binding("pagedown,space", "page_down", show=False),
-        Binding("home,g", "scroll_home", show=False),
-        Binding("end,G", "scroll_end", show=False),
-    ]
 
     # Its height is not that of its content, so more content does not move anything else in the window.
     virtual_size = Reactive(Size(0, 0), layout=False)

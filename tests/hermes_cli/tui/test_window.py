@@ -203,6 +203,23 @@ def test_commands_and_files_are_completed(sit: Sit) -> None:
     play(scene())
 
 
+def test_the_line_always_has_the_keyboard(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.ready()
+            for away in ("tab", "shift+tab"):
+                await person.press(away)
+                await person.say("what is 2 * 3?")
+                await person.see("2 * 3 = 6")
+                await person.ready()
+            await person.pilot.click("#transcript")
+            await person.write("/stat")
+            await person.press("tab", "tab", "u", "s")
+            assert person.app._editor.text == "/status us"
+
+    play(scene())
+
+
 def test_a_file_goes_along_and_one_that_cannot_gives_the_words_back(sit: Sit, home: Path, place: Path) -> None:
     (place / "two words.txt").write_text("marmalade\n")
     (place / "picture.png").write_bytes(b"\x89PNG\0\0")
