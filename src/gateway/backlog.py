@@ -69,21 +69,19 @@ class Backlog:
         return found
 
     async def place(self, turn: Turn) -> tuple[SessionSource | None, tuple[InboxRow, ...]]:
-        """Where a turn belongs, and its rows. A turn that a command asked for has none: its session says where."""
+        """Where a turn belongs, and its rows. A turn that a command asked for has none: its route says where."""
         rows = await asyncio.to_thread(self._board.db.inbox.of_turn, turn.id)
         if rows:
             return source_of(rows[-1]), rows
-        store = self._board.store
-        entry = await asyncio.to_thread(store.lookup_by_session_id, turn.session_id)
-        if entry is None and turn.route is not None:  # compressed since, or the place has turned to another
-            entry = await asyncio.to_thread(store._entries.get, turn.route)
+        assert turn.route is not None, "others are not taken up here"
+        entry = await asyncio.to_thread(self._board.store._entries.get, turn.route)
         return None if entry is None else entry.origin, ()
 
-    async def forgo(self, turn: Turn) -> bool:
+    async def forgo(self, turn: Turn, reason: str = GONE) -> bool:
         """End a turn that was left behind and whose answer nobody can get; False when somebody has taken it up."""
-        return await asyncio.to_thread(self._forgo, turn)
+        return await asyncio.to_thread(self._forgo, turn, reason)
 
-    def _forgo(self, turn: Turn) -> bool:
+    def _forgo(self, turn: Turn, reason: str) -> bool:
         db = self._board.db
         holders.release_gone(db, turn.conversation_id)
         lease = db.leases.acquire(turn.conversation_id, holder=holders.new_holder(), ttl=_LEASE_SECONDS)
@@ -91,7 +89,7 @@ class Backlog:
             return False
         try:
             with contextlib.suppress(TurnOver):  # somebody was quicker, which is as good
-                db.turns.cancel(turn.id, fence=lease.fence, reason=GONE)
+                db.turns.cancel(turn.id, fence=lease.fence, reason=reason)
         finally:
             db.leases.release(lease)
         return True

@@ -29,6 +29,7 @@ from gateway.lane import Commands, Lane, Waiting
 from gateway.running import Running
 from gateway.troubles import Troubles
 from gateway.working import Worker
+from hermes_agent.agent import LeftElsewhere
 
 if TYPE_CHECKING:
     from gateway.board import Board
@@ -62,7 +63,7 @@ class Lanes:
         """`hand_over`: to the deliverer, what was put into the outbox together with something else."""
         self._board, self._turns, self._commands = board, turns, commands
         self.say, self.hand_over = say, hand_over
-        self._troubles = Troubles(board, self.tell)
+        self._troubles = Troubles(board, self.tell, self.take_up)
         self._backlog = Backlog(board, commands, self.tell)
         self._worker = Worker(board, turns, commands, self._troubles, self._backlog)
         self._lanes: dict[SessionKey, Lane] = {}
@@ -220,7 +221,11 @@ class Lanes:
     async def compress(self, running: Running, focus: str | None) -> bool:
         """Compress the conversation of a place, while the lane waits for that command; True when it is smaller."""
         with self.occupied(running):
-            return await self._turns.compress(running, focus)
+            try:
+                return await self._turns.compress(running, focus)
+            except LeftElsewhere:
+                await self.take_up()
+                raise
 
     @contextlib.contextmanager
     def occupied(self, running: Running) -> Iterator[None]:

@@ -69,7 +69,8 @@ class Projection:
             self._deliverer.beside(_settled(self._draft))
         self._story = _Story(self._display)
         self._key = replies.answer_key(work.turn.id)
-        if not self._display.streams:
+        self._draft = None
+        if not (self._display.streams and self._is_place_of(work)):
             return
         parcel = Parcel(
             dedup_key=self._key,
@@ -103,7 +104,7 @@ class Projection:
         if self._draft is None or result.get("outbox_item") is not None:
             return  # the deliverer settles it
         self._deliverer.forget(self._key)
-        self._deliverer.beside(self._leave(self._draft))
+        self._deliverer.beside(self._leave(self._draft, self._story.said()))
 
     def left(self) -> None:
         """The turn broke off without an end, which another process may bring it to: show nothing more."""
@@ -112,17 +113,22 @@ class Projection:
             self._deliverer.forget(self._key)
             self._deliverer.beside(_settled(self._draft))
 
+    def _is_place_of(self, work: Work) -> bool:
+        """Whether it is answered here: one place may have two chats, where a platform has two names for a person."""
+        row = work.inbox[-1] if work.inbox else None
+        return row is None or row.chat_id == self._place["chat_id"]
+
     def _changed(self) -> None:
         if self._draft is not None:
             self._draft.changed()
 
-    async def _leave(self, draft: Draft) -> None:
+    async def _leave(self, draft: Draft, said: str) -> None:
         """Nothing is owed for this turn: what was shown stays, as something that was broken off."""
         standing = await draft.settle()
         if standing is None or not standing.ids:
             return
         chat, seconds = self._place["chat_id"], self._board.db.limits.send_seconds
-        pieces = self._adapter.pieces(self._story.said()) if self._story.said() else []
+        pieces = self._adapter.pieces(said) if said else []
         for number, message_id in enumerate(standing.ids):
             if number < len(pieces):
                 call = self._adapter.edit_message(chat, message_id, pieces[number], finalize=True)

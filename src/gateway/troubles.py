@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
 from gateway import busy, replies
 from gateway.insisting import written
 from gateway.looking import look
 from gateway.running import Running, ShutOut, Stopped
-from hermes_agent.agent import ConversationBusy
+from hermes_agent.agent import ConversationBusy, LeftElsewhere
 from hermes_config.errors import HermesError
 from hermes_state.aio import queued
 from hermes_state.errors import NotQueued, SessionNotFound, StaleFence, StateError
@@ -36,8 +37,9 @@ _TOLD_AFTER = 6
 class Troubles:
     """Shared by all lanes; what it remembers of one turn is in `Patience`."""
 
-    def __init__(self, board: Board, tell: Tell) -> None:
-        self._board, self._tell = board, tell
+    def __init__(self, board: Board, tell: Tell, take_up: Callable[[], Awaitable[object]]) -> None:
+        """`take_up`: lets turns that were left behind join their lanes."""
+        self._board, self._tell, self._take_up = board, tell, take_up
         self.closing = asyncio.Event()
         """Set when the gateway ends: nobody waits any longer."""
 
@@ -62,7 +64,7 @@ class Troubles:
             await self.finish(running.rows, "dropped", "its author was shut out before it was read")
             return False
         if isinstance(error, ConversationBusy):
-            return await self._busy(running, patience)
+            return await self._busy(error, running, patience)
         if isinstance(error, NotQueued):
             running.rows = tuple([row for row in running.rows if await self._is_queued(row)])
             return bool(running.rows)
@@ -84,7 +86,10 @@ class Troubles:
         await self.failed(running, f"Something went wrong inside Hermes ({type(error).__name__}).")
         return False
 
-    async def _busy(self, running: Running, patience: Patience) -> bool:
+    async def _busy(self, error: ConversationBusy, running: Running, patience: Patience) -> bool:
+        running.agent = None  # it may be at work for another place, which a /stop here is not for
+        if isinstance(error, LeftElsewhere):
+            await self._take_up()
         if patience.tries == _TOLD_AFTER and running.rows:
             row = running.rows[-1]
             await self._tell(

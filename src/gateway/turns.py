@@ -122,8 +122,7 @@ class TurnRunner:
             message = await self._message(running, agent, note=_note(resolved))
             if running.stopped:
                 raise Stopped
-            if agent.in_turn:  # another place of this conversation has the same agent, and was quicker
-                raise ConversationBusy(where=str(handle.session_id))
+            _only_one(agent)
             shown = self._shown(running)
             watchers = self._watchers(handle.conversation_id, shown, watcher)
             with watched(agent, watchers), _or_left(shown):
@@ -145,6 +144,7 @@ class TurnRunner:
         self._agents.running[running.route] = PENDING
         try:
             agent = await self._agent(running, turn.conversation_id, turn.session_id)
+            _only_one(agent)
             shown = self._shown(running)
             watchers = self._watchers(turn.conversation_id, shown)
             with watched(agent, watchers), _or_left(shown):
@@ -286,16 +286,24 @@ class TurnRunner:
         account = running.rows[-1].account if running.rows else ""
 
         def owe(work: Work, ending: Ending) -> Parcel | None:
+            if work.turn.route != route:
+                return None  # a terminal's turn, which was left here: no chat asked for it
             stands = "" if shown is None else shown.shown
             return replies.owe(work, ending, place=source, account=account, sender=holder, shown=stands)
 
         def began(work: Work) -> None:
             running.begun(work)
-            for one in watchers:
+            for one in watchers if work.turn.route == route else ():
                 one.began(work)
 
+        def taken_up(result: Result | None) -> None:
+            if result is None:
+                self._deliverer.wake()
+            else:
+                self._ended(result, [] if shown is None else [shown])
+
         return Errand(
-            route=route, inbox_ids=running.claims, owe=owe, began=began,
+            route=route, inbox_ids=running.claims, owe=owe, began=began, taken_up=taken_up,
             person_id=running.person_id, identity=lambda work: _identity(work, source, route),
         )  # fmt: skip
 
@@ -346,6 +354,11 @@ def _or_left(shown: Projection | None) -> Iterator[None]:
         if shown is not None:
             shown.left()
         raise
+
+
+def _only_one(agent: AIAgent) -> None:
+    if agent.in_turn:  # another place of this conversation has the same agent, and was quicker
+        raise ConversationBusy(where=str(agent.session_id))
 
 
 def _identity(work: Work, source: SessionSource, route: SessionKey) -> context.Identity:

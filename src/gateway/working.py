@@ -174,17 +174,26 @@ class Worker:
         source, rows = await self._backlog.place(turn)
         if source is None:
             _log.warning("a turn that was left behind has no place", extra={"action": "left_behind", "turn": turn.id})
+            await self._backlog.forgo(turn, "its place is gone")  # other places of the conversation wait for its end
             return
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
         running = Running(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
         with lane.occupied(running):
-            try:
-                async with self._apart(turn):
-                    await self._attempt(running, lambda: self._turns.resume(running, turn))
-            except Exception as error:  # noqa: BLE001 - the named boundary of a lane
-                await self._troubles.after(error, running, Patience())
+            async with self._apart(turn):
+                await self._resumed(running, turn)
         self._wait_again(lane)
+
+    async def _resumed(self, running: Running, turn: Turn) -> None:
+        """To its end, or as far as it can be brought now: what is still open then is found again at the next look."""
+        patience = Patience()
+        while not running.stopped:
+            try:
+                await self._attempt(running, lambda: self._turns.resume(running, turn))
+                return
+            except Exception as error:  # noqa: BLE001 - the named boundary of a lane
+                if not await self._troubles.after(error, running, patience):
+                    return
 
     def _wait_again(self, lane: Lane) -> None:
         """Words that came too late for the turn they were meant for are messages again, before all others.

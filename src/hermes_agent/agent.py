@@ -43,6 +43,12 @@ class ConversationBusy(HermesError):
     default_hint = "Wait until it is done, or stop it there."
 
 
+class LeftElsewhere(ConversationBusy):
+    """A message of another place waits in this conversation for its answer."""
+
+    default_hint = "It is answered first, where it was asked."
+
+
 class AIAgent(Listeners):
     """One conversation's agent. Callbacks are attributes, set by whoever shows the turn to a person."""
 
@@ -281,15 +287,20 @@ class AIAgent(Listeners):
                     raise ConversationBusy(where=str(seat.session_id))
                 freed = True
             elif journal.resumed:
-                await self._take_up(journal, stop, errand)
+                result = await self._take_up(journal, stop, errand)
+                if errand is not None:
+                    errand.taken_up(result)
             else:
                 return journal
 
     async def _take_up(self, journal: Journal, stop: Stop, errand: Errand | None) -> dict[str, Any] | None:
-        """Whoever cannot say what a chat is owed leaves its turn to those who can."""
+        """Whoever cannot say what a chat is owed leaves its turn to those who can, and one place that of another."""
         if errand is None and journal.work.inbox:
             await journal.leave()
             raise ConversationBusy("a chat's message waits here for its answer", hint="hermes gateway run gives it.")
+        if errand is not None and not errand.covers(journal.work.turn):
+            await journal.leave()
+            raise LeftElsewhere(where=str(journal.session_id))
         return await self._attempt(journal, stop, errand).take_up()
 
     def _attempt(self, journal: Journal, stop: Stop, errand: Errand | None, task_id: str | None = None) -> Attempt:

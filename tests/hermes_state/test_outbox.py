@@ -213,6 +213,14 @@ def test_dead_letters_are_bounded_and_the_log_says_what_went(make_db: Callable[.
     assert [e.kind for e in db.events.last(CHAT)] == ["outbox.dead_letter_removed"] * 2
 
 
+def test_a_draft_in_another_chat_is_no_part_of_the_reply(db: SessionDB) -> None:
+    draft = db.outbox.draft(parcel("turn-1", text="", chat="another"))
+    db.outbox.progress(draft, platform_ids=["101"], draft={"live": True})
+    item = db.outbox.enqueue(parcel("turn-1", text="Once upon a time."))
+    assert (item.id, item.state, item.chat_id) == (draft.id, "pending", parcel("turn-1").chat_id)
+    assert (item.platform_ids, item.draft) == ((), None), "there it is a new message"
+
+
 def test_a_draft_becomes_the_reply(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:
     """What a turn showed by edits before it was committed is the message that is finished later."""
     draft = db.outbox.draft(parcel("turn-1", text=""))

@@ -44,14 +44,17 @@ class Exchange:
     """Of the answer proper: what was streamed since the last tool call."""
     streamed: str = ""
     """All that was streamed."""
+    begun: bool = False
+    """Its own turn runs. One that was left behind in the conversation comes before it, and is not its client's."""
 
     # -- the watcher's side --------------------------------------------------------------------------------
 
     def began(self, work: Work) -> None:
+        self.begun = work.turn.attempt == 1
         self.shown = ""
 
     def delta(self, text: str) -> None:
-        if self.streams:
+        if self.streams and self.begun:
             self.shown += text
             self.streamed += text
             self.feed.put_nowait(text)
@@ -60,12 +63,12 @@ class Exchange:
         self.shown = ""
 
     def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
-        if self.streams and event != "tool.output":
+        if self.streams and self.begun and event != "tool.output":
             told = {"event": event, "tool": name, "preview": preview, "duration": duration, "failed": failed}
             self.feed.put_nowait(told)
 
     def status(self, kind: str, text: str) -> None:
-        if self.streams:
+        if self.streams and self.begun:
             self.feed.put_nowait({"event": f"status.{kind}", "text": text})
 
     def ended(self, result: dict[str, Any]) -> None:

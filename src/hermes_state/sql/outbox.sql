@@ -5,13 +5,19 @@
 id, dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state, attempts,
     give_up_after, next_attempt_at, sender, sending_until, platform_ids, draft, error, created_at, ended_at
 
+-- let: in_place
+(outbox.platform, outbox.account, outbox.chat_id) = (excluded.platform, excluded.account, excluded.chat_id)
+
 -- name: enqueue
 -- Owed from now on, and due at once (0) whatever becomes of the clock. The same key again changes nothing, unless it
--- was only a draft so far.
+-- was only a draft so far. Of one that stood in another chat nothing counts here: it is said anew where it is owed.
 INSERT INTO outbox (dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state,
     give_up_after, next_attempt_at, created_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, 0, {now})
-ON CONFLICT (dedup_key) DO UPDATE SET payload = excluded.payload, state = 'pending', next_attempt_at = 0
+ON CONFLICT (dedup_key) DO UPDATE SET payload = excluded.payload, state = 'pending', next_attempt_at = 0,
+    platform = excluded.platform, account = excluded.account, chat_id = excluded.chat_id,
+    platform_ids = CASE WHEN {in_place} THEN outbox.platform_ids ELSE '[]' END,
+    draft = CASE WHEN {in_place} THEN outbox.draft END
 WHERE outbox.state = 'draft'
 RETURNING {columns}
 
