@@ -75,6 +75,8 @@ class PretendAdapter(BasePlatformAdapter):
         self.connects: bool = True
         """What `connect` says."""
         self.messages: list[Shown] = []
+        self.begun = 0
+        """How many sends and edits have reached the platform, answered or not."""
         self.typed: list[str] = []
         """Chats in which we showed that we are typing."""
         self.script: list[SendResult | BaseException] = []
@@ -158,6 +160,7 @@ class PretendAdapter(BasePlatformAdapter):
         return scripted or SendResult(success=True, message_id=self.messages[-1].id)
 
     async def _scripted(self) -> SendResult | None:
+        self.begun += 1
         if self.delay:
             await asyncio.sleep(self.delay)
         if not self.script:

@@ -126,7 +126,7 @@ def test_an_item_whose_turn_died_before_it_was_handed_over_goes_out_all_the_same
 
 def test_a_chat_hears_everything_in_order_and_others_do_not_wait_for_it(board: Board) -> None:
     async def story() -> None:
-        adapter = PretendAdapter(delay=0.05)
+        adapter = PretendAdapter(delay=0.2)
         async with delivering(board, adapter) as deliverer:
             items = [board.db.outbox.enqueue(parcel(f"{c}{n}", f"{n}", chat=c)) for n in range(4) for c in "abcdefgh"]
             began = asyncio.get_running_loop().time()
@@ -135,7 +135,7 @@ def test_a_chat_hears_everything_in_order_and_others_do_not_wait_for_it(board: B
                 await settled(board, item)
             took = asyncio.get_running_loop().time() - began
         assert all(adapter.chat(chat) == ["0", "1", "2", "3"] for chat in "abcdefgh")
-        assert took < 0.05 * len(items) / 2, "chats are served side by side"
+        assert took < 0.2 * len(items) / 2, "chats are served side by side"
 
     run(story())
 
@@ -397,7 +397,7 @@ def test_draining_finishes_what_is_under_way_and_writes_everything_down(board: B
         items = [board.db.outbox.enqueue(replace(parcel(c, chat=c), sender=board.holder)) for c in "abcdef"]
         for item in items:
             deliverer.deliver(item)
-        await asyncio.sleep(0.05)
+        await until(lambda: adapter.begun == len(items))
         assert await deliverer.drain(5)
         assert {board.db.outbox.get(item.id).state for item in items} == {"sent"}  # type: ignore[union-attr]
 
@@ -412,7 +412,7 @@ def test_draining_puts_back_what_was_not_begun(make_db: Callable[..., Any], boar
         await deliverer.start()
         first, second = (narrow.db.outbox.enqueue(replace(parcel(c, chat=c), sender=board.holder)) for c in "ab")
         deliverer.deliver(first), deliverer.deliver(second)
-        await asyncio.sleep(0.05)
+        await until(lambda: adapter.begun)
         assert not await deliverer.drain(0.1)
         states = [narrow.db.outbox.get(item.id).state for item in (first, second)]  # type: ignore[union-attr]
         assert states == ["sending", "pending"], "the first may have arrived, the second was never begun"

@@ -124,6 +124,13 @@ async def speak(shown: Projection, *words: str, pause: float = 0.03) -> None:
         await asyncio.sleep(pause)
 
 
+async def show(shown: Projection, adapter: PretendAdapter, *words: str) -> None:
+    """One word after the other, each once the one before it stands in the chat."""
+    for word in words:
+        shown.delta(word)
+        await until(lambda word=word: adapter.messages and word.strip() in adapter.messages[-1].text)
+
+
 STORY = [f"This is sentence number {number} of it. " for number in range(12)]
 
 
@@ -132,7 +139,7 @@ def test_the_message_grows_and_ends_as_exactly_the_stored_text(quick: Board) -> 
         adapter = PretendAdapter(edits=True)
         async with chatting(quick, adapter) as chat:
             work, shown = chat.started()
-            await speak(shown, *STORY)
+            await show(shown, adapter, *STORY)
             assert shown.shown
             item = await chat.end(work, shown, "".join(STORY).strip())
         (message,) = adapter.messages
@@ -167,12 +174,12 @@ def test_tool_calls_stay_in_the_same_message_and_leave_no_trace_in_the_end(quick
         adapter = PretendAdapter(edits=True)
         async with chatting(spoken, adapter) as chat:
             work, shown = chat.started()
-            await speak(shown, "Let me look at the files first. ", pause=0.3)
+            await show(shown, adapter, "Let me look at the files first. ")
             shown.step()
             shown.tool("tool.started", "terminal", "ls `-la`\n/tmp", duration=None, failed=False)
-            await asyncio.sleep(0.1)
+            await until(lambda: "⚙ terminal" in adapter.messages[-1].text)
             shown.tool("tool.completed", "terminal", "", duration=0.2, failed=True)
-            await speak(shown, "There are three of them.", pause=0.1)
+            await show(shown, adapter, "There are three of them.")
             await chat.end(work, shown, "There are three of them.")
         (message,) = adapter.messages
         longest = max(message.versions, key=len)
@@ -187,8 +194,8 @@ def test_what_does_not_fit_goes_on_in_a_new_message(quick: Board) -> None:
         adapter = PretendAdapter(edits=True, limit=100)
         async with chatting(quick, adapter) as chat:
             work, shown = chat.started()
-            await speak(shown, *STORY, pause=0.06)
-            assert len(adapter.messages) > 2, "shown before the end"
+            await speak(shown, *STORY)
+            await until(lambda: len(adapter.messages) > 2)  # shown before the end
             item = await chat.end(work, shown, "".join(STORY).strip())
         assert adapter.chat() == adapter.pieces("".join(STORY).strip())
         assert item.platform_ids == tuple(message.id for message in adapter.messages)
@@ -201,7 +208,8 @@ def test_a_shorter_end_takes_away_what_it_does_not_need(quick: Board) -> None:
         adapter = PretendAdapter(edits=True, limit=100)
         async with chatting(quick, adapter) as chat:
             work, shown = chat.started()
-            await speak(shown, *STORY, pause=0.06)
+            await speak(shown, *STORY)
+            await until(lambda: len(adapter.messages) > 2)
             await chat.end(work, shown, "In short: no.")
         assert adapter.chat() == ["In short: no."]
 
@@ -213,9 +221,12 @@ def test_a_flood_pauses_the_edits_and_three_end_them_until_the_end(quick: Board)
         adapter = PretendAdapter(edits=True)
         async with chatting(quick, adapter) as chat:
             work, shown = chat.started()
-            await speak(shown, STORY[0], pause=0.3)
+            await show(shown, adapter, STORY[0])
             adapter.script = [FLOOD, FLOOD, FLOOD]
-            await speak(shown, *STORY[1:], pause=0.1)
+            for number in (1, 2, 3):
+                shown.delta(STORY[number])
+                await until(lambda left=3 - number: len(adapter.script) == left)
+            await speak(shown, *STORY[4:])
             (message,) = adapter.messages
             assert adapter.script == [] and len(message.versions) == 1, "left alone"
             await chat.end(work, shown, "".join(STORY).strip())
@@ -229,9 +240,10 @@ def test_a_message_that_somebody_deleted_is_sent_anew_at_the_end(quick: Board) -
         adapter = PretendAdapter(edits=True)
         async with chatting(quick, adapter) as chat:
             work, shown = chat.started()
-            await speak(shown, STORY[0], pause=0.3)
+            await show(shown, adapter, STORY[0])
             adapter.messages.clear()
-            await speak(shown, STORY[1], pause=0.1)
+            shown.delta(STORY[1])
+            await until(lambda: adapter.begun == 2)
             await chat.end(work, shown, "The answer.")
         assert adapter.chat() == ["The answer."]
 
@@ -244,7 +256,8 @@ def test_a_beginning_that_was_not_answered_for_is_followed_by_the_marked_answer(
         adapter.script = [TIMED_OUT]
         async with chatting(quick, adapter) as chat:
             work, shown = chat.started()
-            await speak(shown, *STORY[:3], pause=0.3)
+            await show(shown, adapter, STORY[0])
+            await speak(shown, *STORY[1:3])
             await chat.end(work, shown, "The answer.")
         beginning, answer = adapter.chat()
         assert beginning.endswith("▉") and answer == f"{UNFINISHED_ABOVE}\n\nThe answer."
@@ -274,7 +287,7 @@ def test_a_turn_that_owes_nothing_leaves_what_was_shown_without_a_cursor(quick: 
         adapter = PretendAdapter(edits=True)
         async with chatting(quick, adapter) as chat:
             work, shown = chat.started()
-            await speak(shown, STORY[0], pause=0.3)
+            await show(shown, adapter, STORY[0])
             assert chat.lease is not None
             quick.db.turns.cancel(work.turn.id, fence=chat.lease.fence, reason="stopped")
             shown.ended({"outbox_item": None})
@@ -290,7 +303,7 @@ async def _crash(chat: Chat, work: Work, *words: str) -> None:
     """A process shows something and is no more: its tasks do nothing further, its rows stay."""
     shown = chat.projection()
     shown.began(work)
-    await speak(shown, *words, pause=0.3)
+    await show(shown, chat.adapter, *words)
     shown.left()
 
 
@@ -305,7 +318,7 @@ def test_the_turn_that_is_taken_up_again_edits_the_same_message(quick: Board) ->
             chat.lease = before.lease
             shown = chat.projection()
             shown.began(chat.resume(work))
-            await speak(shown, "Taken up again: ", *STORY[:4], pause=0.1)
+            await show(shown, adapter, f"Taken up again: {STORY[0]}", *STORY[1:4])
             assert adapter.messages[0].text.startswith("Taken up again: ")
             await chat.end(work, shown, "Taken up again, and done.")
         assert adapter.chat() == ["Taken up again, and done."]
