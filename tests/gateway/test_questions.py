@@ -265,7 +265,7 @@ def test_leave_given_by_another_process_wakes_the_turn(db: SessionDB, home: Path
                 await here.chat.say("tidy up", ADMIN)
                 shown = await question(here, OWNER)
                 await asyncio.to_thread(db.approvals.decide, question_id(shown), "once", approver_id=None)
-                await here.until(lambda: "Done." in here.chat.chat(ADMIN), seconds=3)
+                await here.until(lambda: "Done." in here.chat.chat(ADMIN))
                 await here.until(lambda: "allowed, this once" in shown_now(here, shown).text)
                 await here.quiet()
 

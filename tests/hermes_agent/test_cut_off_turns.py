@@ -156,16 +156,20 @@ def test_cancelled_at_the_very_moment_its_row_is_written(
     assert left_open(db, agent) == (0, None)
 
 
-def test_a_call_that_was_cancelled_has_a_result_that_says_so(db: SessionDB, make_agent: MakeAgent) -> None:
+def test_a_call_that_was_cancelled_has_a_result_that_says_so(
+    db: SessionDB, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    sign = tmp_path / "runs"
+
     async def go() -> list[Any]:
-        steps = (say(calls=[call("terminal", {"command": "sleep 60"}), call("todo")]), say("I will look."))
+        command = f"touch {sign}; sleep 60"
+        steps = (say(calls=[call("terminal", {"command": command}), call("todo")]), say("I will look."))
         with ScriptedModel(*steps) as model:
             agent = make_agent(model, yolo=True)
-            begun = asyncio.Event()
-            agent.tool_start_callback = lambda *_: begun.set()
             task = asyncio.ensure_future(agent.arun_conversation("wait"))
-            await begun.wait()
-            await asyncio.sleep(0.3)
+            async with asyncio.timeout(20):
+                while not sign.exists():  # noqa: ASYNC110 - a file has no event
+                    await asyncio.sleep(0.01)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await agent.arun_conversation("and now?")
@@ -239,20 +243,31 @@ def test_a_compression_can_be_stopped_too(db: SessionDB, make_agent: MakeAgent) 
     asyncio.run(go())
 
 
+def _runs_out(db: SessionDB, conversation: ConversationId) -> float:
+    lease = db.leases.get(conversation)
+    return 0.0 if lease is None else lease.expires_at
+
+
 def test_a_slow_compression_keeps_its_conversation(db: SessionDB, make_agent: MakeAgent, clock: Clock) -> None:
     async def go() -> None:
-        with ScriptedModel(say("## Goal\nThe person counts to forty.", delay=1.8)) as model:
+        hold = Hold()
+        with ScriptedModel(say("## Goal\n", "The person counts to forty.", hold=hold)) as model:
             agent = make_agent(model, session_id=db.ledger.open(source="cli").session_id)
             agent._setup = replace(agent._setup, lease_seconds=0.6)
             for i in range(40):
                 db.append_message(agent.session_id, "user", f"number {i} " + "word " * 400)
                 db.append_message(agent.session_id, "assistant", f"heard {i}")
             task = asyncio.ensure_future(agent.compress())
+            await hold.reached()
+            conversation = ConversationId(str(agent.session_id))
             for _ in range(4):
-                await asyncio.sleep(0.3)
                 clock.advance(0.4)
+                async with asyncio.timeout(10):
+                    while _runs_out(db, conversation) < clock() + 0.5:  # noqa: ASYNC110 - a row rings no bell
+                        await asyncio.sleep(0.02)
             with pytest.raises(ConversationBusy):
                 await make_agent(model, session_id=agent.session_id).arun_conversation("me too")
+            hold.release()
             assert await task
 
     asyncio.run(go())

@@ -20,9 +20,8 @@ def stage() -> Iterator[Stage]:
     made.close()
 
 
-def interrupt_in(*seconds: float) -> None:
-    for pause in seconds:
-        threading.Timer(pause, os.kill, (os.getpid(), signal.SIGINT)).start()
+def press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_what_is_posted_is_shown_in_order_on_the_main_thread(stage: Stage) -> None:
@@ -51,10 +50,10 @@ def test_one_ctrl_c_is_handed_on_and_the_work_goes_on(stage: Stage) -> None:
     stopped = threading.Event()
 
     async def work() -> str:
+        press_ctrl_c()
         await asyncio.to_thread(stopped.wait)
         return "kept"
 
-    interrupt_in(0.1)
     assert stage.drive(work(), interrupt=stopped.set) == "kept"
 
 
@@ -63,14 +62,14 @@ def test_the_second_ctrl_c_leaves_and_the_work_may_write_down_its_end(stage: Sta
 
     async def stubborn() -> None:
         try:
+            press_ctrl_c()
             await asyncio.sleep(60)
         finally:
             await asyncio.sleep(0.2)
             written.append("the end")
 
-    interrupt_in(0.1, 0.3)
     with pytest.raises(Left):
-        stage.drive(stubborn(), interrupt=lambda: None)
+        stage.drive(stubborn(), interrupt=press_ctrl_c)
     assert written == ["the end"]
 
 
@@ -94,19 +93,23 @@ def test_a_terminal_that_goes_away_ends_the_work(stage: Stage) -> None:
 
 def test_a_question_nobody_waits_for_any_more_is_told_so(stage: Stage) -> None:
     seen: list[bool] = []
+    asked = threading.Event()
 
     def put(over: object) -> str:
         assert callable(over)
+        asked.set()
         while not over():
             pass
         seen.append(True)
         return "too late"
 
     async def work() -> str:
+        waiting = asyncio.ensure_future(stage.ask(put))
+        await asyncio.to_thread(asked.wait)
+        waiting.cancel()
         try:
-            async with asyncio.timeout(0.2):
-                return await stage.ask(put)
-        except TimeoutError:
+            return await waiting
+        except asyncio.CancelledError:
             return "given up"
 
     assert stage.drive(work(), interrupt=lambda: None) == "given up"
@@ -116,9 +119,9 @@ def test_a_question_nobody_waits_for_any_more_is_told_so(stage: Stage) -> None:
 def test_a_question_is_over_at_ctrl_c(stage: Stage) -> None:
     def put(over: object) -> str:
         assert callable(over)
+        press_ctrl_c()
         while not over():
             pass
         return "deny"
 
-    interrupt_in(0.1)
     assert stage.drive(stage.ask(put), interrupt=lambda: None) == "deny"

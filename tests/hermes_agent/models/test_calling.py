@@ -235,7 +235,7 @@ def test_an_answer_of_nothing_is_a_fault(loopback: Any) -> None:
 
 def test_a_slow_first_byte_and_a_silent_stream_end_in_time(loopback: Any, home: Path) -> None:
     home.mkdir()
-    (home / "config.yaml").write_text("limits:\n  model_first_byte_ms: 200\n  model_idle_ms: 200\n")
+    (home / "config.yaml").write_text("limits:\n  model_first_byte_ms: 1500\n  model_idle_ms: 200\n")
 
     async def never(exchange: Any) -> None:
         await asyncio.sleep(30)
@@ -254,11 +254,11 @@ def test_a_slow_first_byte_and_a_silent_stream_end_in_time(loopback: Any, home: 
 
 def test_comments_keep_a_slow_stream_alive(loopback: Any, home: Path) -> None:
     home.mkdir()
-    (home / "config.yaml").write_text("limits:\n  model_idle_ms: 300\n")
+    (home / "config.yaml").write_text("limits:\n  model_idle_ms: 1500\n")
 
     async def patient(exchange: Any) -> None:
         await exchange.begin()
-        for _ in range(6):
+        for _ in range(18):
             await exchange.chunk(b": OPENROUTER PROCESSING\n\n")
             await asyncio.sleep(0.1)
         await exchange.chunk(f"data: {text('There')}\n\ndata: {STOP}\n\ndata: [DONE]\n\n".encode())

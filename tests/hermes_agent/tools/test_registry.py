@@ -226,7 +226,7 @@ def test_a_tool_that_hangs_is_stopped_and_its_cleaning_up_is_waited_for(bench: B
 
 def test_a_tool_that_will_not_be_cancelled_does_not_hold_the_turn(bench: Bench) -> None:
     async def deaf(args: dict[str, Any], ctx: ToolContext) -> str:
-        ends = time.monotonic() + 3
+        ends = time.monotonic() + 5
         while time.monotonic() < ends:
             try:
                 await asyncio.sleep(0.05)
@@ -242,11 +242,14 @@ def test_a_tool_that_will_not_be_cancelled_does_not_hold_the_turn(bench: Bench) 
         assert result.is_error
         return time.monotonic() - began
 
-    assert asyncio.run(run()) < 2.5
+    assert asyncio.run(run()) < 4.5
 
 
 def test_an_interruption_ends_any_tool_at_once(bench: Bench) -> None:
+    begun = asyncio.Event()
+
     async def waits(args: dict[str, Any], ctx: ToolContext) -> str:
+        begun.set()
         await asyncio.sleep(60)
         return "never"
 
@@ -254,7 +257,7 @@ def test_an_interruption_ends_any_tool_at_once(bench: Bench) -> None:
         stop = asyncio.Event()
         ctx = replace(bench.ctx, stop=stop)
         call = asyncio.create_task(run_call(_tool(handler=waits, changes=False), "{}", ctx))
-        await asyncio.sleep(0.05)
+        await begun.wait()
         stop.set()
         return await call, await run_call(_tool(handler=waits), "{}", ctx)
 
