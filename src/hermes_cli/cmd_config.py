@@ -13,7 +13,7 @@ from typing import Any
 from hermes_cli import output, text
 from hermes_cli.parser import Parser, Verbs, add_json
 from hermes_config import config
-from hermes_config.errors import UsageError
+from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import hermes_home
 from hermes_config.limits import table
 
@@ -152,7 +152,13 @@ def _set(args: argparse.Namespace) -> None:
         value = yaml.safe_load(args.value)
     except yaml.YAMLError:
         value = args.value  # what is no YAML is meant as text
-    saved = config.set_value(args.key, value, check=load_gateway_config)
+
+    def check(after: config.Config) -> None:
+        load_gateway_config(after)
+        if refusal := settings.refusal(args.key, value):
+            raise ConfigError(refusal, file=str(after.home / "config.yaml"), key=args.key)
+
+    saved = config.set_value(args.key, value, check=check)
     print(f"{args.key} is set in {saved.file}")
     if not args.key.startswith("limits.") and not settings.is_known(args.key):
         print("Nothing here reads it; it is kept for whoever does.")

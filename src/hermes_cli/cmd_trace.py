@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes_cli import output, store, text
 from hermes_cli.parser import Parser, add_json
 from hermes_config.errors import HermesError
+from hermes_state.inbox import BESIDE
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -82,8 +83,7 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[Line]:
         elif moment.where == "effect" and not _has_end(moments, moment):
             yield Line(moment.at, f"tool  {facts['tool']}", "begun; whether it was done is not known")
         elif moment.where == "approval":
-            asked = moment.what == "asked"
-            yield Line(moment.at, "approval", f"asked: {facts.get('reason') or 'leave'}" if asked else moment.what)
+            yield Line(moment.at, "approval", _approval(moment))
         elif moment.where == "outbox" and moment.what != "owed":
             yield _outbox(moment, shown)
     settled = {one.ref for one in moments if one.where == "outbox" and one.what != "owed"}
@@ -92,9 +92,19 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[Line]:
             yield _outbox(replace(moment, at=moments[-1].at, what=_OWED), shown)
 
 
+def _approval(moment: Moment) -> str:
+    """A row has one reason: that of its end. Where nobody said no, it says more than the state's own word."""
+    reason = moment.detail.get("reason")
+    if moment.what in ("lapsed", "revoked") and reason:
+        return str(reason)
+    return moment.what if moment.what == "asked" else " · ".join(filter(None, (moment.what, reason)))
+
+
 def _inbox(moment: Moment) -> Iterator[Line]:
     platform = moment.detail["platform"]
-    if moment.what == "received":
+    if moment.what == "received" and str(moment.detail.get("message_id") or "").startswith(BESIDE):
+        yield Line(moment.at, "terminal → inbox", f"stored, for the conversation on {platform}")
+    elif moment.what == "received":
         edited = " (an edit of a message)" if moment.detail.get("version") else ""
         yield Line(moment.at, f"{platform} → inbox", f"stored, then acknowledged to the platform{edited}")
     elif moment.what not in ("answered", "claimed"):

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hermes_config import secrets
 from hermes_config.settings_table import AREAS, Setting
 
 _ANY = "<name>"
 _OURS = ("gateway", "limits")
 """Sections that are no rows of the table."""
+_YES_OR_NO = ("true", "false", "yes", "no", "on", "off", "1", "0")
 
 
 def settings() -> Iterator[Setting]:
@@ -28,22 +30,37 @@ def settings() -> Iterator[Setting]:
 def mistyped(tree: Mapping[str, Any]) -> list[str]:
     """Keys of config.yaml that nobody reads and that look like one that is read. Anybody else's are let be."""
     known = {row.key: row for row in settings()}
-    found = ((path, _near(known, path)) for path in _paths(tree) if _row(known, path) is None)
-    return [f"{'.'.join(path)} is not a known key; did you mean {near}?" for path, near in found if near]
+    top = [((str(key),), _near_section(str(key))) for key in tree]
+    below = [(path, _near(known, path)) for path in _paths(tree) if _row(known, path) is None]
+    return [f"{'.'.join(path)} is not a known key; did you mean {near}?" for path, near in (*top, *below) if near]
 
 
 def meant(key: str) -> str:
     """The key that a person who writes this one most likely means; empty when it is known, or like none."""
-    from difflib import get_close_matches  # only ever needed for a mistake
-
     path = tuple(key.split("."))
     if is_known(key):
         return ""
-    sections = sorted({row.key.partition(".")[0] for row in settings()} | set(_OURS))
-    if path[0] in sections:
-        return _near({row.key: row for row in settings()}, path)
-    close = get_close_matches(path[0], sections, n=1, cutoff=0.8)
-    return ".".join((*close, *path[1:])) if close else ""
+    if near := _near_section(path[0]):
+        return ".".join((near, *path[1:]))
+    return _near({row.key: row for row in settings()}, path)
+
+
+def refusal(key: str, value: Any) -> str:
+    """Why a setting with known choices cannot be this; empty when it can, or when its room alone can tell."""
+    row = _row({row.key: row for row in settings()}, tuple(key.split(".")))
+    if row is None or value is None or not _names(row.key, key):
+        return ""
+    choices = _YES_OR_NO if row.kind == "true or false" else tuple(row.kind.split(", "))
+    if len(choices) < 2 or not all(word.isidentifier() for word in choices if word not in _YES_OR_NO):
+        return ""
+    words = ("off", "none", "false") if value is False else ("on", "true") if value is True else (str(value).lower(),)
+    said = row.kind if row.kind == "true or false" else f"{', '.join(choices[:-1])} or {choices[-1]}"
+    return "" if set(words) & set(choices) else f"must be {said}, not {secrets.shown(value)}"
+
+
+def _names(pattern: str, key: str) -> bool:
+    """Whether a key is this row's itself, and not one below it."""
+    return pattern.count(".") == key.removeprefix("gateway.").count(".")
 
 
 def idle(tree: Mapping[str, Any]) -> list[str]:
@@ -90,6 +107,15 @@ def _near(known: Mapping[str, Setting], path: tuple[str, ...]) -> str:
     beside = {key.rpartition(".")[2] for key in known if key.rpartition(".")[0] == under}
     close = get_close_matches(name, sorted(beside), n=1, cutoff=0.7)
     return f"{section}.{close[0]}" if close else ""
+
+
+def _near_section(name: str) -> str:
+    """The key at the top that this one is nearly; empty when it is one."""
+    from difflib import get_close_matches  # only ever needed for a mistake
+
+    sections = sorted({row.key.partition(".")[0] for row in settings()} | set(_OURS))
+    close = [] if name in sections else get_close_matches(name, sections, n=1, cutoff=0.8)
+    return close[0] if close else ""
 
 
 def _paths(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

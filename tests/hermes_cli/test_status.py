@@ -146,6 +146,30 @@ def test_unset_takes_out_one_key_and_leaves_the_rest_as_it_is(run: Run, home: Pa
     assert run("config", "get", "sessions").code == 2
 
 
+@pytest.mark.parametrize(
+    ("key", "wrong", "right", "choices"),
+    [
+        ("approvals.mode", "maybe", "off", "manual or off"),
+        ("auto_title", "perhaps", "false", "true or false"),
+        ("display.tool_progress", "loud", "off", "off, new, all or verbose"),
+    ],
+)
+def test_a_setting_with_known_choices_takes_no_other(
+    run: Run, home: Path, key: str, wrong: str, right: str, choices: str
+) -> None:
+    refused = run("config", "set", key, wrong)
+    assert refused.code == 1 and f"{key}: must be {choices}, not '{wrong}'" in refused.err
+    assert "Nothing was saved" in refused.err and not (home / "config.yaml").exists()
+    assert run("config", "set", key, right).code == 0
+
+
+def test_a_section_that_is_nearly_ours_is_noticed(run: Run, home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("aprovals: {mode: 'off'}\nsomebody_elses: {mode: 1}\n")
+    shown = run("config", "check").out
+    assert "aprovals is not a known key; did you mean approvals?" in shown and "somebody_elses" not in shown
+
+
 def test_unset_in_braces_keeps_the_rest_of_the_line(run: Run, home: Path) -> None:
     home.mkdir()
     file = home / "config.yaml"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_state.ids import ConversationId, SessionKey
+from hermes_state.inbox import BESIDE
 from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
@@ -74,6 +75,29 @@ def test_a_message_that_was_not_answered(run: Callable[..., Any], db: SessionDB)
     db.inbox.finish([row.id], "dropped", reason="stopped by the person")
     shown = run("trace", "last").out
     assert "dropped · stopped by the person" in shown and "hello" not in shown
+
+
+def test_what_was_typed_at_a_terminal_came_from_there(run: Callable[..., Any], db: SessionDB) -> None:
+    db.inbox.accept(platform="telegram", chat_id="42", message_id=f"{BESIDE}1", route=ROUTE, payload={"text": "hello"})
+    shown = run("trace", "last").out
+    assert "terminal → inbox" in shown and "acknowledged to the platform" not in shown
+
+
+def test_a_question_that_nobody_answered_is_told_as_that(run: Callable[..., Any], db: SessionDB) -> None:
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
+    fence = _fence(db, handle.conversation_id, "a")
+    work = db.turns.begin(
+        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=fence, route=ROUTE, claim=1
+    )
+    assert work is not None
+    question = db.approvals.ask(
+        conversation_id=handle.conversation_id, turn_id=work.turn.id, call_hash="x", call={"tool": "terminal"},
+        requester_id=None, approver_id=None, seconds=60,
+    )  # fmt: skip
+    db.approvals.revoke(question.id, reason="nobody answered in time")
+    told = [line.split("approval")[1].strip() for line in run("trace", "last").out.splitlines() if "approval" in line]
+    assert told == ["asked", "nobody answered in time"]
 
 
 def test_there_is_none(run: Callable[..., Any], db: SessionDB) -> None:
