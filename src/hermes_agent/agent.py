@@ -280,6 +280,7 @@ class AIAgent(Listeners):
             except SessionNotFound:
                 if not seat.warm or route is not None:
                     raise  # the route decides where it goes
+                self.tell_status("warn", "this conversation was erased elsewhere; what you say begins it anew")
                 await seat.begin_anew()
                 continue
             if journal is None:

@@ -45,7 +45,7 @@ def _slash(host: Host, params: Params) -> Result:
     names = {name: row for row in commands.table("tui").values() for name in (row.name, *row.aliases)}
     items = [
         {"text": f"/{name}", "display": f"/{name} {row.args_hint}".rstrip(), "meta": row.description}
-        for name, row in names.items()
+        for name, row in sorted(names.items(), key=lambda item: item[0] != item[1].name)  # aliases come last
         if name.startswith(typed)
     ]
     return {"items": items[:_SHOWN], "replace_from": 0}

@@ -169,7 +169,7 @@ class HermesApp(SteadyApp):
             self.exit(0)
         elif typed in local:
             local[typed]()
-        elif typed.startswith("/") and not typed.startswith("//") and "\n" not in typed and self.talk.sid:
+        elif _is_command(typed) and self.talk.sid:
             self._do(self._command(typed))
         else:
             self._do(self.talk.say(event.text))
@@ -275,3 +275,9 @@ class HermesApp(SteadyApp):
 
     async def _keep_shade(self) -> None:
         await self._link.ask("config.set", key="skin", value=self._shade, scope="global")
+
+
+def _is_command(typed: str) -> bool:
+    """`/status`, and not `/etc/hosts is what?`, `//` or some lines that begin with a stroke."""
+    name = typed.partition(" ")[0]
+    return name.startswith("/") and "/" not in name[1:] and "\n" not in typed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Coroutine
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
+
+from hermes_state import SessionDB
 
 
 def play(scene: Coroutine[Any, Any, None]) -> None:
@@ -218,6 +221,35 @@ def test_the_line_always_has_the_keyboard(sit: Sit) -> None:
             assert person.app._editor.text == "/status us"
 
     play(scene())
+
+
+def test_words_that_begin_with_a_path_are_said_and_commands_come_before_their_aliases(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("/etc/hosts, what is it?")
+            await person.see("built-in demo model")
+            await person.ready()
+            await person.write("/re")
+            shown = await person.see("/reset [title]")
+            assert shown.index("/resume [") < shown.index("/retry ") < shown.index("/reset [title]")
+
+    play(scene())
+
+
+def test_a_conversation_that_was_erased_elsewhere_begins_anew_and_one_is_told(sit: Sit, home: Path) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("what is 2 * 3?")
+            await person.see("2 * 3 = 6")
+            await person.ready()
+            with contextlib.closing(SessionDB(home / "state.db")) as db:
+                db.ledger.delete(person.app.talk.stored_id)
+            await person.say("what is 4 * 4?")
+            await person.see("this conversation was erased elsewhere")
+            await person.see("4 * 4 = 16")
+
+    play(scene())
+    assert [words for role, words in stored(home) if role == "user"] == ["what is 4 * 4?"]
 
 
 def test_a_file_goes_along_and_one_that_cannot_gives_the_words_back(sit: Sit, home: Path, place: Path) -> None:
