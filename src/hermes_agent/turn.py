@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,13 +127,18 @@ async def _run_calls(turn: Running, step: int | str, made: Sequence[ToolCall], *
     added = turn.signals.take_steer()
     if not added:
         return
-    words = signals.words(added)
-    row = user_row.made(
-        f"{signals.ADDED}\n{words}", persist=words, added="", timestamp=turn.setup.db.clock(),
-        person_id=turn.setup.person_id,
-    )  # fmt: skip
-    row_id = await turn.journal.append_with(row, signals.messages(added))
-    turn.track.append([row], [row_id])
+
+    def row(waited: Collection[int]) -> Mapping[str, Any] | None:
+        words = signals.words(one for one in added if one.inbox_id is None or one.inbox_id in waited)
+        if not words:
+            return None
+        return user_row.made(
+            f"{signals.ADDED}\n{words}", persist=words, added="", timestamp=turn.setup.db.clock(),
+            person_id=turn.setup.person_id,
+        )  # fmt: skip
+
+    if stored := await turn.journal.append_with(signals.messages(added), row):
+        turn.track.append([stored[0]], [stored[1]])
 
 
 async def _store_step(turn: Running, reply: Reply) -> int:

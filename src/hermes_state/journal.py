@@ -14,7 +14,7 @@ nothing is written. The segment moves with a compression in the middle of the tu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from hermes_state import aio, chain, leases, messages, transcript, usage
@@ -172,14 +172,20 @@ class Journal:
     async def append(self, *rows: Row) -> list[int]:
         return await self.writer.aappend_all(rows)
 
-    async def append_with(self, row: Row, joined: Sequence[int]) -> int:
-        """A row that takes in what queued messages say: from now on they are this turn's."""
-        segment, encoded = self.session_id, self._encoded(row)
+    async def append_with(
+        self, ids: Sequence[int], row: Callable[[Collection[int]], Row | None]
+    ) -> tuple[Row, int] | None:
+        """A row that takes in what these queued messages say: from now on they are this turn's.
 
-        def run(conn: Connection) -> int:
+        `row` is made in the transaction, from those that still waited: one that was edited or dropped meanwhile says
+        nothing here. None: nothing was left to say.
+        """
+        segment = self.session_id
+
+        def run(conn: Connection) -> tuple[Row, int] | None:
             leases.check(self._store, conn, self.conversation_id, self.fence)
-            self._join(conn, joined)
-            return messages.append(conn, segment, encoded)
+            made = row(self._joined(conn, ids))
+            return None if made is None else (made, messages.append(conn, segment, self._encoded(made)))
 
         return await self._queue(run)
 
@@ -259,10 +265,12 @@ class Journal:
         """Put the turn down as it is, for another process to take up."""
         await self._queue(lambda conn: self._turns.leave_in(conn, self.turn_id, self.lease))
 
-    def _join(self, conn: Connection, ids: Sequence[int]) -> None:
+    def _joined(self, conn: Connection, ids: Sequence[int]) -> set[int]:
         route = self.work.turn.route
-        if ids and route is not None:
-            Inbox(self._store).claim_ids_in(conn, route=route, turn_id=self.turn_id, ids=ids)
+        if not ids or route is None:
+            return set()
+        taken = Inbox(self._store).claim_ids_in(conn, route=route, turn_id=self.turn_id, ids=ids)
+        return {row.id for row in taken}
 
     def _encoded(self, row: Row) -> transcript.Encoded:
         return transcript.encode(

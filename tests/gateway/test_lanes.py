@@ -131,6 +131,25 @@ def test_an_edit_of_a_steered_word_is_read_and_the_old_one_is_not(gateway: Start
     asyncio.run(go())
 
 
+def test_a_steered_word_that_was_edited_before_the_turn_took_it_in_does_not_reach_it(gateway: Start) -> None:
+    async def go() -> None:
+        hold = Hold()
+        steps = (say(calls=[call("todo", {"todos": []})], hold=hold), say("done"), say("and that"))
+        with ScriptedModel(*steps) as model:
+            async with gateway(model, **STEER) as here:
+                await here.chat.say("first")
+                await hold.reached()
+                await here.chat.say("wrong word", message_id="m2")
+                await here.chat.say("right word", message_id="m2", version=1)
+                hold.release()
+                await here.quiet()
+            assert not any("wrong word" in request.body.decode() for request in model.requests)
+            assert user_texts(here.db) == ["first", "right word"]
+            assert (here.outcomes()["m2"], here.outcomes()["m2.1"]) == ("superseded", "answered")
+
+    asyncio.run(go())
+
+
 def test_an_album_is_one_turn(gateway: Start) -> None:
     async def go() -> None:
         with ScriptedModel(say("nice")) as model:

@@ -115,6 +115,27 @@ def test_a_word_in_the_middle_is_the_turns_when_the_model_gets_it(db: SessionDB,
     assert [m["content"] for m in result["messages"] if m["role"] == "user"] == ["hello", "and shorter"]
 
 
+def test_a_word_that_was_taken_back_is_not_read_with_those_that_were_not(db: SessionDB, make_agent: MakeAgent) -> None:
+    async def go() -> dict[str, Any]:
+        with ScriptedModel(say(calls=[call("todo", {"todos": []})]), say("Done.")) as model:
+            agent = make_agent(model)
+            kept, back = accept(db, 2, "and shorter"), accept(db, 3, "and in French")
+
+            def add(*_: object) -> None:
+                agent.steer("and shorter", kept.id)
+                agent.steer("and in French", back.id)
+                agent.steer("typed here")
+                db.inbox.finish([back.id], "dropped", reason="/stop")
+
+            agent.tool_start_callback = add
+            return await agent.arun_conversation("hello", errand=errand(accept(db, 1)))
+
+    result = asyncio.run(go())
+    assert outcomes(db) == [("1", "answered"), ("2", "answered"), ("3", "dropped")]
+    said = [m["content"] for m in result["messages"] if m["role"] == "user"]
+    assert said == ["hello", "and shorter\ntyped here"]
+
+
 def test_a_word_that_came_too_late_stays_in_the_queue(db: SessionDB, make_agent: MakeAgent) -> None:
     async def go() -> dict[str, Any]:
         with ScriptedModel(say("Done.")) as model:
