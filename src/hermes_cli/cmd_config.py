@@ -1,6 +1,6 @@
 """`hermes config`: where the configuration is, what it says, whether it is right, and changing one key of it.
 
-Values of `.env` and anything that looks like a password are never printed.
+Secrets are never printed. Variables, which stand in `.env`, are the business of `config_variables`.
 """
 
 from __future__ import annotations
@@ -50,12 +50,18 @@ def register(parser: Parser) -> None:
     change = verbs.add(
         "set",
         _set,
-        help="set one key, leaving the rest of the file as it is",
+        help="set one key, leaving the rest of the file as it is; a variable is set in .env",
         example="""hermes config set sessions.retention_days 30
-                   hermes config set state.synchronous normal""",
+                   hermes config set state.synchronous normal
+                   hermes config set OPENAI_API_KEY""",
     )
     change.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
-    change.add_argument("value", metavar="VALUE", help="a YAML value: 30, true, text, [a, b]")
+    change.add_argument(
+        "value",
+        nargs="?",
+        metavar="VALUE",
+        help="30, true, text, [a, b]; of a secret - (piped in), @FILE, or asked for",
+    )
     bounds = verbs.add("limits", _limits, help="show every limit in force", example="hermes config limits")
     for verb in (check, show, get, bounds):
         add_json(verb)
@@ -117,8 +123,13 @@ def notes(loaded: config.Config) -> list[str]:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from hermes_config import secrets  # only this verb needs it
+    from hermes_cli import config_variables  # only the verbs of one key need them
+    from hermes_config import secrets
 
+    name = config_variables.variable(args.key)
+    if name and (found := config_variables.shown(name)) is not None:
+        output.print_json(found) if args.json else print(text.harmless(found))
+        return
     value: Any = config.load().tree
     path = [*filter(None, args.key.split("."))]
     for name in path:
@@ -141,17 +152,24 @@ def _set(args: argparse.Namespace) -> None:
     import yaml
 
     from gateway.config import load_gateway_config
+    from hermes_cli import config_variables
     from hermes_config import settings
 
+    if name := config_variables.variable(args.key):
+        value = config_variables.value_of(name, args.value)
+        config_variables.keep(name, value)
+        config_variables.warn(name, args.value, value)
+        return
     if near := settings.meant(args.key):
         raise UsageError(
             f"{args.key[:80]} is not a known key; nothing was saved",
             hint=f"Did you mean {near}? A key for another program is written with hermes config edit.",
         )
+    written = config_variables.value_of(args.key, args.value)
     try:
-        value = yaml.safe_load(args.value)
+        value = yaml.safe_load(written)
     except yaml.YAMLError:
-        value = args.value  # what is no YAML is meant as text
+        value = written  # what is no YAML is meant as text
 
     def check(after: config.Config) -> None:
         load_gateway_config(after)
@@ -164,9 +182,15 @@ def _set(args: argparse.Namespace) -> None:
         print("Nothing here reads it; it is kept for whoever does.")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
+    config_variables.warn(args.key, args.value, written)
 
 
 def _unset(args: argparse.Namespace) -> None:
+    from hermes_cli import config_variables
+
+    if name := config_variables.variable(args.key):
+        config_variables.drop(name)
+        return
     saved = config.unset_value(args.key)
     if saved is None:
         raise UsageError(f"{args.key[:80]} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))

@@ -126,9 +126,7 @@ def _keep(token: str, loaded: config.Config, *, replaces: bool) -> None:
         if not replaces and loaded.dotenv.get(_VARIABLE, "").strip():
             raise UsageError(f"{_VARIABLE} holds another token already", where=str(file), hint="--yes replaces it.")
         config.put_variable(_VARIABLE, token, loaded.home)
-    print(f"Kept in {file}, which only you can read.")
-    if config.load(loaded.home).environ(_VARIABLE) != token:
-        print(f"Note: {_VARIABLE} is also set in the environment, to another token, and that one counts.")
+    secret_input.say_kept(_VARIABLE, token, loaded.home)
 
 
 def _take_over(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: meeting.Bot) -> None:

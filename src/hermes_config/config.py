@@ -4,7 +4,8 @@ A home made by the reference loads unchanged. The keys that Hermes uses are chec
 and reason in the error; all others are carried in `Config.tree` and survive a save. Results are frozen and
 shared: a second `load` costs two `stat` calls until one of the files changes.
 
-- A variable of the environment wins over the same one in `.env`. A variable that stands in `.env` is never changed.
+- A variable of the environment wins over the same one in `.env`. A variable that stands in `.env` is
+  changed only when a person asks for it.
 - A save never follows a failed read, and never writes a configuration that would not load. The one exception is
   taking out the key that keeps it from loading (`unset_value`).
 - A running process uses `load_or_last_good`: a broken edit leaves it as it was, and tells.

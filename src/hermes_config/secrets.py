@@ -48,7 +48,7 @@ _PLAIN_NAME = re.compile(
     re.IGNORECASE,
 )
 # For showing a configuration: a value too many that is covered there costs nothing.
-_SHOWN_COVERED = re.compile(r"key$|token$|secret|passw|passphrase|credential", re.IGNORECASE)
+_SHOWN_COVERED = re.compile(r"key$|token$|_pat$|secret|passw|passphrase|credential", re.IGNORECASE)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 # -- values --------------------------------------------------------------------------------------------------------
@@ -170,14 +170,14 @@ def presentable(value: Any, path: Sequence[str] = (), home: Path | None = None) 
 
     What is below a key that is named like a secret is one, whatever it is called itself; so is a number there.
     """
-    covered = any(map(_is_covered_name, path))
+    covered = any(map(is_covered_name, path))
     return _presentable(value, path[-1] if path else "", covered, redactor(home))
 
 
 def _presentable(value: Any, name: str, covered: bool, redact: Redactor) -> Any:
     if isinstance(value, Mapping):
         return {
-            redact(str(key)): _presentable(item, str(key), covered or _is_covered_name(str(key)), redact)
+            redact(str(key)): _presentable(item, str(key), covered or is_covered_name(str(key)), redact)
             for key, item in value.items()
         }
     if isinstance(value, tuple | frozenset | list):
@@ -195,8 +195,9 @@ def shown(value: object) -> str:
     return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}…"
 
 
-def _is_covered_name(name: str) -> bool:
-    if is_secret_name(name) or name == "database_url":
+def is_covered_name(name: str) -> bool:
+    """Whether what a person sets or is shown under this name is to be treated as a secret."""
+    if is_secret_name(name) or name.lower().endswith("database_url"):
         return True
     return bool(_SHOWN_COVERED.search(name)) and not _ABOUT_ONE.search(_words(name))
 

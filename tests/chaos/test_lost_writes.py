@@ -76,6 +76,7 @@ PROBES: dict[str, tuple[str, ...]] = {
         "config check",
         "config limits",
         "config set limits.title_chars 90 ; config get limits.title_chars ; config unset limits.title_chars",
+        "config set SOME_API_KEY x1 ; config get SOME_API_KEY ; config unset SOME_API_KEY",
         "!config edit",
         "config repair",
     ),
