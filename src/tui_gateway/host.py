@@ -61,9 +61,11 @@ class Host:
             raise RpcError(frames.UNAVAILABLE, f"state.db unavailable: {self.db_trouble()}")
         return found
 
-    def rebind(self, session: Session) -> None:
+    def rebind(self, sid: str, session: Session) -> None:
         """The session's frames go to whoever makes this request, too, from now on."""
         with self.lock:
+            if self.sessions.get(sid) is not session:  # closed since it was found, because nobody was there
+                raise RpcError(frames.NO_SESSION, "session not found")
             session.setdefault("transport", Audience()).join(self.transport())
 
     def typed(self, sid: str, session: Session, said: Mapping[str, Any], *, by: Transport) -> None:

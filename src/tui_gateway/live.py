@@ -37,9 +37,18 @@ _COUNTERS = ("input_tokens", "output_tokens", "reasoning_tokens", "api_call_coun
 
 
 def open_session(
-    host: Host, params: Params, db: SessionDB, *, key: str | None = None, messages: Sequence[Mapping[str, Any]] = ()
+    host: Host,
+    params: Params,
+    db: SessionDB,
+    *,
+    key: str | None = None,
+    messages: Sequence[Mapping[str, Any]] = (),
+    join: bool = False,
 ) -> tuple[str, Session]:
-    """A live session on a stored conversation (`key`), or on one that begins with its first prompt."""
+    """A live session on a stored conversation (`key`), or on one that begins with its first prompt.
+
+    `join`: whoever makes this request is its client from the beginning.
+    """
     cwd = Path(os.path.expanduser(str(params.get("cwd") or Path.cwd())))  # noqa: PTH111 - as in `rpc_about`
     if not os.path.isdir(cwd):  # noqa: PTH112 - what cannot be a name at all is no folder, and no error
         raise RpcError(frames.BAD_VALUE, f"there is no folder {str(cwd)[:200]!r}")
@@ -54,7 +63,7 @@ def open_session(
         "source": str(params.get("source") or "tui"), "transport": Audience(),
         "close_on_disconnect": bool(params.get("close_on_disconnect")), "tool_started_at": {},
         "_turn_cancel_requested": False, "_sid": sid, "following": None, "looking": threading.Lock(), "told": 0,
-        "parked_at": None, "waits": False,
+        "worked_at": 0.0, "waits": False,
     }  # fmt: skip
     session["place"] = Place(
         host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
@@ -66,6 +75,8 @@ def open_session(
         if len(host.sessions) >= db.limits.rpc_sessions:
             raise RpcError(frames.TOO_MANY, f"{len(host.sessions)} sessions are live; close some")
         host.sessions[sid] = session
+        if join:
+            host.rebind(sid, session)
     return sid, session
 
 

@@ -1,8 +1,9 @@
 """What is on its way to one client, bounded: nobody who produces frames ever waits for one who does not read.
 
 Frames leave in the order in which they were put. Deltas of one session that follow each other become one frame as long
-as they wait, at most `BATCH_SECONDS`; any other frame sends them off first. A client that lets more pile up than
-`limits.rpc_queue_bytes` (a character counts as one) is let go: what it missed is in the store, and it can resume.
+as they wait, at most `BATCH_SECONDS`; any other frame sends them off first. A client that lets more pile up behind the
+frame that is next than `limits.rpc_queue_bytes` (a character counts as one) is let go: what it missed is in the store,
+and it can resume. One large frame is no pile: whoever asked for it has had no time to read it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Outgoing:
             else:
                 self._waiting.append(_Delta(delta[0], delta[1], self._clock(), [delta[2]]))
                 self._bytes += _FRAME_BYTES + len(delta[2])
-            if self._bytes > self._most:
+            first = self._waiting[0]
+            if self._bytes - (0 if isinstance(first, _Delta) else len(first)) > self._most:
                 self.closed = self.overfull = True
         self._wake()
         return not self.overfull

@@ -1,9 +1,11 @@
 """Live sessions that nobody looks at: kept for a client that comes back, and closed after a while.
 
-A session whose last connection has ended is parked. It is closed after a grace (`HERMES_TUI_WS_ORPHAN_REAP_GRACE_S`,
-20 s; 0: never), at the latest when it was idle for `HERMES_TUI_SESSION_TTL_S` (6 h), and earlier when a new session
-needs its place: the one parked longest goes first. A session at work, or one that waits for a person, stays. Nothing is
-lost by any of this: the conversation is in the store, and can be resumed.
+A session without a client is parked, however it came to have none: who is there is asked of its audience at every look,
+and noted nowhere else. One that was to be closed with its connection is closed at the first look. Any other is closed
+after a grace (`HERMES_TUI_WS_ORPHAN_REAP_GRACE_S`, 20 s; 0: never), at the latest when it was idle for
+`HERMES_TUI_SESSION_TTL_S` (6 h), and earlier when a new session needs its place: the one parked longest goes first. A
+session at work, or one that waits for a person, stays. Nothing is lost by any of this: the conversation is in the
+store, and can be resumed.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
+
+from tui_gateway.transports import Audience
 
 if TYPE_CHECKING:
     from tui_gateway.host import Host, Session
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 _GRACE, _GRACE_SECONDS = "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S", 20.0
 _IDLE, _IDLE_SECONDS = "HERMES_TUI_SESSION_TTL_S", 6 * 3_600.0
 _LOOK_SECONDS = 0.25
+_DISCONNECTED = "ws_disconnect"
 Later = Callable[[], None]
 End = Callable[[str, "Session", str], None]
 """Finalises a session that was taken out already, for a reason."""
@@ -34,18 +39,14 @@ class Parking:
         self._looked = 0.0
 
     def left(self, transport: Transport) -> None:
-        """A connection has ended: what was to be closed with it is closed, what nobody else looks at is parked."""
-        closing: list[tuple[str, Session]] = []
+        """A connection has ended, or had ended before it joined: what was to be closed with it is closed."""
         with self._host.lock:
-            for sid, session in list(self._host.sessions.items()):
-                audience = session.get("transport")
-                if audience is None or not audience.leave(transport):
-                    continue
-                session["parked_at"] = time.monotonic()
-                if session.get("close_on_disconnect"):
-                    closing.append((sid, self._host.sessions.pop(sid)))
+            for session in self._host.sessions.values():
+                if isinstance(audience := session.get("transport"), Audience):
+                    audience.leave(transport)
+            closing = [(sid, self._host.sessions.pop(sid)) for sid in self._disconnected()]
         for sid, session in closing:
-            self._end(sid, session, "ws_disconnect")
+            self._end(sid, session, _DISCONNECTED)
 
     def reap(self) -> None:
         """Close those whose time is up; called often, looks now and then."""
@@ -55,26 +56,35 @@ class Parking:
         self._looked = now
         grace, idle = _seconds(_GRACE, _GRACE_SECONDS), _seconds(_IDLE, _IDLE_SECONDS)
         with self._host.lock:
+            self._close([(sid, _DISCONNECTED) for sid in self._disconnected()])
             over = []
-            for sid, session in self._parked():
+            for sid, session, since in self._parked():
                 if self._at_work(sid, session):
-                    session["parked_at"] = now
-                elif 0 < grace <= now - session["parked_at"]:
+                    session["worked_at"] = now
+                elif 0 < grace <= now - since:
                     over.append((sid, "ws_orphan_reap"))
-                elif 0 < idle <= now - session["parked_at"]:
+                elif 0 < idle <= now - since:
                     over.append((sid, "idle_timeout"))
             self._close(over)
 
     def make_room(self, most: int) -> None:
         """Before one more is opened: as many as are too many, those first that were parked longest."""
         with self._host.lock:
-            free = [sid for sid, session in self._parked() if not self._at_work(sid, session)]
-            free.sort(key=lambda sid: float(self._host.sessions[sid]["parked_at"]))
-            self._close([(sid, "lru_evict") for sid in free[: max(0, len(self._host.sessions) - most + 1)]])
+            free = [(since, sid) for sid, session, since in self._parked() if not self._at_work(sid, session)]
+            too_many = max(0, len(self._host.sessions) - most + 1)
+            self._close([(sid, "lru_evict") for _, sid in sorted(free)[:too_many]])
 
-    def _parked(self) -> list[tuple[str, Session]]:
-        found = self._host.sessions.items()
-        return [(sid, one) for sid, one in found if one.get("parked_at") and one["transport"].gone]
+    def _parked(self) -> Iterator[tuple[str, Session, float]]:
+        """With the moment since when nobody has looked at it, and nothing was done in it."""
+        for sid, session in self._host.sessions.items():
+            audience = session.get("transport")
+            if isinstance(audience, Audience) and session.get("place") is not None:
+                since = audience.gone_since
+                if since is not None:
+                    yield sid, session, max(since, session["worked_at"])
+
+    def _disconnected(self) -> list[str]:
+        return [sid for sid, session, _ in self._parked() if session["close_on_disconnect"]]
 
     def _at_work(self, sid: str, session: Session) -> bool:
         place = session["place"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -35,8 +36,7 @@ def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str,
     """`build` starts the making of an agent; `looker` follows stored conversations."""
 
     def create(host: Host, params: Params) -> Result:
-        sid, session = live.open_session(host, params, host.db(), messages=_given(params))
-        host.rebind(session)
+        sid, session = live.open_session(host, params, host.db(), messages=_given(params), join=True)
         session["pending_title"] = word(params, "title") or None
         build(sid, session)
         looker.start()
@@ -52,17 +52,21 @@ def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str,
         if not wanted:
             raise RpcError(frames.NO_TARGET, "which conversation?")
         tip = _meant(db, wanted)
-        with host.lock:  # one that is about to be closed, because nobody came back, is either found or not
-            sid, session = _live_on(host, tip) or live.open_session(host, params, db, key=tip)
-            session["parked_at"] = None
-        db.ledger.reopen(tip)
-        build(sid, session)
-        looker.start()
-        return joining.come(host, looker, sid, session, params)
+        with contextlib.ExitStack() as coming:
+            with host.lock:  # one that is about to be closed, because nobody came back, is either found or not
+                sid, session = _live_on(host, tip) or live.open_session(host, params, db, key=tip)
+                coming.enter_context(session["transport"].expecting())
+            looker.start()
+            db.ledger.reopen(tip)
+            build(sid, session)
+            return joining.come(host, looker, sid, session, params)
 
     def activate(host: Host, params: Params) -> Result:
-        sid, session = host.session(params)
-        return joining.come(host, looker, sid, session, params)
+        with contextlib.ExitStack() as coming:
+            with host.lock:
+                sid, session = host.session(params)
+                coming.enter_context(session["transport"].expecting())
+            return joining.come(host, looker, sid, session, params)
 
     def branch(host: Host, params: Params) -> Result:
         _, session = host.session(params)
@@ -77,9 +81,9 @@ def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str,
         except InvalidValue as error:
             raise RpcError(frames.BAD_TITLE, error.one_line()) from error
         given = {"cols": session["cols"], "cwd": session["cwd"], "source": session["source"]}
-        sid, made = live.open_session(host, given, db, key=handle.session_id)
-        host.rebind(made)
+        sid, made = live.open_session(host, given, db, key=handle.session_id, join=True)
         build(sid, made)
+        looker.start()
         return {
             "session_id": sid, "stored_session_id": handle.session_id, "title": title or "",
             "parent": session["session_key"],

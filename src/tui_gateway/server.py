@@ -109,11 +109,20 @@ def dispatch(req: Any, transport: Transport | None = None) -> Frame | None:
         _bound.reset(token)
 
 
+def serve(req: Any, transport: Transport) -> None:
+    """`dispatch` for a client that may go away at any moment, also while it is answered."""
+    answer = dispatch(req, transport)
+    if answer is not None and not transport.write(answer):
+        _parking.left(transport)  # once more: the request may have joined it to a session since it left
+
+
 def _answer_later(req: Any) -> None:
     behind: list[Later] = []
     _behind.set(behind)
     try:
-        write_json(handle_request(req))
+        transport = _bound.get()
+        if write_json(handle_request(req)) is False and transport is not None:
+            _parking.left(transport)  # as in `serve`
     finally:
         _pooled.release()
         for step in behind:

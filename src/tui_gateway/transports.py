@@ -6,10 +6,12 @@ once; the process then ends in order.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Protocol, TextIO
 
 from hermes_config.limits import DEFAULTS
@@ -30,10 +32,12 @@ class Transport(Protocol):
 class Audience:
     """The clients of one session, each of which gets every frame. With none left, what happens is in the store."""
 
-    def __init__(self, *members: Transport) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._members: dict[Transport, Transport] = {one: one for one in members}
+        self._members: dict[Transport, Transport] = {}
         """Who they are, and how they are reached."""
+        self._expected = 0
+        self._empty_since = time.monotonic()
 
     def write(self, frame: Frame, *, but: Transport | None = None) -> bool:
         """To all `but` one; whoever cannot be reached any more is no longer of them."""
@@ -55,14 +59,28 @@ class Audience:
             self._members[transport] = held
         return held
 
-    def leave(self, transport: Transport) -> bool:
-        """True when it was the last."""
+    def leave(self, transport: Transport) -> None:
         with self._lock:
-            return self._members.pop(transport, None) is not None and not self._members
+            if self._members.pop(transport, None) is not None:
+                self._empty_since = time.monotonic()
+
+    @contextlib.contextmanager
+    def expecting(self) -> Iterator[None]:
+        """Somebody is about to join, who may yet fail to."""
+        with self._lock:
+            self._expected += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._expected -= 1
+                self._empty_since = time.monotonic()
 
     @property
-    def gone(self) -> bool:
-        return not self._members
+    def gone_since(self) -> float | None:
+        """The moment (monotonic) from which on nobody is here; None while somebody is, or is about to be."""
+        with self._lock:
+            return None if self._members or self._expected else self._empty_since
 
 
 class Held:
@@ -130,6 +148,8 @@ class StdioTransport:
                 if self._outgoing.overfull:
                     self.lost()
                 return
+            if lines:
+                continue  # it may have ended meanwhile, and nobody rings again for that
             with self._ring:
                 if not self._rung:
                     self._ring.wait(wait)

@@ -47,7 +47,7 @@ def submit(host: Host, params: Params, *, build: Callable[[str, Session], None],
     place: Place | None = session.get("place")
     content = _with_files(place, _content(params.get("text")))
     named = {"files": found} if isinstance(content, str) and (found := references.files(content)) else {}
-    host.rebind(session)
+    host.rebind(sid, session)
     if place is not None and place.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
     ordinal = params.get("truncate_before_user_ordinal")

@@ -113,8 +113,7 @@ async def _read(socket: WebSocket, transport: _WsTransport) -> None:
         text = message.get("text")
         try:
             given = frames.parse(message.get("bytes") or b"" if text is None else text)
-            answer = await asyncio.to_thread(server.dispatch, given, transport)
         except frames.RpcError as error:
-            answer = frames.failure(None, error.code, error.message)
-        if answer is not None:
-            transport.write(answer)
+            transport.write(frames.failure(None, error.code, error.message))
+        else:
+            await asyncio.to_thread(server.serve, given, transport)

@@ -95,6 +95,22 @@ def _end(db: SessionDB, made: dict[str, Any]) -> str:
     return str(reason)
 
 
+def test_whoever_resumes_and_is_gone_at_once_leaves_nothing_live(api: str) -> None:
+    with WsClient(api, KEY) as client:
+        made = client.call("session.create", close_on_disconnect=True)
+        client.say(made["session_id"], "hello")
+    asked = {"id": 1, "method": "session.resume", "params": {"session_id": made["stored_session_id"]}}
+    for _ in range(4):
+        with connect(f"ws://{api}/api/ws?token={KEY}") as hasty:
+            hasty.send(json.dumps(asked))
+            hasty.socket.shutdown(socket.SHUT_RDWR)
+    with WsClient(api, KEY) as client:
+        deadline = time.monotonic() + WITHIN
+        while client.live():
+            assert time.monotonic() < deadline, "it stays live for nobody"
+            time.sleep(0.1)
+
+
 def test_frames_of_two_clients_do_not_mix_and_keep_their_order(api: str) -> None:
     with WsClient(api, KEY) as one, WsClient(api, KEY) as two:
         mine, theirs = (client.call("session.create")["session_id"] for client in (one, two))
