@@ -15,11 +15,14 @@ import os
 import signal
 import sys
 import threading
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from hermes_config import log_file
 from hermes_config.errors import HermesError
 from hermes_config.home import ensure_folder, ensure_home, private_open
+
+if TYPE_CHECKING:
+    from hermes_config.limits import Limits
 
 _log = logging.getLogger("hermes.rpc")
 _GRACE_SECONDS = 1.0
@@ -36,10 +39,11 @@ def main() -> int:
         return 1
     log_file.install()
     from hermes_cli import plugins
-    from tui_gateway import frames, server
+    from tui_gateway import frames, server, transports
 
     server._real_stdout = out
-    ended = threading.Event()
+    ended, limits = threading.Event(), _limits()
+    server._stdio_transport = transports.StdioTransport(lambda: out, most_bytes=limits.rpc_queue_bytes)
     server._stdio_transport.lost = lambda: _leave(ended)
     _heed_signals(ended)
     plugins.discover_plugins()
@@ -48,7 +52,7 @@ def main() -> int:
     except HermesError as error:
         server.write_json(frames.event("gateway.ready", None, {"skin": "default"}))
         server.write_json(frames.event("error", None, {"message": error.one_line()}))
-    _read(ended)
+    _read(ended, limits.rpc_frame_bytes)
     _end()
     return 0
 
@@ -61,11 +65,10 @@ def _take_stdout() -> TextIO:
     return os.fdopen(kept, "w", encoding="utf-8", errors="replace", newline="\n")
 
 
-def _read(ended: threading.Event) -> None:
-    """Requests, one a line, until the input ends."""
+def _read(ended: threading.Event, most: int) -> None:
+    """Requests, one a line of at most so many bytes, until the input ends."""
     from tui_gateway import frames, server
 
-    most = _longest()
     while not ended.is_set():
         line = sys.stdin.buffer.readline(most + 1)
         if not line:
@@ -85,14 +88,14 @@ def _read(ended: threading.Event) -> None:
             return
 
 
-def _longest() -> int:
+def _limits() -> Limits:
     from hermes_config import config
     from hermes_config.limits import DEFAULTS
 
     try:
-        return config.load().limits.rpc_frame_bytes
+        return config.load().limits
     except HermesError:  # clients are told at the first request that needs the configuration
-        return DEFAULTS.rpc_frame_bytes
+        return DEFAULTS
 
 
 def _heed_signals(ended: threading.Event) -> None:

@@ -31,6 +31,8 @@ _CONTRACT = 4
 _COLS, _MOST_COLS, _MOST_STEPS = 80, 10_000, 100_000
 _COMPRESSED = "What stands above was compressed: the model knows it from a summary."
 _RESULT_SHOWN = 60_000
+_OF_THE_QUEUE = 4
+"""The messages of one answer fill at most this part of what may wait for a client."""
 _CUT_OFF = ("interrupted", "error")
 """What an answer that is not whole was stopped by."""
 _COUNTERS = ("input_tokens", "output_tokens", "reasoning_tokens", "api_call_count")
@@ -237,10 +239,17 @@ def has_answered(db: SessionDB, session: Session) -> bool:
                 and not last.messages[-1].get("tool_calls"))  # fmt: skip
 
 
-def part(shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
-    """What a client wants of it, and the number of its first message: `limit` of them, the last before `before`."""
+def part(db: SessionDB, shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
+    """What a client wants of it, and the number of its first message: `limit` of them, the last before `before`; fewer
+    where they are large, but always one, and whole."""
     end = frames.whole(params, "before", len(shown), most=max(1, len(shown)))
-    first = max(0, end - frames.whole(params, "limit", end, most=max(1, end)))
+    wanted = max(0, end - frames.whole(params, "limit", end, most=max(1, end)))
+    first, room = end, db.limits.rpc_queue_bytes // _OF_THE_QUEUE
+    while first > wanted:
+        room -= len(frames.encode(shown[first - 1]))
+        if room < 0 and first < end:
+            break
+        first -= 1
     return first, shown[first:end]
 
 
@@ -290,7 +299,7 @@ def state(
     sid: str, session: Session, shown: list[dict[str, Any]], params: Params, *, info: dict[str, Any]
 ) -> dict[str, Any]:
     """What a client gets that comes to a session: `session.resume`, `session.activate`."""
-    first, wanted = part(shown, {"limit": params.get("limit")})
+    first, wanted = part(session["place"].db, shown, {"limit": params.get("limit")})
     return {
         "session_id": sid, "resumed": session["session_key"], "session_key": session["session_key"],
         "message_count": len(shown), "first": first, "messages": wanted, "info": info, "inflight": _inflight(session),

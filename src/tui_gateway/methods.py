@@ -126,7 +126,7 @@ METHODS: dict[str, Method] = {
         pooled=True,
         result=(
             "status (compressed, aborted), removed, before_messages, after_messages, before_tokens, after_tokens, "
-            "summary {headline, token_line, aborted}, usage, info, messages"
+            "summary {headline, token_line, aborted}, usage, info, first, messages"
         ),
         errors=(4001, 4009, 5001),
     ),

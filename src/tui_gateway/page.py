@@ -35,14 +35,19 @@ what happens there, also what others say, comes as the same events. All others a
 (`driver: here`). Partial text is an event and nothing else: what counts is `message.complete`, and what is stored.
 
 Several clients may look at one session: all get its events, and `message.user` tells each what the others typed. A
-client that comes by `session.resume` or `session.activate`, also in the middle of a turn, gets `messages` (all that is
+client that comes by `session.resume` or `session.activate`, also in the middle of a turn, gets `messages` (what is
 stored), `inflight` (of a turn that runs: its `assistant` text since the last stored row, and its `user` prompt while
 that is not stored), and behind the answer exactly what happens from there on; questions that are open are put to
 it, too. It loses nothing by going away: a session without a client is closed after 20 s, unless a turn runs in it or
 waits for a person, and the conversation is resumed from the store.
 
+Messages come from the newest back: at most `limit` of them, and no more than fill a quarter of
+`limits.rpc_queue_bytes`, but always one. `first` is the number of the first that came, counted from 0; when it is not
+0, `session.history` with it as `before` gives those before.
+
 Frames of a session keep their order. Deltas that follow each other within 33 ms come as one. A client that reads so
-slowly that `limits.rpc_queue_bytes` wait for it is disconnected; nothing is lost by that, and it can resume.
+slowly that `limits.rpc_queue_bytes` wait for it behind the frame that is next is disconnected; nothing is lost by that,
+and it can resume.
 
 """
 

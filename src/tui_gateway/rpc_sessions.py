@@ -159,8 +159,9 @@ def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict
 
 def _history(host: Host, params: Params) -> Result:
     _, session = host.session(params)
-    shown = live.messages(host.db(), session, details=bool(params.get("details")))
-    first, wanted = live.part(shown, params)
+    db = host.db()
+    shown = live.messages(db, session, details=bool(params.get("details")))
+    first, wanted = live.part(db, shown, params)
     return {"count": len(shown), "first": first, "messages": wanted}
 
 
@@ -220,11 +221,12 @@ def _size(db: SessionDB, session: Session) -> _Size:
 def _compressed(session: Session, db: SessionDB, before: _Size, after: _Size, said: str) -> Result:
     done = after.messages < before.messages
     line = f"about {before.tokens:,} → {after.tokens:,} tokens" if done else f"about {before.tokens:,} tokens"
+    first, shown = live.part(db, live.messages(db, session), {})
     return {
         "status": "compressed" if done else "aborted", "removed": before.messages - after.messages if done else 0,
         "before_messages": before.messages, "after_messages": after.messages, "before_tokens": before.tokens,
         "after_tokens": after.tokens, "summary": {"headline": said, "token_line": line, "aborted": not done},
-        "usage": live.usage(session), "info": live.info(session), "messages": live.messages(db, session),
+        "usage": live.usage(session), "info": live.info(session), "first": first, "messages": shown,
     }  # fmt: skip
 
 

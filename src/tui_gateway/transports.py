@@ -146,6 +146,7 @@ class StdioTransport:
                 return
             if not lines and self._outgoing.closed:
                 if self._outgoing.overfull:
+                    _log.warning("the client reads too slowly and is let go", extra={"action": "rpc_write"})
                     self.lost()
                 return
             if lines:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 from tui_gateway import frames
 from tui_gateway.outgoing import BATCH_SECONDS, Outgoing
+from tui_gateway.transports import StdioTransport
 
 
 class Clock:
@@ -64,3 +68,30 @@ def test_a_client_that_never_reads_is_let_go_and_nobody_waits_for_it() -> None:
     puts = [out.put(frames.event("tool.output", "a", {"text": "x" * 100})) for _ in range(100)]
     assert puts[0] and not puts[-1] and out.overfull
     assert puts == sorted(puts, reverse=True), "once it is over it stays over"
+
+
+def test_deltas_that_nobody_reads_count_as_they_grow_together() -> None:
+    out = Outgoing(lambda: None, most_bytes=5_000, clock=Clock())
+    assert not all(out.put(delta("x" * 100)) for _ in range(100)) and out.overfull
+
+
+def test_one_large_frame_is_no_reason_to_let_a_client_go() -> None:
+    out = Outgoing(lambda: None, most_bytes=1_000, clock=Clock())
+    large, small = "x" * 5_000, frames.event("tool.output", "a", {"text": "y" * 100})
+    assert out.put(frames.event("tool.output", "a", {"text": large})) and out.put(small)
+    assert texts(out.take()[0]) == [large, "y" * 100]
+    assert out.put(frames.event("tool.output", "a", {"text": large}))
+    assert [out.put(small) for _ in range(10)][-1] is False, "what piles up behind it counts"
+
+
+def test_a_client_that_reads_too_late_finds_the_end() -> None:
+    reading, writing = os.pipe()
+    lost = threading.Event()
+    with os.fdopen(reading, "rb") as there, os.fdopen(writing, "w", encoding="utf-8") as here:
+        transport = StdioTransport(lambda: here, most_bytes=1_000)
+        transport.lost = lost.set
+        transport.write(frames.event("tool.output", "a", {"text": "x" * 1_000_000}))  # more than a pipe holds
+        small = frames.event("tool.output", "a", {"text": "y" * 100})
+        assert not all(transport.write(small) for _ in range(100)) and not lost.is_set()
+        there.readline()
+        assert lost.wait(10)

@@ -77,6 +77,26 @@ def test_a_request_that_is_too_long_is_refused(demo_home: Path) -> None:
         assert client.call("commands.catalog")["pairs"]
 
 
+def test_an_answer_larger_than_what_may_wait_is_given_and_those_behind_it_too(demo_home: Path) -> None:
+    with (demo_home / "config.yaml").open("a", encoding="utf-8") as file:
+        file.write("limits:\n  rpc_queue_bytes: 65536\n")
+    with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
+        db.create_session("20261115_110000_abcdef", "cli")
+        for number in range(3):
+            db.append_message("20261115_110000_abcdef", "user", f"{number} " + "x" * 200_000)
+            db.append_message("20261115_110000_abcdef", "assistant", f"ok {number}")
+    with StdioClient(demo_home) as client:
+        found = client.call("session.resume", session_id="20261115_110000_abcdef")
+        assert client.call("session.list")["sessions"]
+        sid, messages = found["session_id"], found["messages"]
+        assert found["message_count"] == 6 and found["first"] == 6 - len(messages) > 0, "a page, and not all of it"
+        while found["first"]:
+            found = client.call("session.history", session_id=sid, before=found["first"])
+            messages = found["messages"] + messages
+        assert [one["text"][0] for one in messages if one["role"] == "user"] == ["0", "1", "2"]
+        assert client.end() == 0 and not client.errors
+
+
 def test_stray_prints_do_not_come_between_the_frames(demo_home: Path) -> None:
     plugin = demo_home / "plugins" / "loud"
     plugin.mkdir(parents=True)
