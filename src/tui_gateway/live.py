@@ -242,7 +242,7 @@ def has_answered(db: SessionDB, session: Session) -> bool:
 def part(db: SessionDB, shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
     """What a client wants of it, and the number of its first message: `limit` of them, the last before `before`; fewer
     where they are large, but always one, and whole."""
-    end = frames.whole(params, "before", len(shown), most=max(1, len(shown)))
+    end = min(len(shown), frames.whole(params, "before", len(shown), most=max(1, len(shown))))
     wanted = max(0, end - frames.whole(params, "limit", end, most=max(1, end)))
     first, room = end, db.limits.rpc_queue_bytes // _OF_THE_QUEUE
     while first > wanted:
