@@ -58,9 +58,7 @@ def add(verbs: Verbs) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
-    kind = (
-        args.format or _FORMATS.get(Path(args.output).suffix.lower()) or ("jsonl" if args.output == "-" else "archive")
-    )
+    kind = args.format or _by_name(args.output)
     with store.open_store() as db:
         roots = _chosen(db, [*args.ids, *args.session_id], args.source)
         named = text.counted(len(roots), "conversation")
@@ -84,6 +82,16 @@ def _export(args: argparse.Namespace) -> int:
         said = f"Secrets were covered in {places}. --keep-secrets leaves them in."
         print(said, file=sys.stderr if args.output == "-" else sys.stdout)
     return 0
+
+
+def _by_name(target: str) -> str:
+    ending = Path(target).suffix.lower()
+    if target == "-":
+        return "jsonl"
+    if ending and ending not in _FORMATS:
+        hint = f"Those there are: {', '.join(_FORMATS)}; or say it with --format."
+        raise UsageError(f"what {ending[:20]} would be is not known", where=target, hint=hint)
+    return _FORMATS.get(ending, "archive")
 
 
 def _chosen(db: SessionDB, wanted: list[str], source: str | None) -> list[str]:

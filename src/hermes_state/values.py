@@ -18,6 +18,7 @@ from hermes_state.errors import InvalidValue
 
 TITLE_CHARS = 100
 PREVIEW_CHARS = 60
+_JOINER = "\u200d"
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=str).encode
 
@@ -111,16 +112,30 @@ def text_of(content: Any) -> str:
     return ""
 
 
+def _is_emoji(char: str) -> bool:
+    """A picture, its skin tone, or the mark that asks for the coloured form."""
+    import unicodedata
+
+    return unicodedata.category(char) in ("So", "Sk") or char == "\ufe0f"
+
+
 def sanitize_title(title: str | None, *, most: int = TITLE_CHARS) -> str | None:
-    """A title as lists show it: one line, no control or invisible characters; None for nothing."""
+    """A title as lists show it: one line, no control or invisible characters; None for nothing.
+
+    The joiner inside of an emoji (a family, a profession) is not invisible: without it there are several emoji.
+    """
     if not title:
         return None
     import unicodedata
 
-    kept = []
-    for char in scrub(title):
+    kept: list[str] = []
+    scrubbed = scrub(title)
+    for char, following in zip(scrubbed, f"{scrubbed[1:]} ", strict=True):
         if char.isspace():
             kept.append(" ")
+        elif char == _JOINER:
+            if kept and _is_emoji(kept[-1]) and _is_emoji(following):
+                kept.append(char)
         elif unicodedata.category(char) not in ("Cc", "Cf", "Cs") and char != "\ufffc":
             kept.append(char)
     clean = " ".join("".join(kept).split())

@@ -123,7 +123,7 @@ def test_without_an_id_the_one_open_question_is_meant_and_a_denial_is_told_to_th
                 await here.chat.say("/deny not today", OWNER)
                 await here.until(lambda: "Done." in here.chat.chat(ADMIN))
                 await here.quiet()
-                assert "was not approved: the person said no: not today" in result_of(model)
+                assert "not run: it was not approved: the person said no: not today" in result_of(model)
                 assert "Denied." in here.chat.chat(OWNER)
 
     asyncio.run(go())

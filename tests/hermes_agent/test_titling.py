@@ -100,6 +100,8 @@ def test_it_can_be_switched_off(db: SessionDB, talk: Any, home: Path, switch: st
         ("# Reise nach Kyoto.", "Reise nach Kyoto"),
         ("\n\n  «Voyage\u202e à Kyoto» ", "Voyage à Kyoto"),
         ("Sure! Here is a title for this conversation that I think you will like very much: Kyoto", None),
+        ("Plans of the 👨\u200d👩\u200d👧 for 👩🏽\u200d🚀", "Plans of the 👨\u200d👩\u200d👧 for 👩🏽\u200d🚀"),
+        ("Hid\u200dden \u200dwords\u200b 👨\u200d", "Hidden words 👨"),
         ("", None),
         ("<think>only thoughts", None),
         ("…", None),

@@ -100,6 +100,13 @@ def test_markdown_reads_well_and_holds_no_control_characters(run, talks, tmp_pat
     assert "\x1b" not in page
 
 
+def test_an_ending_that_says_nothing_is_refused(run, talks, tmp_path) -> None:
+    done = run("sessions", "export", str(tmp_path / "a.foo"))
+    assert done.code == 2 and ".foo" in done.err and ".zip, .jsonl, .json, .md" in done.err
+    assert list(tmp_path.glob("a.*")) == []
+    assert run("sessions", "export", str(tmp_path / "a.foo"), "--format", "md").code == 0
+
+
 def test_a_file_is_replaced_only_when_that_is_wanted(run, talks, tmp_path) -> None:
     file = tmp_path / "notes.md"
     file.write_text("mine")

@@ -255,4 +255,5 @@ def _hash(action: Action, extra: Sequence[str]) -> str:
 
 
 def _denial(why: str, how: str) -> Verdict:
-    return Verdict(False, f"was not approved: {how}. It needs a person because {why}. Do not retry or work around it")
+    needs = f"It needs a person because {why}. Do not retry or work around it"
+    return Verdict(False, f"it was not approved: {how}. {needs}")

@@ -31,7 +31,7 @@ def comment(result: Result) -> str:
 def _reason(text: str) -> str:
     """Why something was not allowed, without what only a model needs to be told."""
     why = re.split(r"[.;] (?:do not|It needs)\b", text.strip(), maxsplit=1, flags=re.IGNORECASE)[0]
-    why = why.removeprefix("was not approved: ").rstrip(".")
+    why = why.removeprefix("it was not approved: ").rstrip(".")
     return why.replace("the person said no", "you said no")
 
 

@@ -12,6 +12,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hermes_agent.command_set.wording import counted
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 
 _DEFAULT_HITS = 10
@@ -97,7 +98,7 @@ def _read(session_id: str, around: int | None, window: int, scope: _Scope, ctx: 
         messages = ctx.db.get_messages_around(session_id, around, window)["window"]
     if not messages:
         return ToolResult("There are no messages there.", is_error=True)
-    return ToolResult("\n".join(_message(one) for one in messages), shown=f"{len(messages)} messages")
+    return ToolResult("\n".join(_message(one) for one in messages), shown=counted(len(messages), "message"))
 
 
 def _message(row: Mapping[str, Any]) -> str:

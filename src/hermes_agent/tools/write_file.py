@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from hermes_agent.command_set.wording import counted
 from hermes_agent.tools import paths
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 
@@ -18,7 +19,7 @@ async def write_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     await asyncio.to_thread(paths.replace_file, place, data)
     done = "created" if place.status is None else "replaced"
     lines = args["content"].count("\n") + (not args["content"].endswith("\n") and bool(data))
-    said = f"{place.named} {done}: {lines:,} lines, {len(data):,} bytes."
+    said = f"{place.named} {done}: {counted(lines, 'line')}, {counted(len(data), 'byte')}."
     if place.real != place.named:
         said += f" It is a link; what was written is {place.real}."
     return ToolResult(said)

@@ -34,6 +34,11 @@ def test_a_long_file_comes_in_pages_that_fit_together(bench: Bench) -> None:
     assert seen == [f"line {n}" for n in range(1, 20_001)]
 
 
+def test_one_line_is_no_lines(bench: Bench) -> None:
+    assert "created: 1 line, 4 bytes." in bench.call("write_file", path="one.txt", content="one\n").content
+    assert "created: 2 lines, 3 bytes." in bench.call("write_file", path="two.txt", content="a\nb").content
+
+
 def test_one_endless_line_is_cut_and_says_so(bench: Bench) -> None:
     bench.write("min.js", "x" * 500_000)
     content = bench.call("read_file", path="min.js").content
