@@ -9,6 +9,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from gateway import notices
 from gateway.desk import ChatDesk
 from hermes_agent import commands
 from hermes_agent.approvals import showing
@@ -75,6 +76,8 @@ async def queue(ctx: CommandContext, args: str) -> str:
     desk = _desk(ctx)
     if not args:
         return f"{counted(desk.lanes.waiting(desk.route), 'message')} waiting. /queue TEXT adds one."
+    if refused := _no_room(desk):
+        return refused
     desk.lanes.put(await _as_message(desk, args), wait=True)
     return "It is next when I am done." if desk.busy else "I begin with it."
 
@@ -84,11 +87,19 @@ async def steer(ctx: CommandContext, args: str) -> str:
     desk = _desk(ctx)
     if not args:
         return "/steer TEXT gives me a word for what I am doing now."
+    if refused := _no_room(desk):
+        return refused
     row, turn = await _as_message(desk, args), desk.lanes.running(desk.route)
     if turn is not None and turn.person_id == row.person_id and desk.lanes.steer(row):
         return "Noted: I take this into account in what I am doing now."
     desk.lanes.put(row, wait=True)
     return "Nothing runs that could take it in; it is a message of its own."
+
+
+def _no_room(desk: ChatDesk) -> str:
+    """These commands get into a full queue; the message they bring does not."""
+    waiting = desk.lanes.waiting(desk.route)
+    return notices.refused_full(waiting) if waiting >= desk.db.limits.queued_messages else ""
 
 
 async def _as_message(desk: ChatDesk, text: str) -> InboxRow:

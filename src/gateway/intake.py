@@ -21,7 +21,7 @@ from gateway.platforms.base import Answer, Attachment, BasePlatformAdapter, Mess
 from hermes_agent import hooks as plugin_hooks
 from hermes_cli import plugins
 from hermes_state.errors import StateError
-from hermes_state.ids import PersonId, SessionKey, new_trace_id
+from hermes_state.ids import PersonId, new_trace_id
 from hermes_state.inbox import BESIDE
 
 if TYPE_CHECKING:
@@ -79,8 +79,6 @@ class Intake:
     ) -> Receipt:
         source, settings, db = event.source, self._board.settings, self._board.db
         route = self._board.store.key(source)
-        if self._lanes.waiting(route) >= db.limits.queued_messages and event.answer is None:
-            return await self._no_room(event, adapter, route)
         message: Arrival = {
             "platform": source.platform.value, "account": adapter.account, "chat_id": str(source.chat_id),
             "message_id": _message_id(event), "version": event.version, "route": route,
@@ -88,13 +86,15 @@ class Intake:
         }  # fmt: skip
         begun = False
         try:
+            arriving = db.inbox.arriving(**message)
+            if waiting := self._lanes.too_many(arriving.row):
+                return await self._no_room(event, adapter, waiting)
             if event.surely_new:
-                arriving = db.inbox.arriving(**message)
                 begun = self._lanes.prepare(arriving, watcher=watcher)
                 # The turn needs the row whatever becomes of whoever waits for its receipt.
                 accepted = await asyncio.shield(arriving.store(patience=_TOGETHER_SECONDS if begun else 0.0))
             else:
-                accepted = await db.inbox.aaccept(**message)
+                accepted = await arriving.store()
         except StateError as error:
             await self._trouble(event, adapter, error)
             raise
@@ -125,8 +125,7 @@ class Intake:
                 await self._lanes.tell(source, said, what="pairing", occasion=notices.words(said), account=account)
         return Receipt(state="refused", reason=decision.reason)
 
-    async def _no_room(self, event: MessageEvent, adapter: BasePlatformAdapter, route: SessionKey) -> Receipt:
-        waiting = self._lanes.waiting(route)
+    async def _no_room(self, event: MessageEvent, adapter: BasePlatformAdapter, waiting: int) -> Receipt:
         await self._note_refusal(event, adapter.account, "too many messages of this chat are waiting")
         await self._say(event, adapter.account, "full", notices.refused_full(waiting))
         return Receipt(state="refused", reason="too many messages of this chat are waiting")

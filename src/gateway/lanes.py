@@ -142,6 +142,20 @@ class Lanes:
         lane = self._lanes.get(route)
         return 0 if lane is None else len(lane.waiting) + len(lane.steered)
 
+    def too_many(self, row: InboxRow) -> int:
+        """How many are in its lane, when that is too many to let this one in, else 0.
+
+        What does not wait for a turn has as much room again: a full queue can be looked at, answered and stopped.
+        """
+        assert row.route is not None, "only a refused row has none"
+        lane, most = self._lanes.get(row.route), self._board.db.limits.queued_messages
+        waiting, passing = self.waiting(row.route), 0 if lane is None else len(lane.passing)
+        if waiting + passing < most:
+            return 0
+        if self._commands.kind(row) == "now":
+            waiting, most = waiting + passing, 2 * most
+        return waiting if waiting >= most else 0
+
     def running(self, route: SessionKey) -> Running | None:
         lane = self._lanes.get(route)
         return None if lane is None else lane.at_work

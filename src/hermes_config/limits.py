@@ -87,7 +87,9 @@ class Limits:
     dead_letters: int = _limit(1_000, "items", "the oldest dead letters are removed, and the event log says so")
     delivery_attempts: int = _limit(8, "attempts", "a delivery that keeps failing becomes a dead letter")
     retry_seconds: int = _limit(86_400, "seconds", "a delivery is never put off for longer", minimum=60)
-    queued_messages: int = _limit(64, "messages", "a chat with so many waiting gets no more in, and is told so")
+    queued_messages: int = _limit(
+        64, "messages", "a chat with so many waiting gets no more in, and is told so; commands like /stop do get in"
+    )
     turn_starts: int = _limit(24, "turns", "the next turn is prepared when one of them has begun")
     cached_agents: int = _limit(512, "agents", "the one used longest ago is dropped, and made again when it is needed")
     cached_agent_bytes: int = _limit(

@@ -14,7 +14,7 @@ from tests.hermes_agent.test_cut_off_turns import GONE
 
 from hermes_state import SessionDB, messages
 from hermes_state.errors import StoreBusy, StoreFull
-from hermes_state.inbox import InboxRow
+from hermes_state.inbox import Arriving, InboxRow
 from hermes_state.journal import Journal
 from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
 
@@ -434,7 +434,7 @@ def test_a_repeated_request_brings_its_history_once(door: Open) -> None:
 
 
 def test_a_request_that_found_the_store_busy_brings_its_history_once_when_repeated(
-    door: Open, db: SessionDB, monkeypatch: pytest.MonkeyPatch
+    door: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def go() -> None:
         with ScriptedModel(say("Booked."), say("It is 7.")) as model:
@@ -444,7 +444,7 @@ def test_a_request_that_found_the_store_busy_brings_its_history_once_when_repeat
                     (("my number is 7", "Noted."), "which?", "n1"),
                 ):
                     with monkeypatch.context() as patch:
-                        patch.setattr(type(db.inbox), "aaccept", _busy)  # its place is open by then
+                        patch.setattr(Arriving, "store", _busy)  # its place is open by then
                         assert (await here.ask(*before, asked, name=name, headers=ONCE)).status_code == 503
                     assert (await here.ask(*before, asked, name=name, headers=ONCE)).status_code == 200
                     assert heard(model) == [*before, asked]
