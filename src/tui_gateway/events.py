@@ -18,6 +18,7 @@ EVENTS: dict[str, Event] = {
             "cwd",
             "branch",
             "running",
+            "queued",
             "title",
             "stored_session_id",
             "driver",

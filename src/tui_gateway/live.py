@@ -109,6 +109,7 @@ def info(session: Session) -> dict[str, Any]:
         "branch": "", "title": "", "stored_session_id": str(session.get("session_key") or ""), "driver": "here",
         "yolo": False,
         "approval_mode": "", "version": VERSION, "usage": {}, "desktop_contract": _CONTRACT, "profile_name": "default",
+        "queued": bool(session.get("queued_prompt")),
     }  # fmt: skip
     if place is None:
         return shown

@@ -266,8 +266,8 @@ def _come_up(host: Host, sid: str, session: Session, waiting: Mapping[str, Any] 
     if lost:
         _begin_again(host, session)
         return _LOST
-    session["queued_prompt"] = None
     _begin(host, sid, session, waiting["text"], waiting["transport"])
+    session["queued_prompt"] = None  # after it: whoever asks at any moment hears that it waits, or that it runs
     return waiting["text"]
 
 

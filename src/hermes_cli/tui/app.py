@@ -116,7 +116,7 @@ class HermesApp(SteadyApp):
             screen.dismiss(None)
         self._questions.clear()
         if len(self._restarts) >= _RESTARTS:
-            self.talk.running, self.talk.sid = False, ""
+            self.talk.given_up()
             self.talk.trouble(f"{why}. It was started {_RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves.")
             self._status.state = "ready"
             self._status.show()
@@ -179,7 +179,7 @@ class HermesApp(SteadyApp):
             await self.talk.slash(typed)
         except Refused as error:
             self.talk.trouble(error.one_line())
-            self.prefill(typed)
+            self.give_back(typed)
 
     @on(TextArea.Changed)
     def _typed(self, event: TextArea.Changed) -> None:
@@ -197,14 +197,18 @@ class HermesApp(SteadyApp):
         self._editor.styles.max_height = max(1, min(10, event.size.height // 3))
         self._offers.styles.max_height = max(1, min(8, event.size.height // 3))
 
+    def unsent(self) -> list[str]:
+        """What was typed and not taken up, as far as is known here: the draft is the last."""
+        draft = self._editor.whole(self._editor.text)
+        return [*self.talk.unsent(), *([draft] if draft.strip() else [])]
+
     def _older(self) -> None:
         self._do(self.talk.older())
 
     # -- the window, as the conversation needs it ----------------------------------------------------------
 
-    def prefill(self, text: str) -> None:
-        if not self._editor.text.strip():
-            self._editor.put(text)
+    def give_back(self, text: str) -> None:
+        self._editor.give_back(text)
 
     def remember(self, said: Sequence[str]) -> None:
         self._editor.remember(said)

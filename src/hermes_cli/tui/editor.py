@@ -27,6 +27,11 @@ _STANDS_FOR = re.compile(r"\[paste (\d+): [^\]]*\]")
 _NEW_LINE = frozenset({"shift+enter", "alt+enter", "ctrl+j", "ctrl+enter"})
 
 
+def _is_long(text: str) -> bool:
+    """Too long to be edited by hand."""
+    return len(text) > _PASTE_CHARACTERS or text.count("\n") >= _PASTE_LINES
+
+
 class _Written(Document):
     """Its text is exact; its lines, which are measured, wrapped and drawn, are harmless, character for character."""
 
@@ -124,14 +129,17 @@ class Editor(TextArea):
 
     async def _on_paste(self, event: events.Paste) -> None:
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        lines = text.count("\n") + 1
         event.stop()
         event.prevent_default()
-        if len(text) > _PASTE_CHARACTERS or lines > _PASTE_LINES:
-            self._pastes.append(text)
-            size = words.counted(lines, "line") if lines > 1 else words.counted(len(text), "character")
-            text = f"[paste {len(self._pastes)}: {size}]"
-        self.replace(text, *self.selection)
+        self.replace(self._stand_in(text) if _is_long(text) else text, *self.selection)
+
+    def _stand_in(self, paste: str) -> str:
+        """The word that stands for it, also when it comes again."""
+        if paste not in self._pastes:
+            self._pastes.append(paste)
+        lines = paste.count("\n") + 1
+        size = words.counted(lines, "line") if lines > 1 else words.counted(len(paste), "character")
+        return f"[paste {self._pastes.index(paste) + 1}: {size}]"
 
     def send(self) -> None:
         written = self.text
@@ -157,6 +165,14 @@ class Editor(TextArea):
         """Have it stand there, to be edited."""
         self.text = text
         self.move_cursor(self.document.end)
+
+    def give_back(self, message: str) -> None:
+        """Words that were sent and not taken up, in front of what is being typed; long pastes as they stood there."""
+        for paste in self._pastes:
+            message = message.replace(paste, self._stand_in(paste))
+        if _is_long(message):
+            message = self._stand_in(message)
+        self.put(f"{message}\n\n{self.text}" if self.text.strip() else message)
 
     def before_cursor(self) -> str:
         """What stands before the cursor in its line, as it is."""

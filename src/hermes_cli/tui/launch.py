@@ -1,6 +1,7 @@
 """How the window is opened: the server first, so that it gets ready meanwhile, then Textual; and how it is closed.
 
-The terminal is put back in order whatever ended the window. What was last talked about is said on the way out.
+The terminal is put back in order whatever ended the window. What was last talked about is said on the way out, and
+what was typed and not taken up: nothing else has those words.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from hermes_cli import text as words
 from hermes_cli.tui.link import Link
 from hermes_config import config
 from hermes_config.errors import HermesError
@@ -66,6 +68,7 @@ def _run(link: Link, start: Start) -> int:
 
     app = HermesApp(link, start, shade=chosen(_skin()))
     code = app.run()
+    _tell_unsent(app.unsent())
     if app.failure is not None:
         raise app.failure
     if app.talk.stored_id and app.talk.count and not start.card:
@@ -73,6 +76,12 @@ def _run(link: Link, start: Start) -> int:
 
         print("\n".join(finding.way_back(app.talk.stored_id, app.talk.title)))
     return code or 0
+
+
+def _tell_unsent(messages: Sequence[str]) -> None:
+    if messages:
+        print("Not taken up when the window closed:\n")
+        print("\n\n".join(words.harmless_block(message).strip("\n") for message in messages), end="\n\n")
 
 
 def _skin() -> str:

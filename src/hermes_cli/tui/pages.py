@@ -25,13 +25,17 @@ class Pages:
         """How often the screen was filled anew."""
         self.count = 0
         """How many messages the conversation has, as far as is known here."""
+        self.said_last = ""
+        """By the person, of what was stored when the screen was filled."""
 
     def show(self, state: Mapping[str, Any]) -> None:
         """Another conversation, or the same one read anew: its last page."""
         messages = self._taken(state)
         self._shown += 1
         self._transcript.replace(_drawn(messages), more=self._first > 0)
-        self._remember([str(one["text"]) for one in messages if one.get("role") == "user"])
+        said = [str(one["text"]) for one in messages if one.get("role") == "user"]
+        self.said_last = said[-1] if said else ""
+        self._remember(said)
 
     async def older(self, session_id: str) -> None:
         """The page above the oldest message that is on the screen."""
@@ -46,8 +50,11 @@ class Pages:
         finally:
             self._fetching = False
 
-    async def reread(self, session_id: str) -> None:
-        self.show(await self._link.ask("session.history", session_id=session_id, limit=PAGE, details=True))
+    async def reread(self, session_id: str, *, wanted: Callable[[], bool]) -> None:
+        """`wanted` is asked when the answer is there."""
+        state = await self._link.ask("session.history", session_id=session_id, limit=PAGE, details=True)
+        if wanted():
+            self.show(state)
 
     def _taken(self, state: Mapping[str, Any]) -> list[dict[str, Any]]:
         messages = [dict(one) for one in state.get("messages") or ()]

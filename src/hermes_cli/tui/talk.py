@@ -1,7 +1,7 @@
 """A conversation as the window knows it: what comes from the server is put on the screen, what is typed is sent.
 
 It decides nothing about the conversation. What is typed while a turn runs is shown as waiting until the server takes it
-up; a message is on the screen when it is sent, and in the store when the server has answered.
+up; a message is on the screen when it is sent, and in the store when its turn has begun. Until then it is `pending`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from hermes_cli.tui.blocks import INTERRUPTED, Block, Card, Opening, Remark, Sai
 from hermes_cli.tui.launch import Start
 from hermes_cli.tui.link import Event, Link, Refused, ServerLost
 from hermes_cli.tui.pages import PAGE, Pages
+from hermes_cli.tui.pending import Pending
 from hermes_cli.tui.transcript import Transcript
 from hermes_cli.tui.turn import Turn
 
@@ -29,7 +30,7 @@ _REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
 class Window(Protocol):
     """What a conversation needs of the window it is in."""
 
-    def prefill(self, text: str) -> None: ...
+    def give_back(self, text: str) -> None: ...
     def remember(self, said: Sequence[str]) -> None: ...
 
 
@@ -41,18 +42,16 @@ class Talk:
         asked: Mapping[str, Callable[[Mapping[str, Any]], None]],
     ) -> None:  # fmt: skip
         self._link, self._window, self._start, self._asked = link, window, start, asked
-        self._transcript, self._waiting, self._status = transcript, waiting, status
+        self._transcript, self._status = transcript, status
         self._opening = asyncio.Lock()
         self.sid = ""
         self.stored_id = start.session_id or ""
         self._pages = Pages(link, transcript, window.remember)
         self.running = False
         self._turn = Turn(transcript)
-        self._queue: list[Said] = []
+        self.pending = Pending(waiting, window.give_back)
         self._greeted = False
         self._watching: asyncio.Task[None] | None = None
-        self._sent: Said | None = None
-        """On the screen already; the turn it begins has not begun."""
 
     # -- beginning -----------------------------------------------------------------------------------------
 
@@ -118,6 +117,8 @@ class Talk:
             self.stored_id = before[1]
             raise
         self._show(state)
+        if before[0] != self.sid or not state.get("queued"):
+            self.pending.back(self.pending.all)
         if before[0] and before[0] != self.sid:
             await self._link.ask("session.close", session_id=before[0])
         await self._take_up()
@@ -127,7 +128,6 @@ class Talk:
         info = state.get("info") or {}
         self.stored_id = str(state.get("session_key") or state.get("stored_session_id") or "")
         self._turn.forget()
-        self._queue, self._sent = [], None
         self._status.usage = {}
         self._pages.show(state)
         self.running = bool(state.get("running"))
@@ -167,77 +167,69 @@ class Talk:
         self._transcript.follow()
         if at_once:
             self._transcript.add(said)
-            self.running = True
+            self.pending.sent, self.running = said, True
             self._state("working")
         else:
-            self._queue.append(said)
-            self._show_queue()
+            self.pending.wait(said)
         try:
             await self.begin()
             if at_once:
-                self._sent, self.running = said, True
+                self.running = True
                 self._state("working")
             answer = await self._link.ask("prompt.submit", session_id=self.sid, text=text)
         except (Refused, ServerLost) as error:
+            if isinstance(error, ServerLost) and error.told:
+                return  # whoever begins anew finds it pending
             self.running = self.running and not at_once
             self._state("working" if self.running else "ready")
-            self._drop(said)
-            self._take_back(said)
-            if not (isinstance(error, ServerLost) and error.told):
-                self.trouble(error.one_line())
+            self._transcript.take_out(said)
+            self.pending.back([said])
+            self.trouble(error.one_line())
             return
         said.went_along(answer.get("files") or ())
-        if said is self._sent and answer.get("status") == "queued":  # behind a turn that we did not know of
+        self._answered(said, str(answer.get("status") or ""), driver=str(answer.get("driver") or ""))
+
+    def _answered(self, said: Said, status: str, *, driver: str) -> None:
+        """The server has it."""
+        if said is self.pending.sent and status == "queued":  # behind a turn that we did not know of
             self._transcript.take_out(said)
-            self._sent = None
-            self._queue.append(said)
-            self._show_queue()
-        elif said in self._queue and answer.get("status") != "queued":
-            self._drop(said)
-            said.source = "goes along with this turn" if answer["status"] == "steered" else ""
+            self.pending.take([said])
+            self.pending.wait(said)
+        elif said in self.pending.queue and status != "queued":
+            self.pending.take([said])
+            said.source = "goes along with this turn" if status == "steered" else ""
             self._transcript.add(said)
         elif said.files:
             self._transcript.show_change()
-        if said is self._sent and answer.get("driver") == "gateway":
-            self._sent = None  # the gateway has it, and will answer it
-
-    def _take_back(self, said: Said) -> None:
-        """It was not taken up: the words go back to where they were typed."""
-        self._sent = None
-        self._transcript.take_out(said)
-        self._window.prefill(said.text)
-
-    def _drop(self, said: Said) -> None:
-        if said in self._queue:
-            self._queue.remove(said)
-        self._show_queue()
-
-    def _show_queue(self) -> None:
-        self._waiting.show([said.text for said in self._queue], "next")
+        if said is self.pending.sent and driver == "gateway":
+            self.pending.sent = None  # the gateway has it, and will answer it
+        self.pending.queued(said)
 
     async def interrupt(self) -> None:
         """What runs is stopped; what waited comes back into the editor."""
         if not self.sid:
             return
-        waiting, self._queue = self._queue, []
-        self._show_queue()
+        self.pending.back(self.pending.queue)
         self._state("stopping")
         await self._link.ask("session.interrupt", session_id=self.sid)
-        if waiting:
-            self._window.prefill("\n\n".join(said.text for said in waiting))
 
     async def slash(self, typed: str) -> None:
         answer = await self._link.ask("slash.exec", session_id=self.sid, command=typed)
         if shown := answer.get("session"):
             await self.resume(str(shown["session_key"]))  # read by pages
         elif typed.lstrip("/").partition(" ")[0] in _REREAD:
-            await self._pages.reread(self.sid)
+            await self._reread()
         if said := str(answer.get("output") or "").strip():
             self._transcript.add(Remark(said, "plain"))
         if answer.get("prefill"):
-            self._window.prefill(str(answer["prefill"]))
+            self._window.give_back(str(answer["prefill"]))
         if answer.get("message") is not None:
             await self.say(str(answer["message"]))
+
+    async def _reread(self) -> None:
+        """Not while a turn runs: the store does not have what it has said so far, and changes nothing under it."""
+        if not self.running:
+            await self._pages.reread(self.sid, wanted=lambda: not self.running)
 
     # -- what comes ----------------------------------------------------------------------------------------
 
@@ -262,16 +254,14 @@ class Talk:
         self.running = True
         self._pages.count += 1
         if not (payload.get("taken_up") or payload.get("elsewhere")):
-            self._sent = None
+            self.pending.sent = None
             self._flush()
         self._state("working")
 
     def _flush(self) -> None:
         """What waited is said now."""
-        for said in self._queue:
+        for said in self.pending.take(self.pending.queue):
             self._transcript.add(said)
-        self._queue = []
-        self._show_queue()
 
     def _said_elsewhere(self, payload: Mapping[str, Any]) -> None:
         source = str(payload.get("source") or "")
@@ -289,25 +279,23 @@ class Talk:
         if status == "error" and not self._turn.has_said(text):
             self.trouble(text.removeprefix("Error: "))
         self._turn.end(text, status)
-        if status == "interrupted" and self._sent is not None:
-            self._take_back(self._sent)
+        if status == "interrupted" and (sent := self.pending.sent) is not None:
+            self._transcript.take_out(sent)
+            self.pending.back([sent])
         elif status == "interrupted":
             self.note(INTERRUPTED)
         if warning := payload.get("warning"):
             self.trouble(str(warning))
-        self.running, self._sent = False, None
+        self.running, self.pending.sent = False, None
         self._status.usage = {**self._status.usage, **(payload.get("usage") or {})}
         self._state("ready")
-        if self._queue and self._status.by_gateway():
-            asyncio.get_running_loop().call_later(_NEXT_SECONDS, self._taken, list(self._queue))
+        if self.pending.queue and self._status.by_gateway():
+            asyncio.get_running_loop().call_later(_NEXT_SECONDS, self._taken, self.pending.queue)
 
     def _taken(self, waited: list[Said]) -> None:
         """No turn began with it, so it was part of the one that ended: an answer to a question, a word on its way."""
-        taken = [said for said in self._queue if said in waited and not self.running]
-        for said in taken:
-            self._queue.remove(said)
+        for said in [] if self.running else self.pending.take(waited):
             self._transcript.add(Said(said.text, "went along with the turn above"))
-        self._show_queue()
 
     def _tool_began(self, payload: Mapping[str, Any]) -> None:
         self._turn.call(payload)
@@ -318,8 +306,11 @@ class Talk:
         self._state("working")
 
     def _informed(self, payload: Mapping[str, Any]) -> None:
-        self.running = self.running if payload.get("driver") == "gateway" else bool(payload.get("running"))
+        by_gateway = payload.get("driver") == "gateway"
+        self.running = self.running if by_gateway else bool(payload.get("running"))
         self._inform(payload)
+        if not (by_gateway or self.running or payload.get("queued", True)):
+            self.pending.back(self.pending.known)  # stopped elsewhere, or by /stop: it does not wait there any more
 
     def _titled(self, payload: Mapping[str, Any]) -> None:
         self._inform({**self._status.info, "title": payload.get("title")})
@@ -335,7 +326,7 @@ class Talk:
 
     def _failed(self, payload: Mapping[str, Any]) -> None:
         self._turn.forget()
-        self._sent = None
+        self.pending.sent = None
         self._flush()
         self.trouble(str(payload.get("message") or "something went wrong"))
 
@@ -361,17 +352,38 @@ class Talk:
     async def restarted(self, why: str) -> None:
         """The server is another one: what was stored is there, what it was doing is told."""
         self.sid, self.running = "", False
-        waited, self._queue = self._queue, []
-        self._show_queue()
+        waited = self.pending.all
         self._turn.forget()
         self._state("starting")
         if not self.count:  # nothing was said, so nothing is stored
             self.stored_id = self._start.session_id or ""
         self._transcript.replace([], more=False)
-        await self._begin()
+        try:
+            await self._begin()
+        except (Refused, ServerLost):
+            self.pending.back(waited)
+            raise
         self.note(f"{why}; a new one goes on here")
-        if self._status.by_gateway():  # which has what waited, and goes on
-            return
-        if waited:
-            self._window.prefill("\n\n".join(said.text for said in waited))
+        self.pending.take(self._taken_up(waited))
+        self.pending.back(waited)
         await self._take_up()
+
+    def _taken_up(self, waited: Sequence[Said]) -> list[Said]:
+        """What of it the lost server had begun a turn with, or handed to the gateway, which goes on."""
+        if self._status.by_gateway():
+            return self.pending.known
+        queue = [said for said in waited if said is not self.pending.sent]
+        last = self._pages.said_last.strip()
+        if queue and last == "\n\n".join(said.text for said in queue).strip():
+            return list(waited)
+        return [said for said in waited if said is self.pending.sent and said.text.strip() == last]
+
+    def unsent(self) -> list[str]:
+        """What no turn has begun with. What was handed to a gateway is kept there."""
+        kept = self.pending.known if self._status.by_gateway() else []
+        return [said.text for said in self.pending.all if said not in kept]
+
+    def given_up(self) -> None:
+        """There will be no other server."""
+        self.running, self.sid = False, ""
+        self.pending.back(self.pending.all)
