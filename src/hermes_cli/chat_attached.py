@@ -51,8 +51,8 @@ class AttachedChat:
         self._events = Events(self._screen, at_prompt=lambda: self._at_prompt, ended=self._ended)
         self._keyboard: Keyboard | None = None
         self._sid, self._losses = "", 0
-        self._closed: set[str] = set()
-        """Questions that nobody waits for any more."""
+        self._awaited: set[str] = set()
+        """Questions whose answer somebody waits for."""
         self._waiting = False
         """Something of ours waits for the end of the turn that runs."""
         self._over = asyncio.Event()
@@ -110,13 +110,17 @@ class AttachedChat:
 
     def _heard(self, event: Event) -> None:
         """On the loop. That a question is closed is known at once, because whoever asks it looks for that."""
-        if event.get("type") == "approval.closed":
-            self._closed.add(str((event.get("payload") or {}).get("approval_id")))
+        kind, payload = event.get("type"), event.get("payload") or {}
+        if kind in ("approval.request", "clarify.request"):
+            self._awaited.add(_number(payload))
+        elif kind in ("approval.closed", "clarify.expire"):
+            self._awaited.discard(_number(payload))
         self._stage.post(lambda: self._show(event))
 
     def _lost(self, why: str) -> None:
-        """On the loop. Another server goes on; what was said is stored."""
+        """On the loop. Another server goes on; what was said is stored, and what is still asked is asked anew."""
         self._over.set()
+        self._awaited.clear()
         self._losses += 1
         again = self._losses <= _MOST_LOSSES
         self._stage.post(
@@ -245,7 +249,7 @@ class AttachedChat:
                 f"asked: may it run {payload.get('command')}? /approve once and /deny answer it here, too"
             )
             return
-        number, seconds = str(payload.get("approval_id")), float(payload.get("expires_in") or 0.0)
+        number, seconds = _number(payload), float(payload.get("expires_in") or 0.0)
         why = str(payload.get("description") or "").partition(": ")[2]
         question = ApprovalQuestion(
             id=number, kind=str(payload.get("kind") or ""), command=str(payload.get("command") or ""),
@@ -264,7 +268,7 @@ class AttachedChat:
             self._tell(self._link.ask("approval.respond", session_id=self._sid, approval_id=number, choice=choice))
 
     def _is_closed(self, number: str) -> bool:
-        return number in self._closed
+        return number not in self._awaited
 
     def _clarify(self, payload: Payload) -> None:
         """A question of the model; at the prompt the next line is its answer, as in the chat."""
@@ -273,13 +277,17 @@ class AttachedChat:
             offered = f" ({' · '.join(choices)})" if choices else ""
             self._screen.note(f"it asks: {asked}{offered}")
             return
-        number = str(payload.get("request_id"))
+        number = _number(payload)
         said = chat_approval.clarify(
             asked, choices, screen=self._screen, keyboard=self._keyboard,
             over=lambda: self._stage.interrupted or self._is_closed(number),
         )  # fmt: skip
         if not self._is_closed(number):
             self._tell(self._link.ask("clarify.respond", request_id=number, answer=said or ""))
+
+
+def _number(question: Payload) -> str:
+    return str(question.get("approval_id") or question.get("request_id"))
 
 
 def talk(db: SessionDB, session_id: str) -> int:
