@@ -66,6 +66,8 @@ class Running:
     since: float = field(default_factory=time.monotonic)
     begun_at: float = 0.0
     """When the turn had its row, by the same clock."""
+    asked_until: float = 0.0
+    """Until when it last waited for a person, by the same clock."""
 
     @property
     def started(self) -> bool:
@@ -88,6 +90,7 @@ class Running:
             yield
         finally:
             self.asks -= 1
+            self.asked_until = time.monotonic()
             self.on_asking(False, here)
 
     @property

@@ -36,10 +36,10 @@ async def watch(lanes: Lanes, *, seconds: float) -> None:
 
 
 def _is_silent(running: Running, seconds: float) -> bool:
-    """A turn that has not begun waits for others, or for the store; one that asks waits for a person."""
+    """A turn that has not begun waits for others, or for the store; one that asks waits for a person, however long."""
     if running.work is None or running.agent is None or running.stopped or running.asks:
         return False
-    return time.monotonic() - max(running.begun_at, running.agent.heard_at) > seconds
+    return time.monotonic() - max(running.begun_at, running.agent.heard_at, running.asked_until) > seconds
 
 
 async def _stop(lanes: Lanes, running: Running, turn: Turn, seconds: float) -> None:

@@ -52,6 +52,22 @@ def test_waiting_for_a_person_is_no_silence(db: SessionDB, home: Path) -> None:
     asyncio.run(go())
 
 
+def test_the_time_a_person_took_is_not_counted_against_the_command_they_allow(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        tidies = call("terminal", {"command": "rm -rf old; sleep 0.5"})  # longer than the pause between two looks
+        with ScriptedModel(say(calls=[tidies]), say("Tidied up.")) as model:
+            async with gateway(db, home, model) as here:
+                (here.parts.board.home / "workspace").mkdir(exist_ok=True)
+                await here.chat.say("tidy up")
+                await here.until(lambda: any(one.buttons for one in here.chat.messages))
+                await asyncio.sleep(1.5 * SECONDS)
+                await here.chat.say("/approve")
+                await here.quiet()
+            assert here.chat.chat()[-1] == "Tidied up."
+
+    asyncio.run(go())
+
+
 def test_waiting_for_room_is_no_silence(db: SessionDB, home: Path) -> None:
     async def go() -> None:
         with ScriptedModel(ASKS, say("Booked."), say("And yours.")) as model:
