@@ -123,6 +123,13 @@ def test_an_edit_is_a_version_of_the_same_message() -> None:
     assert 2**63 > later.version > event.version
 
 
+def test_a_live_location_is_one_message_however_far_it_moves() -> None:
+    began = {"latitude": 35.0116, "longitude": 135.7681, "live_period": 3600}
+    assert heard(location=began).message_type is MessageType.LOCATION
+    for moved in ({**began, "latitude": 35.02}, {"latitude": 35.03, "longitude": 135.77}):  # and where it ended
+        assert read("edited_message", location=moved, edit_date=1_700_000_100) is None
+
+
 def test_edits_within_one_second_are_in_the_order_of_their_updates() -> None:
     versions = [
         heard("edited_message", number=number, text="better", edit_date=1_700_000_100).version

@@ -5,7 +5,8 @@ sense is a `Malformed` with the reason and costs nothing but itself. Ids are num
 and file names stay as they came, line breaks and all; whoever shows them cleans them.
 
 In a group we listen when we are named, replied to, or given a command with our name. Channel posts, service messages
-and people who write as a channel or as the group itself (they have no stable id) are not ours to answer.
+and people who write as a channel or as the group itself (they have no stable id) are not ours to answer. Nor are the
+edits of a place: Telegram makes one every few seconds while somebody shares where they are, and no person does.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def read(update: Json, ears: Ears) -> MessageEvent | None:
     elif (message := maybe_object(update, "message")) is not None:
         event = _message(message, ears, version=0)
     elif (message := maybe_object(update, "edited_message")) is not None:
-        event = _message(message, ears, version=_version(whole(message, "edit_date"), number))
+        version = _version(whole(message, "edit_date"), number)
+        event = None if "location" in message else _message(message, ears, version=version)
     else:
         return None
     if event is not None:
