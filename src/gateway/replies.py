@@ -19,6 +19,11 @@ from hermes_state.turns import Work
 _SILENCE = frozenset({"[SILENT]", "SILENT", "NO_REPLY", "NO REPLY"})
 _CONTEXT_WORDS = ("context", "token", "too large", "too long", "exceed", "payload")
 _LONG_HISTORY = 50
+EXHAUSTED = (
+    "This conversation no longer fits the model, however it is compressed. Session automatically reset: send your "
+    "message again to begin a new one; /resume brings the earlier one back."
+)
+"""The whole of what a chat is told: by the time it is read the place has begun anew, and /compact would be void."""
 _TOLD = (
     "model", "input_tokens", "output_tokens", "cache_read_tokens", "completed", "partial", "failed", "interrupted",
     "turn_exit_reason", "error",
@@ -80,6 +85,8 @@ def _text(ending: Ending, *, shown: str) -> str:
     text = (ending.text or "").strip()
     if ending.state == "done" and is_silence(text):
         return ""
+    if facts.get("compression_exhausted") and not text:
+        return EXHAUSTED
     return normalize_empty_agent_response(facts, ending.text or "", history_len=0)
 
 

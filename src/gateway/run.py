@@ -42,10 +42,6 @@ _log = logging.getLogger("hermes.gateway")
 
 _AGENT_PENDING_SENTINEL = agents_module.PENDING
 _normalize_empty_agent_response = normalize_empty_agent_response
-_EXHAUSTED = (
-    "Session automatically reset: it no longer fits the model, however it is compressed. "
-    "/resume brings the earlier conversation back."
-)
 
 
 def _commands(board: Board, runner: GatewayRunner) -> Commands:
@@ -347,14 +343,15 @@ class GatewayRunner:
         self.session_store._save()
 
     async def exhausted(self, route: SessionKey, source: SessionSource) -> None:
-        """The conversation does not fit the model any more, however it is compressed: the place begins anew."""
+        """The conversation does not fit the model any more, however it is compressed: the place begins anew.
+
+        The turn's own reply has said so (`replies.EXHAUSTED`).
+        """
         old = await asyncio.to_thread(self.session_store._entries.get, route)
         new = await asyncio.to_thread(self._begin_anew, route, source, old)
         old_id = None if old is None else SessionId(old.session_id)
         await self._left(route, old_id)
         await closing.turned(old=old_id, new=SessionId(new.session_id), platform=source.platform.value)
-        if self._parts is not None:
-            await self._parts.lanes.tell(source, _EXHAUSTED, what="exhausted", occasion=new.session_id)
 
     async def counted(self, conversation_id: ConversationId, session_id: SessionId) -> None:
         await self._refresh_agent_cache_message_count(conversation_id, session_id)

@@ -14,7 +14,7 @@ from hermes_config.home import hermes_home
 from hermes_state import SessionDB
 from hermes_state.errors import StoreFull
 from hermes_state.inbox import Arriving
-from hermes_testing.scripted_model import ScriptedModel, always, fail, say
+from hermes_testing.scripted_model import ScriptedModel, always, fail, overflow, say
 
 
 @pytest.fixture
@@ -50,6 +50,23 @@ def test_a_model_that_is_down_is_told_once_and_the_message_has_its_outcome(gatew
             first, second = here.chat.chat()
             assert "/retry" in first and second == "better now"
             assert here.outcomes() == {"in-1": "error", "in-2": "answered"}
+
+    asyncio.run(go())
+
+
+def test_a_conversation_that_fits_no_more_begins_anew_and_is_told_so_once(db: SessionDB, gateway: Start) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("Hi."), always(overflow())) as model:
+            async with gateway(model) as here:
+                await here.chat.say("hello")
+                await here.quiet()
+                before = here.parts.board.store.peek_session_id(ROUTE)
+                await here.chat.say("more")
+                await here.quiet()
+                assert here.parts.board.store.peek_session_id(ROUTE) != before
+            first, told = here.chat.chat()
+            assert first == "Hi." and "automatically reset" in told and "/resume" in told
+            assert "/compact" not in told and "/reset" not in told
 
     asyncio.run(go())
 
