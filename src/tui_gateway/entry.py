@@ -50,7 +50,8 @@ def main() -> int:
     try:
         server.write_json(server.ready())
     except HermesError as error:
-        server.write_json(frames.event("gateway.ready", None, {"skin": "default"}))
+        known = {"skin": "default", "request_bytes": limits.rpc_frame_bytes}
+        server.write_json(frames.event("gateway.ready", None, known))
         server.write_json(frames.event("error", None, {"message": error.one_line()}))
     _read(ended, limits.rpc_frame_bytes)
     _end()

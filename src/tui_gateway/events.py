@@ -6,7 +6,10 @@ from tui_gateway import frames
 from tui_gateway.protocol import Event
 
 EVENTS: dict[str, Event] = {
-    "gateway.ready": Event(about="The first frame. No session id.", fields=("skin",)),
+    "gateway.ready": Event(
+        about="The first frame. No session id. A request of more than `request_bytes` is refused, with no id.",
+        fields=("skin", "request_bytes"),
+    ),
     "session.info": Event(
         about="The session has changed: its model, title, whether a turn runs.",
         payload="as `info` of session.create",

@@ -404,6 +404,7 @@ def _secret_respond(rid: Any, params: Params) -> Frame:
 
 def ready() -> Frame:
     """The first frame a client gets."""
-    display = configuration.load_or_last_good()[0].tree.get("display")
+    config = configuration.load_or_last_good()[0]
+    display = config.tree.get("display")
     skin = str(display.get("skin") or "default") if isinstance(display, Mapping) else "default"
-    return frames.event("gateway.ready", None, {"skin": skin})
+    return frames.event("gateway.ready", None, {"skin": skin, "request_bytes": config.limits.rpc_frame_bytes})

@@ -21,7 +21,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
+from hermes_cli import text as words
 from hermes_config.errors import HermesError
+from tui_gateway import frames
 
 Event = Mapping[str, Any]
 _LAST_WORDS = 2_000
@@ -69,6 +71,8 @@ class Link:
         self._overhearing: threading.Thread | None = None
         self._closing = False
         self._was_ready = False
+        self._longest = 0
+        """Bytes of a request, as the server says; 0 before that."""
         self._over = "it was not started"
         """Why nobody answers; empty as long as somebody does."""
         self._unsent: SimpleQueue[bytes | None] = SimpleQueue()
@@ -154,7 +158,10 @@ class Link:
             if frame is None:
                 self._ended()
             elif frame.get("method") == "event":
-                self.heard(frame.get("params") or {})
+                event: Event = frame.get("params") or {}
+                if event.get("type") == "gateway.ready":
+                    self._longest = int(event["payload"]["request_bytes"])
+                self.heard(event)
             else:
                 self._answered(frame)
 
@@ -204,12 +211,21 @@ class Link:
         """A request and its answer. Raises `Refused` and `ServerLost`."""
         if self._over:
             raise ServerLost(self._over)
-        self._number += 1
+        line = self._line(method, params)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[self._number] = answer
-        line = json.dumps({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
-        self._unsent.put(line.encode() + b"\n")
+        self._unsent.put(line)
         return await answer
+
+    def _line(self, method: str, params: Mapping[str, Any]) -> bytes:
+        """The next request. The server's refusal of one that is too long does not say which one it was."""
+        self._number += 1
+        request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        line = f"{frames.encode(request)}\n".encode()
+        if 0 < self._longest < len(line):
+            long, most = words.size(len(line)), words.size(self._longest)
+            raise Refused(frames.INVALID, f"this is too long to be sent: {long}, and {most} is the most")
+        return line
 
 
 def _write_all(stream: IO[bytes], unsent: SimpleQueue[bytes | None]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
+from textual import events
 
 from hermes_testing.terminal import Terminal
 
@@ -82,3 +83,23 @@ def test_a_command_that_is_refused_during_a_turn_leaves_what_it_said_on_the_scre
                 assert "harbour town" in person.screen
 
     asyncio.run(scene())
+
+
+def test_a_message_that_is_too_long_is_refused_at_once_and_can_be_edited(sit: Sit, home: Path) -> None:
+    async def scene() -> None:
+        configure(home, more="limits:\n  rpc_frame_bytes: 65536\n")
+        async with sit() as person:
+            await person.ready()
+            await person.write("look ")
+            person.app._editor.post_message(events.Paste("x" * 70_000))
+            await person.see("[paste 1: 70,000 characters]")
+            await person.press("enter")
+            await person.see("✗ this is too long to be sent: 70 kB, and 66 kB is the most")
+            await person.ready()
+            assert person.app._editor.text == "look [paste 1: 70,000 characters]"
+            await person.press("ctrl+u")
+            await person.say("京" * 20_000)  # 60 kB, as characters and not as escapes
+            await person.see("built-in demo model")
+
+    asyncio.run(scene())
+    assert [words for role, words in stored(home) if role == "user"] == ["京" * 20_000]
