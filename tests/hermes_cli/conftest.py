@@ -68,14 +68,16 @@ def terminal() -> Terminal:
     """`terminal("sessions", "list", answer="y\\n")`: the command at a terminal of 80 × 24, and all that it showed."""
 
     def command(*arguments: str, answer: str = "") -> str:
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24", "PAGER": "cat"}
         child, window = pty.fork()
-        if child == 0:
-            os.environ.update({"TERM": "xterm", "COLUMNS": "80", "LINES": "24", "PAGER": "cat"})
-            os.execv(sys.executable, [sys.executable, "-m", "hermes_cli", *arguments])
+        if child == 0:  # nothing but this: another thread may hold any lock at this moment
+            os.execve(sys.executable, [sys.executable, "-m", "hermes_cli", *arguments], environment)
         os.write(window, answer.encode())
         shown = b""
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and select.select([window], [], [], 30)[0]:
+        deadline = time.monotonic() + 60
+        while True:
+            waited = select.select([window], [], [], max(0.0, deadline - time.monotonic()))[0]
+            assert waited, f"it did not end within a minute: {shown!r}"
             try:
                 part = os.read(window, 65536)
             except OSError:  # the way Linux says that the other side has gone
