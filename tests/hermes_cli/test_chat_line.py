@@ -370,7 +370,7 @@ def test_no_model_is_one_line_that_says_what_to_do(sit: Sit, home: Path) -> None
 
 def test_without_any_model_yet_set_up_comes_first_and_then_the_talk(sit: Sit) -> None:
     chat = sit(config="{}\n")
-    chat.see("There is no model yet")
+    chat.see("No model yet")
     chat.see("Which model?")
     chat.type("demo")
     chat.see("Paste its token")
