@@ -11,7 +11,8 @@ EVENTS: dict[str, Event] = {
         fields=("skin", "request_bytes"),
     ),
     "session.info": Event(
-        about="The session has changed: its model, title, whether a turn runs.",
+        about="The session has changed: its model, title, whether a turn runs. `rewound`: undo or redo, here or in "
+        "another place, so what is shown must be read anew.",
         payload="as `info` of session.create",
         fields=(
             "model",
@@ -30,6 +31,7 @@ EVENTS: dict[str, Event] = {
             "version",
             "usage",
             "lazy?",
+            "rewound?",
             "config_warning?",
             "desktop_contract",
             "profile_name",

@@ -202,7 +202,7 @@ class Following:
                 yield "session.info", live.info(self._session)
         elif event.kind in ("undo", "redo"):
             self._head = self._newest()
-            yield "session.info", live.info(self._session)
+            yield "session.info", {**live.info(self._session), "rewound": event.kind}
 
     def _began(self, event: Event) -> Iterator[News]:
         self.rests = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ from hermes_cli.tui.turn import Turn
 _NEXT_SECONDS = 3.0
 """Within so much a turn begins with what waits."""
 _LOOK_SECONDS = 1.0
+_OWN_SECONDS = 2.0
+"""Within so much after a command of ours the store tells of what we know."""
 _REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
 """Commands after which the conversation is read anew."""
 
@@ -52,6 +55,9 @@ class Talk:
         self.pending = Pending(waiting, window.give_back)
         self._greeted = False
         self._watching: asyncio.Task[None] | None = None
+        self._own_change = ("", 0.0)
+        """The command of ours that changes what was said, and when it was given."""
+        self._rereading: asyncio.Task[None] | None = None
 
     # -- beginning -----------------------------------------------------------------------------------------
 
@@ -214,10 +220,13 @@ class Talk:
         await self._link.ask("session.interrupt", session_id=self.sid)
 
     async def slash(self, typed: str) -> None:
+        name = typed.lstrip("/").partition(" ")[0]
+        if not self._status.by_gateway():  # else it is done later, and told
+            self._own_change = ({"retry": "undo"}.get(name, name), time.monotonic())
         answer = await self._link.ask("slash.exec", session_id=self.sid, command=typed)
         if shown := answer.get("session"):
             await self.resume(str(shown["session_key"]))  # read by pages
-        elif typed.lstrip("/").partition(" ")[0] in _REREAD:
+        elif name in _REREAD:
             await self._reread()
         if said := str(answer.get("output") or "").strip():
             self._transcript.add(Remark(said, "plain"))
@@ -311,6 +320,16 @@ class Talk:
         self._inform(payload)
         if not (by_gateway or self.running or payload.get("queued", True)):
             self.pending.back(self.pending.known)  # stopped elsewhere, or by /stop: it does not wait there any more
+        change, (own, given_at) = str(payload.get("rewound") or ""), self._own_change
+        known = change == own and time.monotonic() - given_at < _OWN_SECONDS
+        if change and not known and not self.running:
+            self._rereading = asyncio.create_task(self._changed_elsewhere(change))
+
+    async def _changed_elsewhere(self, change: str) -> None:
+        """Somebody took back a turn in another place, or brought it again."""
+        with contextlib.suppress(Refused, ServerLost):
+            await self._reread()
+            self.note("the last turn was taken back" if change == "undo" else "what was taken back is here again")
 
     def _titled(self, payload: Mapping[str, Any]) -> None:
         self._inform({**self._status.info, "title": payload.get("title")})

@@ -99,7 +99,7 @@ def test_escape_stops_and_the_next_message_is_answered(sit: Sit, home: Path) -> 
 
 def test_what_is_typed_meanwhile_waits_in_sight_and_is_answered_once(sit: Sit, home: Path) -> None:
     async def scene() -> None:
-        configure(home, pace=40, more="display:\n  busy_input_mode: queue\n")
+        configure(home, pace=20, more="display:\n  busy_input_mode: queue\n")
         async with sit() as person:
             await person.say("hello")
             await person.see("built-in")
@@ -250,6 +250,27 @@ def test_a_conversation_that_was_erased_elsewhere_begins_anew_and_one_is_told(si
 
     play(scene())
     assert [words for role, words in stored(home) if role == "user"] == ["what is 4 * 4?"]
+
+
+def test_what_one_window_takes_back_is_gone_in_the_other(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as first:
+            for question, answer in (("what is 2 * 3?", "2 * 3 = 6"), ("what is 5 * 5?", "5 * 5 = 25")):
+                await first.say(question)
+                await first.see(answer)
+                await first.ready()
+            async with sit(session_id=first.app.talk.stored_id) as second:
+                await second.see("5 * 5 = 25")
+                await first.say("/undo")
+                await first.see("Took back 1 turn")
+                await second.see("the last turn was taken back")
+                assert "2 * 3 = 6" in second.screen and "5 * 5 = 25" not in second.screen
+                await second.say("/redo")
+                await second.see("Brought back 1 turn")
+                await first.see("what was taken back is here again")
+                assert "5 * 5 = 25" in first.screen and "5 * 5 = 25" in second.screen
+
+    play(scene())
 
 
 def test_a_file_goes_along_and_one_that_cannot_gives_the_words_back(sit: Sit, home: Path, place: Path) -> None:
