@@ -46,6 +46,8 @@ _NOTICES_KNOWN = 4_096
 _STALE_SECONDS = 2.0
 _STOP_SECONDS = 10.0
 _LAST_SECONDS = 5.0
+ROOM_BESIDE = 16
+"""So many commands and answers get into a lane whose queue is full."""
 
 
 class Lanes:
@@ -145,7 +147,7 @@ class Lanes:
     def too_many(self, row: InboxRow) -> int:
         """How many are in its lane, when that is too many to let this one in, else 0.
 
-        What does not wait for a turn has as much room again: a full queue can be looked at, answered and stopped.
+        What does not wait for a turn has some room of its own: a full queue can be looked at, answered and stopped.
         """
         assert row.route is not None, "only a refused row has none"
         lane, most = self._lanes.get(row.route), self._board.db.limits.queued_messages
@@ -153,7 +155,7 @@ class Lanes:
         if waiting + passing < most:
             return 0
         if self._commands.kind(row) == "now":
-            waiting, most = waiting + passing, 2 * most
+            waiting, most = waiting + passing, most + ROOM_BESIDE
         return waiting if waiting >= most else 0
 
     def running(self, route: SessionKey) -> Running | None:

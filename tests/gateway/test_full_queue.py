@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import OpenStore
 
+from gateway.lanes import ROOM_BESIDE
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
 from hermes_testing.gateways import PretendGateway
@@ -108,10 +109,10 @@ def test_commands_have_a_bound_of_their_own(narrow: SessionDB, home: Path) -> No
         with ScriptedModel(say("one", hold=hold), always(say("ok"))) as model:
             async with gateway(narrow, home, model) as here:
                 await filled(here, hold)
-                states = [(await here.chat.say("/status")).state for _ in range(MOST + 1)]
+                states = [(await here.chat.say("/status")).state for _ in range(ROOM_BESIDE + 1)]
                 (folder / "go-on").touch()
                 hold.release()
                 await here.quiet()
-            assert states == ["accepted"] * MOST + ["refused"]
+            assert states == ["accepted"] * ROOM_BESIDE + ["refused"]
 
     asyncio.run(go())
