@@ -6,6 +6,7 @@ shorter way: they are queued to the store's writer and share a commit, and no th
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from math import inf
@@ -165,9 +166,11 @@ class _Mailbox:
     def tell(self, jobs: list[Job]) -> None:
         """From the writer's thread."""
         loop = self._loop()
-        if loop is None or loop.is_closed():  # nobody waits any more; what was written is stored
+        if loop is None:
             return
-        loop.call_soon_threadsafe(_settle, jobs)
+        # A closed loop raises, and may close at any moment: nobody waits any more, and what was written is stored.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle, jobs)
 
 
 _mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = weakref.WeakKeyDictionary()

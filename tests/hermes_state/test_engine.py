@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import apsw
 import pytest
 
 from hermes_config.limits import Limits
-from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, errors, opening
+from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, aio, errors, opening
 from hermes_state.engine.sqlite import SqliteEngine
 from hermes_state.engine.writer import Job, NotWhole
+from hermes_testing.stores import TestStores
 
 TAKES_TWO = "INSERT INTO state_meta (key, value) VALUES (?, ?)"
 
@@ -139,6 +141,34 @@ def test_cancelling_a_waiting_append_does_not_unstore_it(db: SessionDB) -> None:
 
     asyncio.run(run())
     assert db.get_messages("s")[-1]["content"] == "after"
+
+
+def test_a_loop_that_closes_as_it_is_told_does_not_end_the_writer(db: SessionDB) -> None:
+    class ClosesLate(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, *args: Any, **more: Any) -> asyncio.Handle:
+            self.close()
+            return super().call_soon_threadsafe(*args, **more)
+
+    go = threading.Event()
+
+    async def leave_behind() -> None:
+        aio.posted(db.engine, lambda conn: go.wait(10) and conn.run(TAKES_TWO, ("a", "1")))
+        await asyncio.sleep(0)  # it is handed over at the end of a round
+
+    async def write() -> None:
+        async with asyncio.timeout(10):
+            await AsyncSessionDB(db).write(lambda conn: conn.run(TAKES_TWO, ("b", "2")))
+
+    ClosesLate().run_until_complete(leave_behind())
+    go.set()
+    asyncio.run(write())
+    assert keys(db) == ["a", "b"]
+
+
+def test_a_statement_that_meets_others_each_time_ends_with_our_error(stores: TestStores) -> None:
+    conflict = "DO $$ BEGIN RAISE serialization_failure; END $$"
+    with closing(SessionDB(stores.postgresql())) as db, pytest.raises(errors.StoreBusy):
+        db.engine.write(lambda conn: conn.run(conflict), single=True)
 
 
 def test_async_forwards_everything_else(db: SessionDB) -> None:

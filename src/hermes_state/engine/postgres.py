@@ -205,9 +205,9 @@ class PgEngine:
             conn = self._writing_connection()
             try:
                 return fn(conn, *args)
-            except _CONFLICTS:
+            except _CONFLICTS as error:
                 if attempt == _TRIES - 1:
-                    raise
+                    raise our_error(error, self.where) from error
                 time.sleep(0.01 * 2**attempt)
             except psycopg.Error as error:
                 if conn.raw.broken:
