@@ -42,6 +42,7 @@ _log = logging.getLogger("hermes.gateway")
 
 _AGENT_PENDING_SENTINEL = agents_module.PENDING
 _normalize_empty_agent_response = normalize_empty_agent_response
+_RESET = "Session reset: this is a new conversation. /resume brings others back."
 
 
 def _commands(board: Board, runner: GatewayRunner) -> Commands:
@@ -196,29 +197,31 @@ class GatewayRunner:
         await self._left(key, old_id)
         await closing.turned(old=old_id, new=SessionId(new.session_id), platform=event.source.platform.value)
         await self._tell_hooks(("session:end", "session:reset"), event.source, key)
-        title = await asyncio.to_thread(self._titled, SessionId(new.session_id), event.get_command_args())
-        said = (
-            "New session." if old is None else "Session reset: this is a new conversation. /resume brings others back."
-        )
-        return "\n".join(line for line in (said, title, self._format_session_info()) if line)
+        wanted = event.get_command_args().strip()
+        title, problem = await asyncio.to_thread(self._titled, SessionId(new.session_id), wanted)
+        said = f"New session: {title}." if title else "New session."
+        if old is not None:
+            said = f"{said} /resume brings others back." if wanted else _RESET
+        return "\n".join(line for line in (said, problem, self._format_session_info()) if line)
 
     def _begin_anew(self, key: str, source: SessionSource, old: SessionEntry | None) -> SessionEntry:
         new: SessionEntry | None = None if old is None else self.session_store.reset_session(key)
         return new or self.session_store.get_or_create_session(source, force_new=True)
 
-    def _titled(self, session_id: SessionId, title: str) -> str:
-        if not title.strip() or self._session_db is None:
-            return ""
+    def _titled(self, session_id: SessionId, wanted: str) -> tuple[str, str]:
+        """(its title, why it has not the one that was wanted)."""
+        if not wanted or self._session_db is None:
+            return "", ""
         db = self._session_db._db
         try:
-            clean = db.sanitize_title(title)
+            clean = db.sanitize_title(wanted)
         except InvalidValue as error:
-            return f"It has no title: {error.what}."
+            return "", f"It has no title: {error.what}."
         try:
             db.set_session_title(session_id, clean)
         except InvalidValue:  # the store's own words name the holder, who may be somebody else
-            return "It has no title: another conversation has that one already."
-        return f"Title: {clean}"
+            return "", "It has no title: another conversation has that one already."
+        return clean or "", ""
 
     def _format_session_info(self) -> str:
         """What a new conversation begins with, for the person."""

@@ -119,7 +119,7 @@ def test_new_ends_what_runs_and_what_waits_and_the_old_conversation_can_be_resum
                 await hold.reached()
                 await here.chat.say("and another")
                 said = await told(here, "/new Something else")
-                assert "Session reset" in said and "Something else" in said and "1 message that waited" in said
+                assert "New session: Something else." in said and "1 message that waited" in said
                 await here.quiet()
                 await talked(here, "hello")
                 assert "zebra" not in model.requests[2].body.decode()

@@ -243,7 +243,8 @@ class TestConversations:
     def test_new_keeps_the_old(self, place: Place, home: Path) -> None:
         old = place.session_id
         place.talk("one")
-        assert f"/resume {old}" in place.type("/new Plans for June")
+        told = f"A new conversation: Plans for June. The old one is kept: /resume {old}"
+        assert place.type("/new Plans for June") == told
         assert place.session_id != old and place.done == [("new", place.session_id)]
         assert place.type("/title") == "Title: Plans for June"
         assert place.type("/new") == "This conversation is new already."
@@ -416,7 +417,7 @@ class TestTelling:
         for line in ("/title", "/title x", "/usage", "/undo", "/redo", "/retry", "/compress", "/uncompress", "/branch"):
             assert place.type(line) == "Nothing was said here yet.", line
         assert "demo" in place.type("/status")
-        assert place.type("/new").startswith("New session") and place.session_id is not None
+        assert place.type("/new") == "A new conversation." and place.session_id is not None
 
     def test_the_model_is_changed_here_and_nowhere_else(self, place: Place) -> None:
         assert "demo" in place.type("/model") and place.type("/model big") == "Now big." and place.model == "big"

@@ -280,7 +280,7 @@ def test_commands_new_undo_with_prefill_retry_and_an_unknown_one(sit: Sit, home:
     chat.type("/titel")
     chat.see("Did you mean /title?")
     chat.type("/new Fresh")
-    chat.see("Title: Fresh")
+    chat.see("A new conversation: Fresh.")
     chat.type("/help")
     chat.see("/quit")
     chat.type("/exit")

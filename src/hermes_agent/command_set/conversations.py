@@ -33,9 +33,10 @@ async def new(ctx: CommandContext, args: str) -> str | None:
             return "This conversation is new already."
         return await asyncio.to_thread(_set_title, ctx, old, title)
     handle = await asyncio.to_thread(_begin, ctx, old)
-    said = "Session reset: this is a new conversation." if old is not None else "New session."
+    said = "A new conversation."
     if title is not None:
-        said = f"{said} {await asyncio.to_thread(_set_title, ctx, handle.session_id, title)}"
+        given = await asyncio.to_thread(_set_title, ctx, handle.session_id, title)
+        said = f"{said} {given}" if given == _TAKEN else f"A new conversation: {title}."
     await _turn(ctx, old, handle, "new")
     return f"{said} The old one is kept: /resume {old}" if old is not None and ctx.private else said
 

@@ -33,6 +33,7 @@ from hermes_cli.tui.transcript import Transcript
 _TWICE_SECONDS = 2.0
 _RESTARTS, _RESTART_SECONDS = 3, 60.0
 _LEAVE = frozenset({"/quit", "/exit"})
+_OWN_COMMANDS = "Of this window: /keys (F1) · /theme · /quit, /exit (Ctrl+D)"
 
 
 class HermesApp(SteadyApp):
@@ -165,7 +166,7 @@ class HermesApp(SteadyApp):
         typed = event.text.strip()
         local = {"/sessions": self.action_conversations, "/resume": self.action_conversations,
                  "/model": self.action_models, "/keys": self.action_keys, "/theme": self.action_shade}  # fmt: skip
-        if typed in _LEAVE:
+        if typed.partition(" ")[0] in _LEAVE:
             self.exit(0)
         elif typed in local:
             local[typed]()
@@ -177,6 +178,8 @@ class HermesApp(SteadyApp):
     async def _command(self, typed: str) -> None:
         try:
             await self.talk.slash(typed)
+            if typed == "/help":
+                self.talk.note(_OWN_COMMANDS)
         except Refused as error:
             self.talk.trouble(error.one_line())
             self.give_back(typed)

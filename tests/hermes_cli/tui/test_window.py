@@ -137,6 +137,18 @@ def test_undo_gives_the_words_back_and_a_branch_goes_on_beside(sit: Sit, home: P
     play(scene())
 
 
+def test_help_names_the_windows_own_commands_and_quit_takes_words(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.ready()
+            await person.say("/help")
+            await person.see("Of this window: /keys (F1) · /theme · /quit")
+            await person.say("/quit now")
+            await person.until(lambda screen: not person.app.is_running, "left")
+
+    play(scene())
+
+
 def test_a_conversation_is_found_by_what_was_said_in_it(sit: Sit) -> None:
     async def scene() -> None:
         async with sit() as person:
