@@ -19,6 +19,7 @@ from hermes_config.home import hermes_home
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
+    from hermes_state.errors import ConversationHeld
     from hermes_state.family import Member
 
 _SHOWN = 20
@@ -134,9 +135,14 @@ def _delete(args: argparse.Namespace) -> int:
         if not output.confirm("Erase this for good?", yes=args.yes):
             print("Nothing was changed.")
             return 1
-        _erase(db, [root.tip_id for root in roots])
-    print(f"Erased {text.counted(len(roots), 'conversation')}.")
-    _name_backups()
+        held = _erase(db, [root.tip_id for root in roots])
+    if len(held) < len(roots):
+        print(f"Erased {text.counted(len(roots) - len(held), 'conversation')}.")
+        _name_backups()
+    for error in list(held.values())[:-1]:
+        print(text.harmless(f"hermes: {error}"), file=sys.stderr)
+    if held:
+        raise next(reversed(held.values()))
     return 0
 
 
@@ -159,8 +165,8 @@ def _prune(args: argparse.Namespace) -> None:
             # Somebody may have gone on with one of them while we asked.
             agreed = {row["id"] for row in rows}
             rows = [row for row in _matching(db, filters) if row["id"] in agreed]
-            _erase(db, [row["id"] for row in rows])
-            _done(args, rows, "erased")
+            held = _erase(db, [row["id"] for row in rows])
+            _done(args, [row for row in rows if row["id"] not in held], "erased")
             _name_backups()
 
 
@@ -173,15 +179,24 @@ def _matching(db: SessionDB, filters: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for row in rows if db.get_compression_tip(row["id"]) == row["id"]]
 
 
-def _erase(db: SessionDB, session_ids: Sequence[str]) -> None:
-    """Whole conversations: their rows, the files other tools keep beside them, and their words in the index."""
-    from hermes_state import family
+def _erase(db: SessionDB, session_ids: Sequence[str]) -> dict[str, ConversationHeld]:
+    """Whole conversations: their rows, the files other tools keep beside them, and their words in the index.
 
+    Those that somebody is at work on stay, each with what to do about it.
+    """
+    from hermes_state import family
+    from hermes_state.errors import ConversationHeld
+
+    held: dict[str, ConversationHeld] = {}
     for session_id in session_ids:
         found = family.of(db, session_id)
         if found is not None:
-            db.delete_sessions([segment["id"] for segment in found.root.segments], hermes_home() / "sessions")
+            try:
+                db.delete_sessions([segment["id"] for segment in found.root.segments], hermes_home() / "sessions")
+            except ConversationHeld as error:
+                held[session_id] = error
     db.feed(_FORGET_MS)
+    return held
 
 
 def _name_backups() -> None:

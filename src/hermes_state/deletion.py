@@ -10,6 +10,11 @@ a name. Whatever stays is left whole:
 - a segment whose continuation goes is no longer "compressed": it can be written to again;
 - a branch or another child stands alone.
 
+What somebody named for erasing goes only while nobody is at work on it (`remove_idle`): it takes the lease of every
+conversation concerned, so that no turn can begin meanwhile, and refuses when one is held, when a turn runs or was left
+running, or when a message waits. One that has waited for `_WAITS_SECONDS` does not count: the gateway is off, or it is
+kept for /catchup; it will begin a new conversation. What a chat is owed goes with the conversation.
+
 On SQLite deleted bytes are overwritten (`secure_delete`); the write-ahead log loses them when it starts over, at the
 latest when the last process closes the file or runs `vacuum`, the search index with `optimize_fts`. PostgreSQL reuses
 their space. Backups are the operator's. Files are removed after the commit, only by names built from ids that can be
@@ -23,8 +28,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes_state import chain, values
+from hermes_state import chain, leases, values
 from hermes_state.engine.base import Connection, first
+from hermes_state.errors import ConversationHeld
 from hermes_state.ids import ConversationId, is_possible_id
 from hermes_state.rows import texts
 from hermes_state.session_files import remove_files
@@ -34,6 +40,8 @@ from hermes_state.store import Store
 Q = Queries("deletion")
 
 BATCH = 100  # sessions a transaction: other writers wait for no more than that
+_HOLD_SECONDS = 60  # far longer than the transaction that also gives it back
+_WAITS_SECONDS = 3600
 
 
 class Erased(NamedTuple):
@@ -52,7 +60,7 @@ class Deletion(Store):
         wanted = list(dict.fromkeys(filter(is_possible_id, session_ids)))
         count = 0
         for at in range(0, len(wanted), BATCH):
-            erased = self.engine.write(partial(remove, session_ids=wanted[at : at + BATCH]))
+            erased = self.engine.write(partial(remove_idle, self, session_ids=wanted[at : at + BATCH]))
             remove_files(self, erased.ids, sessions_dir)
             count += erased.asked
         return count
@@ -64,22 +72,49 @@ class Deletion(Store):
 
         def run(conn: Connection) -> Erased:
             _lock(conn, [session_id])
-            return remove(conn, [row[0] for row in conn.rows(Q.if_empty, (session_id,))])
+            return remove_idle(self, conn, [row[0] for row in conn.rows(Q.if_empty, (session_id,))])
 
         erased = self.engine.write(run)
         remove_files(self, erased.ids, sessions_dir)
         return erased.asked == 1
 
 
-def erase(conn: Connection, session_ids: Iterable[str]) -> int:
-    """As `remove`; how many of the sessions asked for there were."""
-    return remove(conn, session_ids).asked
+def remove_idle(store: Store, conn: Connection, session_ids: Iterable[str]) -> Erased:
+    """As `remove`; raises `ConversationHeld` when somebody is at work on one of them, or on what it delegated."""
+    asked = _lock(conn, filter(is_possible_id, session_ids))
+    gone = _with_delegations(conn, asked)
+    for (root,) in conn.rows(Q.roots, (texts(gone),)):
+        _check_idle(store, conn, root)
+    return _remove(conn, asked, gone)
+
+
+def _check_idle(store: Store, conn: Connection, root: ConversationId) -> None:
+    both = leases.Leases(store)
+    lease = both.acquire_in(conn, root, holder="delete", ttl=_HOLD_SECONDS)
+    if lease is not None:
+        both.release_in(conn, lease)  # until the end of this transaction nobody else gets it
+    running = first(conn.rows(Q.running_turn, (root,)))
+    if running is not None:
+        raise ConversationHeld(
+            f"a turn is running in conversation {root}; nothing was deleted",
+            hint=f"Stop it first: /stop where it runs, or hermes turns cancel {running[0]}.",
+        )
+    if lease is None:
+        raise ConversationHeld(f"somebody is at work on conversation {root}; nothing was deleted")
+    if conn.rows(Q.waiting, (root, store.clock() - _WAITS_SECONDS)):
+        raise ConversationHeld(
+            f"a message waits for its answer in conversation {root}; nothing was deleted",
+            hint="Wait until it is answered; hermes inbox list --state queued shows it.",
+        )
 
 
 def remove(conn: Connection, session_ids: Iterable[str]) -> Erased:
     """Erase sessions and their delegations, and leave the rest of their conversations whole."""
     asked = _lock(conn, filter(is_possible_id, session_ids))
-    gone = _with_delegations(conn, asked)
+    return _remove(conn, asked, _with_delegations(conn, asked))
+
+
+def _remove(conn: Connection, asked: list[str], gone: dict[str, None]) -> Erased:
     if not gone:
         return Erased(0, [])
     _orphan_others(conn, gone)

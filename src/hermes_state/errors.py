@@ -43,6 +43,12 @@ class StaleFence(StateError):
     """Another turn took this conversation over; nothing was written."""
 
 
+class ConversationHeld(StateError):
+    """A turn is running in this conversation; nothing was changed."""
+
+    default_hint = "Stop it first, or wait until it is done."
+
+
 class TurnOver(StateError):
     """This turn has ended already; nothing was written."""
 

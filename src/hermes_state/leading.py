@@ -125,7 +125,7 @@ def _first(conn: Connection, route: str, scope: str, now: float, new: New) -> Re
         return Resolved(handle, created=True, entry=new.entry)
     from hermes_state import deletion  # two processes must meet at the same route at the same moment
 
-    deletion.erase(conn, [handle.session_id])
+    deletion.remove(conn, [handle.session_id])
     return None
 
 

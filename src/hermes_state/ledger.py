@@ -253,13 +253,16 @@ class Ledger:
         return self._store.engine.write(run)
 
     def delete(self, session_id: str) -> int:
-        """Erase the whole conversation that `session_id` is part of: how many segments there were."""
+        """Erase the whole conversation that `session_id` is part of: how many segments there were.
+
+        Raises `ConversationHeld` when somebody is at work on it.
+        """
         from hermes_state import deletion
 
         def run(conn: Connection) -> int:
             root = sessions.known(conn, session_id, lock=True)["root_id"]
             segments = [row[0] for row in conn.rows(chain.Q.segments, (root,))]
-            return deletion.erase(conn, segments)
+            return deletion.remove_idle(self._store, conn, segments).asked
 
         return self._store.engine.write(run)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from hermes_state import chain, events, leases, messages, rows, sessions, values
 from hermes_state.engine.base import Connection, Row, scalar
-from hermes_state.errors import SessionEnded, SessionNotFound, StateError
+from hermes_state.errors import ConversationHeld, SessionEnded, SessionNotFound
 from hermes_state.ids import ConversationId, SessionId, checked_id
 from hermes_state.statements import Queries
 from hermes_state.store import Store
@@ -23,12 +23,6 @@ T = TypeVar("T")
 
 _HOLD_SECONDS = 60  # far longer than the transaction that also gives it back
 _LOOK_BACK = 500
-
-
-class ConversationHeld(StateError):
-    """A turn is running in this conversation; nothing was changed."""
-
-    default_hint = "Stop it first, or wait until it is done."
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_state import chain, leases, messages, meta, sessions, transcript
 from hermes_state.engine.base import Connection, first
-from hermes_state.errors import InvalidValue
+from hermes_state.errors import ConversationHeld, InvalidValue
 from hermes_state.handles import Handle, Q
 from hermes_state.ids import ConversationId, SessionId
-from hermes_state.undo import ConversationHeld
 
 if TYPE_CHECKING:
     from hermes_state.store import Store

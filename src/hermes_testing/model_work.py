@@ -23,6 +23,7 @@ class Lease:
 @dataclass
 class Message:
     route: str
+    came: float
     state: str = "queued"
     turn: str | None = None
 
@@ -55,6 +56,10 @@ class Stale(Exception):
 
 class Over(Exception):
     """The turn has its outcome already."""
+
+
+class Held(Exception):
+    """Somebody is at work on the conversation."""
 
 
 @dataclass
@@ -100,10 +105,10 @@ class Work:
 
     # -- inbox and turns -----------------------------------------------------------------------------------
 
-    def accept(self, message: str, route: str) -> bool:
+    def accept(self, message: str, route: str, now: float) -> bool:
         if message in self.inbox:
             return False
-        self.inbox[message] = Message(route)
+        self.inbox[message] = Message(route, now)
         return True
 
     def begin(self, turn: str, conversation: str, segment: str, fence: int, route: str, now: float) -> str | None:
@@ -214,7 +219,12 @@ class Work:
 
     # -- deleting ------------------------------------------------------------------------------------------
 
-    def erase(self, conversation: str) -> None:
+    def erase(self, conversation: str, routes: set[str], now: float) -> None:
+        """`routes` lead to it: a message that came on one of them within the hour is about to be worked on."""
+        running = any(turn.conversation == conversation and turn.state == "running" for turn in self.turns.values())
+        waits = any(m.route in routes and m.state == "queued" and m.came > now - 3600 for m in self.inbox.values())
+        if running or waits or self.acquire(conversation, "delete", 60, now) is None:
+            raise Held
         turns = {name for name, turn in self.turns.items() if turn.conversation == conversation}
         self.inbox = {name: m for name, m in self.inbox.items() if m.turn not in turns}
         self.outbox = {

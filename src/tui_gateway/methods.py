@@ -144,10 +144,10 @@ METHODS: dict[str, Method] = {
         pooled=True,
     ),
     "session.delete": Method(
-        about="Erase a stored conversation that is not live.",
+        about="Erase a stored conversation that is not live and that nobody is at work on.",
         params=(_sid("a stored id"),),
         result="deleted",
-        errors=(4006, 4007, 4023, 5001),
+        errors=(4006, 4007, 4009, 4023, 5001),
     ),
     "session.save": Method(
         about="Write the conversation to a file below the home.", params=(_sid(),), result="file", errors=(4001, 5001)

@@ -14,8 +14,7 @@ from hermes_agent.command_set import about
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.compression import reading, summary
 from hermes_config.home import ensure_folder, write_atomic
-from hermes_state.errors import InvalidValue, SessionNotFound
-from hermes_state.undo import ConversationHeld
+from hermes_state.errors import ConversationHeld, InvalidValue, SessionNotFound
 from tui_gateway import frames, joining, live, looking
 from tui_gateway.frames import Params, Result, RpcError
 from tui_gateway.host import Host, Session
@@ -269,6 +268,8 @@ def _delete(host: Host, params: Params) -> Result:
         raise RpcError(frames.LIVE, "this conversation is live; close it first")
     try:
         return {"deleted": db.ledger.delete(found) > 0}
+    except ConversationHeld as error:
+        raise RpcError(frames.BUSY, error.one_line()) from error
     except SessionNotFound as error:
         raise RpcError(frames.UNKNOWN_SESSION, error.one_line()) from error
 

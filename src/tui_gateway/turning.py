@@ -21,7 +21,7 @@ from hermes_agent.agent import ConversationBusy
 from hermes_agent.command_set.wording import text_of
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
-from hermes_state.undo import ConversationHeld
+from hermes_state.errors import ConversationHeld
 from tui_gateway import behind, frames, live
 from tui_gateway.frames import Params, Result, RpcError
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from hermes_state import SessionDB
+from hermes_state.ids import ConversationId, SessionId
 from hermes_testing.clock import Clock
 
 pytestmark = pytest.mark.usefixtures("named_store")
@@ -197,6 +198,23 @@ def test_at_a_terminal_it_asks_and_only_yes_erases(terminal, db, talks) -> None:
 def test_one_unknown_name_among_several_erases_none(run, db, talks) -> None:
     assert run("sessions", "delete", "aa11", "nonsense", "--yes").code == 1
     assert ids(db) == set(talks)
+
+
+def test_what_somebody_is_at_work_on_stays_and_it_is_said_how_to_stop_it(run, db, talks) -> None:
+    root = ConversationId("aa11")
+    lease = db.leases.acquire(root, holder="elsewhere", ttl=10**4)
+    work = db.turns.begin(conversation_id=root, session_id=SessionId("aa11"), fence=lease.fence)
+    ran = run("sessions", "delete", "aa11", "cc44", "--yes")
+    assert ran.code == 1 and "Erased 1 conversation.\n" in ran.out
+    assert ran.err == (
+        "hermes: a turn is running in conversation aa11; nothing was deleted."
+        f" Stop it first: /stop where it runs, or hermes turns cancel {work.turn.id}.\n"
+    )
+    assert ids(db) == {"aa11", "aa22", "bb44"}
+    db.leases.release(lease)
+    assert run("turns", "cancel", work.turn.id).code == 0
+    assert run("sessions", "delete", "aa11", "--yes").code == 0
+    assert ids(db) == {"aa22", "bb44"}
 
 
 # Prune

@@ -7,15 +7,19 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hermes_state.errors import IntegrityError
-from hermes_state.ids import ConversationId, PersonId
+from hermes_state import deletion
+from hermes_state.engine.base import Connection
+from hermes_state.errors import ConversationHeld, IntegrityError
+from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
+from hermes_testing.stores import TestStores
 
 
 def talk(db: SessionDB, session_id: str, *texts: str, source: str = "cli", **fields: Any) -> None:
@@ -91,7 +95,7 @@ def test_everything_of_a_session_goes(db: SessionDB, clock: Clock) -> None:
     db.try_acquire_compression_lock("s", "holder")
     route(db, "k", "s")
     lease = db.leases.acquire(ConversationId("s"), holder="me", ttl=60)
-    assert lease is not None
+    assert lease is not None and db.leases.release(lease)
     ids = [m["id"] for m in db.get_messages("s")]
     assert db.delete_session("s")
     assert db.get_session("s") is None
@@ -105,6 +109,101 @@ def test_everything_of_a_session_goes(db: SessionDB, clock: Clock) -> None:
     consistent(db)
     talk(db, "s", "a new life")  # the id is free again
     db.set_session_title("s", "secret title")
+
+
+# -- while somebody is at work on it
+
+
+Erase = Callable[[SessionDB], object]
+DOORS: tuple[Erase, ...] = (
+    lambda db: db.delete_session("s"),
+    lambda db: db.delete_sessions(["other", "s"]),
+    lambda db: db.ledger.delete("s"),
+)
+
+
+def kept(db: SessionDB, says: str) -> None:
+    """Whoever asks for it, nothing goes, and it is said why."""
+    for erase in DOORS:
+        with pytest.raises(ConversationHeld, match=says):
+            erase(db)
+    assert [row["id"] for row in db.list_sessions_rich(order_by_last_active=True)] == ["s", "other"]
+
+
+@pytest.fixture
+def pair(db: SessionDB, clock: Clock) -> SessionDB:
+    talk(db, "other")
+    clock.advance(1)
+    talk(db, "s")
+    return db
+
+
+def test_a_conversation_is_kept_while_a_turn_runs_or_was_left_running(pair: SessionDB, clock: Clock) -> None:
+    db, root = pair, ConversationId("s")
+    lease = db.leases.acquire(root, holder="me", ttl=60)
+    assert lease is not None
+    kept(db, "somebody is at work on conversation s; nothing was deleted")
+    work = db.turns.begin(conversation_id=root, session_id=SessionId("s"), fence=lease.fence)
+    assert work is not None
+    kept(db, f"a turn is running .* hermes turns cancel {work.turn.id}")
+    clock.advance(61)  # its process is lost: it will be taken up
+    kept(db, "a turn is running")
+    lease = db.leases.acquire(root, holder="another", ttl=60)
+    assert lease is not None
+    db.turns.cancel(work.turn.id, fence=lease.fence, reason="enough")
+    db.leases.release(lease)
+    assert db.delete_session("s")
+    assert mentions(db, "'s'") == []
+
+
+def test_a_conversation_is_kept_while_what_it_delegated_runs(pair: SessionDB) -> None:
+    db = pair
+    talk(db, "errand", parent_session_id="s", model_config={"_delegate_from": "s"})
+    lease = db.leases.acquire(ConversationId("errand"), holder="me", ttl=60)
+    assert lease is not None
+    kept(db, "somebody is at work on conversation errand")
+    db.leases.release(lease)
+    assert db.ledger.delete("s") == 1
+
+
+def test_a_conversation_is_kept_while_a_message_waits_but_not_for_one_that_waits_for_somebody_to_ask(
+    pair: SessionDB, clock: Clock
+) -> None:
+    db = pair
+    route(db, "k", "s")
+    compress(db, "s", "t")  # the route still names the first segment
+    waiting = db.inbox.accept(
+        platform="telegram", chat_id="1", message_id="1", route=SessionKey("k"), payload={"text": "hello"}
+    ).row  # fmt: skip
+    for erase in (*DOORS, lambda db: db.delete_session("t")):
+        with pytest.raises(ConversationHeld, match="a message waits for its answer"):
+            erase(db)
+    clock.advance(3601)
+    assert db.ledger.delete("s") == 2
+    assert [row.id for row in db.inbox.list(state="queued")] == [waiting.id]
+
+
+def test_no_turn_begins_while_a_conversation_is_erased(stores: TestStores, clock: Clock) -> None:
+    """PostgreSQL: between the look and the commit nobody gets the lease."""
+    address = stores.postgresql()
+    with closing(SessionDB(address, clock=clock)) as db, closing(SessionDB(address, clock=clock)) as other:
+        talk(db, "s")
+        taken = threading.Event()
+
+        def take() -> None:
+            other.leases.acquire(ConversationId("s"), holder="b", ttl=10)
+            taken.set()
+
+        thread = threading.Thread(target=take)
+
+        def run(conn: Connection) -> bool:
+            deletion.remove_idle(db, conn, ["s"])
+            thread.start()
+            return taken.wait(0.5)
+
+        assert db._execute_write(run) is False
+        assert taken.wait(5)
+        thread.join()
 
 
 def test_unknown_repeated_and_impossible_ids_count_nothing(db: SessionDB) -> None:
@@ -177,7 +276,7 @@ def chain(db: SessionDB, clock: Clock) -> SessionDB:
 def test_without_its_first_segment_a_conversation_goes_on_under_the_next(chain: SessionDB) -> None:
     db = chain
     lease = db.leases.acquire(ConversationId("a"), holder="me", ttl=600)
-    assert lease is not None
+    assert lease is not None and db.leases.release(lease)
     db.events.append(ConversationId("a"), "noted", detail={"what": "kept"})
     assert db.delete_session("a")
     consistent(db)
@@ -189,8 +288,9 @@ def test_without_its_first_segment_a_conversation_goes_on_under_the_next(chain: 
     assert leads_to(db, "k") == "c"
     assert [(s["id"], s["title"]) for s in db.list_sessions_rich()] == [("c", "Trip")]
     assert mentions(db, "'a'") == []  # nothing is keyed by the old id any more
-    held = db.leases.get(ConversationId("b"))
-    assert held is not None and held.fence == lease.fence
+    assert db.leases.get(ConversationId("b")) is None, "erasing gave back what it held meanwhile"
+    held = db.leases.acquire(ConversationId("b"), holder="me", ttl=600)
+    assert held is not None and held.fence > lease.fence
     assert [event.kind for event in db.events.last(ConversationId("b"))] == ["noted"]
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hermes_config.limits import Limits
 from hermes_state import leases, ledger, messages
-from hermes_state.errors import HeadMoved, SessionEnded, StaleFence, TurnOver
+from hermes_state.errors import ConversationHeld, HeadMoved, SessionEnded, StaleFence, TurnOver
 from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
 from hermes_state.statements import Statement
@@ -72,6 +72,7 @@ class StoreMachine(RuleBasedStateMachine):
         """What the model and the store answer; where the model refuses, the store must refuse for the same reason."""
         refusals: dict[type[Exception], type[Exception]] = {
             model.Ended: SessionEnded, model_work.Stale: StaleFence, model_work.Over: TurnOver,
+            model_work.Held: ConversationHeld,
         }  # fmt: skip
         try:
             expected = in_model()
@@ -172,8 +173,14 @@ class StoreMachine(RuleBasedStateMachine):
     def delete(self, data: st.DataObject) -> None:
         session = self.session(data)
         root = self.said.root(session)
-        assert self.db.ledger.delete(session) == len(self.said.delete(session))
-        self.work.erase(root)
+        routes = {route for route, leads in self.said.routes.items() if self.said.root(leads) == root}
+
+        def in_model() -> int:
+            self.work.erase(root, routes, self.clock())
+            return len(self.said.delete(session))
+
+        expected, erased = self.both(in_model, lambda: self.db.ledger.delete(session))
+        assert erased == expected
 
     # -- transcripts -------------------------------------------------------------------------------------
 
@@ -239,7 +246,7 @@ class StoreMachine(RuleBasedStateMachine):
     def accept(self, data: st.DataObject, route: str) -> None:
         known = st.sampled_from(sorted(self.work.inbox)) if self.work.inbox else st.nothing()
         message = data.draw(st.builds(lambda: self.new("i")) | known, "message")
-        new = self.work.accept(message, route)
+        new = self.work.accept(message, route, self.clock())
         got = self.db.inbox.accept(platform="p", chat_id="c", message_id=message, route=route, payload={"n": message})
         assert got.new == new
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from hermes_state.errors import SessionEnded, SessionNotFound
+from hermes_state.errors import ConversationHeld, SessionEnded, SessionNotFound
 from hermes_state.session_db import SessionDB
-from hermes_state.undo import ConversationHeld
 
 
 def nothing(content: Any) -> bool:

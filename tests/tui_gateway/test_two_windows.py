@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tui_gateway.client import StdioClient
+from tests.tui_gateway.client import RpcFailed, StdioClient
 from tests.tui_gateway.conftest import CONFIG
 from tests.tui_gateway.test_joining import Kept, waited
 
@@ -92,6 +92,17 @@ def test_a_prompt_behind_another_window_s_turn_begins_when_that_has_ended(pair: 
     assert told(one.frames, here)[-4:] == ["interrupted", "> what is 6+6?", "6+6 = 12", "complete"]
     mine, theirs = (client.call("session.history", session_id=sid) for client, sid in ((one, here), (two, there)))
     assert mine == theirs and [row["role"] for row in mine["messages"]] == ["user", "assistant"] * 3
+
+
+def test_a_conversation_is_not_deleted_under_another_window_s_turn(pair: Pair) -> None:
+    one, here, two, there = pair
+    stored = two.call("session.title", session_id=there)["session_key"]
+    two.call("session.close", session_id=there)
+    with pytest.raises(RpcFailed, match=r"a turn is running .* hermes turns cancel"):
+        two.call("session.delete", session_id=stored)
+    one.call("session.interrupt", session_id=here)
+    assert one.event("message.complete", here)["status"] == "interrupted"
+    assert one.say(here, "what is 7+7?") == "7+7 = 14"
 
 
 def test_a_prompt_that_waits_can_be_taken_back(pair: Pair) -> None:

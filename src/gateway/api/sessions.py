@@ -20,6 +20,7 @@ from gateway.api.guard import App
 from gateway.api.shapes import ApiError
 from hermes_agent import closing
 from hermes_state import values
+from hermes_state.errors import ConversationHeld
 from hermes_state.ids import ConversationId, SessionId, is_possible_id
 
 if TYPE_CHECKING:
@@ -111,9 +112,10 @@ class Sessions:
     async def delete(self, request: Request) -> App:
         row = await self._mine(request)
         root = ConversationId(row["root_id"])
-        if await asyncio.to_thread(self._db.turns.unfinished, conversation_id=root):
-            raise ApiError(409, "a turn is running in it; stop it or wait for it", code="conversation_busy")
-        await asyncio.to_thread(self._db.ledger.delete, row["id"])
+        try:
+            await asyncio.to_thread(self._db.ledger.delete, row["id"])
+        except ConversationHeld as error:
+            raise ApiError(409, error.one_line(), code="conversation_busy") from error
         self._agents.evict(root)
         await closing.left(session_id=SessionId(row["id"]), platform=str(row["source"]))
         return handling.reply({"object": "hermes.session.deleted", "id": root, "deleted": True})

@@ -20,6 +20,15 @@ SELECT id FROM sessions WHERE root_id IN {texts} ORDER BY root_id, started_at, i
 -- name: roots
 SELECT DISTINCT root_id FROM sessions WHERE id IN {texts} ORDER BY root_id
 
+-- name: running_turn
+-- Also one whose process is gone: it will be taken up. The expression keeps the planner on the index of running ones.
+SELECT id FROM turns WHERE state = 'running' AND conversation_id || '' = ? LIMIT 1
+
+-- name: waiting
+-- A message that came since a moment, and that waits on a way into the conversation.
+SELECT 1 FROM sessions s JOIN routes r ON r.session_id = s.id JOIN inbox i ON i.route = r.session_key
+WHERE s.root_id = ? AND i.state = 'queued' AND i.received_at > ? LIMIT 1
+
 -- name: other_children
 -- Children that are conversations of their own.
 SELECT s.id FROM sessions s

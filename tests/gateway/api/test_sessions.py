@@ -6,14 +6,14 @@ import asyncio
 from pathlib import Path
 
 from tests.gateway.api.conftest import Open
-from tests.gateway.api.door import Door, events, said
+from tests.gateway.api.door import Door, events, said, until
 
 from gateway.config import Platform
 from gateway.entries import SessionSource
 from gateway.session import SessionStore
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_testing.scripted_model import Hold, ScriptedModel, say
 
 
 def told(db: SessionDB, native_id: str, *words: str, title: str | None = None) -> str:
@@ -92,6 +92,30 @@ def test_make_read_rename_delete(door: Open, db: SessionDB) -> None:
                 assert gone.json()["deleted"] is True
                 assert (await here.client.get(f"/api/sessions/{made['id']}")).status_code == 404
             assert db.session_count() == 0
+
+    asyncio.run(go())
+
+
+def test_a_conversation_is_not_deleted_while_a_turn_runs_or_a_message_waits(door: Open, db: SessionDB) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("One."), say("Two, ", "three.", hold=hold), say("Four.")) as model:
+            async with door(model) as here:
+                await here.ask("first", name="n1")
+                mine = f"/api/sessions/{(await here.get('/api/sessions'))['data'][0]['id']}"
+                asking = asyncio.create_task(here.ask("second", name="n1"))
+                await hold.reached()
+                waiting = asyncio.create_task(here.ask("third", name="n1"))
+                await until(lambda: db.inbox.list(state="queued"))
+                refused = await here.client.delete(mine)
+                error = refused.json()["error"]
+                assert (refused.status_code, error["code"]) == (409, "conversation_busy")
+                assert "hermes turns cancel" in error["message"]
+                hold.release()
+                assert [said(await asking), said(await waiting)] == ["Two, three.", "Four."]
+                assert {row.state for row in db.inbox.list()} == {"answered"}
+                assert (await here.client.delete(mine)).status_code == 200, "as soon as the answer is there"
+                assert (await here.client.get(mine)).status_code == 404
 
     asyncio.run(go())
 
