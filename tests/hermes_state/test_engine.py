@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 
 from hermes_config.limits import Limits
 from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, aio, errors, opening
+from hermes_state.engine import sqlite_readers
 from hermes_state.engine.sqlite import SqliteEngine
 from hermes_state.engine.writer import Job, NotWhole
 from hermes_testing.stores import TestStores
@@ -299,6 +302,59 @@ class TestTheFile:
         wal.write_bytes(b"")
         with pytest.raises(errors.WriteLost):
             db.append_message("s", "user", "into nothing")
+        db.close()
+
+    @pytest.mark.parametrize("snapshot", [False, True])
+    def test_a_read_under_way_when_the_log_goes_missing_harms_neither_log_nor_later_reads(
+        self, home: Path, snapshot: bool
+    ) -> None:
+        db = SessionDB()
+        db.create_session("s", "cli")
+        db.append_message("s", "user", "one")
+        reading = threading.Event()
+
+        def slow(conn: Any) -> int:
+            count = len(conn.rows("SELECT id FROM messages"))
+            reading.set()
+            while not conn.stale:
+                time.sleep(0.001)
+            return count
+
+        with ThreadPoolExecutor(1) as thread:
+            read = thread.submit(db.engine.read, slow, snapshot=snapshot)
+            assert reading.wait(10)
+            (home / "state.db-wal").unlink()
+            db.append_message("s", "user", "two")
+            assert read.result(10) == 1
+        db.append_message("s", "user", "three")
+        for _ in range(2):
+            assert [m["content"] for m in db.get_messages("s")] == ["one", "two", "three"]
+        db.close()
+        again = SessionDB()
+        assert [m["content"] for m in again.get_messages("s")] == ["one", "two", "three"]
+        again.close()
+
+    def test_a_read_that_does_not_end_is_ended_for_the_sake_of_the_log(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_readers, "_PATIENCE", 0.1)
+        db = SessionDB()
+        db.create_session("s", "cli")
+        reading = threading.Event()
+
+        def endless(conn: Any) -> None:
+            conn.rows("SELECT id FROM messages")
+            reading.set()
+            conn.rows("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n WHERE x < 0")
+
+        with ThreadPoolExecutor(1) as thread:
+            read = thread.submit(db.engine.read, endless, snapshot=True)
+            assert reading.wait(10)
+            (home / "state.db-wal").unlink()
+            db.append_message("s", "user", "one")
+            with pytest.raises(errors.StateError, match="interrupted"):
+                read.result(10)
+        assert [m["content"] for m in db.get_messages("s")] == ["one"]
         db.close()
 
 

@@ -11,7 +11,6 @@ Rules this module holds (DESIGN §5 says why each of them exists):
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,8 +24,9 @@ from hermes_state.engine import sqlite_connection, walguard
 from hermes_state.engine.base import Connection
 from hermes_state.engine.sqlite_connection import SqliteConnection, jitter
 from hermes_state.engine.sqlite_errors import our_error, translated
+from hermes_state.engine.sqlite_readers import Readers, discard
 from hermes_state.engine.writer import Job, NotWhole, Writer
-from hermes_state.errors import StoreBusy, StoreReadOnly, StoreUnavailable, WriteLost
+from hermes_state.errors import StoreBusy, StoreDamaged, StoreReadOnly, StoreUnavailable, WriteLost
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -45,8 +45,9 @@ class SqliteEngine:
         self.where = str(path)
         self.read_only = read_only
         self._synchronous = synchronous
-        self._readers: list[SqliteConnection] = []
-        self._readers_lock = threading.Lock()
+        self._readers = self._no_readers()
+        self._log_lost = False
+        """What our connections have open is not the file's log, and could not be moved into the file."""
         self._closed = False
         self._conn: SqliteConnection | None = None
         self._guard = walguard.WalGuard(f"{path}-wal")
@@ -56,18 +57,25 @@ class SqliteEngine:
         with translated(self.where):
             self._conn = self._connect_reader() if read_only else self._connect_writer()
 
+    def _no_readers(self) -> Readers:
+        return Readers(self._connect_reader, most=self._limits.reader_connections)
+
     def _connect_writer(self) -> SqliteConnection:
+        self._check_renewed()
         return sqlite_connection.writing(
             self.path, synchronous=self._synchronous, wal_bound=self._wal_bound, limits=self._limits
         )
 
     def _connect_reader(self) -> SqliteConnection:
-        return sqlite_connection.reading(self.path, read_only=self.read_only, limits=self._limits)
+        self._check_renewed()
+        with translated(self.where):
+            return sqlite_connection.reading(self.path, read_only=self.read_only, limits=self._limits)
 
     # -- reading -----------------------------------------------------------------------------------------
 
     def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:
-        conn = self._borrow()
+        self._check_open()
+        conn = self._readers.take()
         try:
             with translated(self.where):
                 if not snapshot:
@@ -77,23 +85,11 @@ class SqliteEngine:
                     return fn(conn)
                 finally:
                     conn.raw.execute("COMMIT")
+        except (StoreUnavailable, StoreDamaged):
+            conn.stale = True  # should it have been the connection alone, the next read has another one
+            raise
         finally:
-            self._give_back(conn)
-
-    def _borrow(self) -> SqliteConnection:
-        self._check_open()
-        with self._readers_lock:
-            if self._readers:
-                return self._readers.pop()
-        with translated(self.where):
-            return self._connect_reader()
-
-    def _give_back(self, conn: SqliteConnection) -> None:
-        with self._readers_lock:
-            if not self._closed and len(self._readers) < self._limits.reader_connections:
-                self._readers.append(conn)
-                return
-        conn.raw.close()
+            self._readers.give_back(conn)
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -226,14 +222,15 @@ class SqliteEngine:
 
     def _recover_log(self, raw: apsw.Connection) -> None:
         """The log lost its name. Ours is still whole: if no other stands in its place, move it into the file."""
-        saved = False
-        if not Path(f"{self.path}-wal").exists():
-            try:
-                pages, moved = raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                saved = pages == moved
-            except apsw.Error:
-                saved = False
-        self._drop_connections()
+        with self._readers.renewing():
+            saved = self._save_log(raw)
+            if not saved:
+                self._readers.wait()
+                saved = self._save_log(raw)  # it was perhaps a read that kept the log from being moved
+            self._log_lost = not saved
+            self._conn = None
+            discard(raw)
+            self._guard = walguard.WalGuard(f"{self.path}-wal")
         if not saved:
             raise WriteLost(
                 "the write-ahead log was removed or replaced under us; the last write was not stored",
@@ -241,16 +238,24 @@ class SqliteEngine:
                 hint="Nothing else may delete or restore that file while Hermes runs; run `hermes state check`.",
             )
 
-    def _drop_connections(self) -> None:
-        """Close everything without SQLite's farewell checkpoint, which would write an orphaned log into the file."""
-        with self._readers_lock:
-            stale, self._readers = [*self._readers, self._conn], []
-            self._conn = None
-        for conn in stale:
-            if conn is not None:
-                conn.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-                conn.raw.close()
-        self._guard = walguard.WalGuard(f"{self.path}-wal")
+    def _save_log(self, raw: apsw.Connection) -> bool:
+        if Path(f"{self.path}-wal").exists():
+            return False
+        try:
+            pages, moved = raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error:
+            return False
+        return pages == moved
+
+    def _check_renewed(self) -> None:
+        """A log that was lost is forgotten when the last who has it open lets go of it (`sqlite_readers`)."""
+        if self._log_lost and self._readers.stale:
+            raise StoreUnavailable(
+                "the write-ahead log was replaced, and a read that still has the old one goes on",
+                where=f"{self.path}-wal",
+                hint="Try again in a moment; if it stays so, start Hermes again.",
+            )
+        self._log_lost = False
 
     # -- maintenance -------------------------------------------------------------------------------------
 
@@ -269,19 +274,15 @@ class SqliteEngine:
             return
         self.writer.close()
         self._closed = True
-        with self._readers_lock:
-            readers, self._readers = self._readers, []
-        for conn in readers:
-            conn.raw.close()
+        self._readers.close()
         if self._conn is not None:
             self._conn.raw.close()  # the last one out moves the log into the file
             self._conn = None
 
     def forget_parent(self) -> None:
         """After a fork: the parent's connections are not ours to use or to close."""
-        self._abandoned += [self._conn, *self._readers]
-        self._conn, self._readers = None, []
-        self._readers_lock = threading.Lock()
+        self._abandoned += [self._conn, *self._readers.all()]
+        self._conn, self._readers = None, self._no_readers()
         self._guard = walguard.WalGuard(f"{self.path}-wal")
         self.writer = Writer(self, max_group=self._limits.group_commit)
 

@@ -22,10 +22,12 @@ class SqliteConnection:
     """A connection in our terms; `raw` is apsw's, for the statements where every microsecond counts."""
 
     dialect = "sqlite"
-    __slots__ = ("raw",)
+    __slots__ = ("raw", "stale")
 
     def __init__(self, raw: apsw.Connection) -> None:
         self.raw = raw
+        self.stale = False
+        """Its files are no more what they were: nobody may read with it again."""
 
     def execute(self, sql: str | Statement, params: Params = ()) -> Result:
         text = sql if isinstance(sql, str) else sql.sqlite
