@@ -508,3 +508,13 @@ def test_catchup_answers_what_was_too_old(db: SessionDB, home: Path) -> None:
                 assert "nothing to catch up" in await told(here, "/catchup")
 
     asyncio.run(go())
+
+
+def test_a_model_that_demo_does_not_have_is_refused_and_nothing_changes(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        async with gateway(db, home, None) as here:
+            await talked(here, "hello")
+            assert await told(here, "/model gpt-5") == "demo has no model gpt-5. Write openai/gpt-5."
+            assert "Model: demo." in await told(here, "/model")
+
+    asyncio.run(go())
