@@ -63,7 +63,7 @@ def test_desk_and_phone_are_one_conversation_each_answer_once(
     window.type("2")
     window.see("The person answers: a story")
     window.see("❯ 2  (went along with the turn above)")
-    until(lambda: not window._read(time.monotonic() + 0.1) and "next: 2" not in window.shown, "the end of its waiting")
+    until(lambda: "next: 2" not in _at_rest(window), "the end of its waiting")
     ada.say("what is 17 * 4?")
     ada.expect("17 * 4 = 68")
     shown = window.see("17 * 4 = 68")
@@ -77,6 +77,13 @@ def test_desk_and_phone_are_one_conversation_each_answer_once(
     ada.say("what is 3 + 3?")
     assert "Stopped." not in window.see("3 + 3 = 6"), "told once"
     assert sum("2 + 3 = 5" in message.text for message in ada.messages()) == 1
+
+
+def _at_rest(window: Window) -> str:
+    """The screen once all that was on its way is painted."""
+    while window._read(time.monotonic() + 0.1):
+        pass
+    return window.shown
 
 
 def test_leave_is_asked_in_both_places_and_given_once_in_either(
