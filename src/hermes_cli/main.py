@@ -35,6 +35,8 @@ def run() -> NoReturn:
     Python would take its modules apart first: a tenth of a short command's time, for memory that is given back anyway.
     """
     gc.set_threshold(_COLLECTED_AFTER)
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        _open_closed_streams()
     code = main()
     threading = sys.modules.get("threading")
     if "logging" in sys.modules or (threading is not None and threading.active_count() > 1):
@@ -45,6 +47,15 @@ def run() -> NoReturn:
     except OSError:  # nobody reads it any more
         code = code or _READER_GONE
     os._exit(code)
+
+
+def _open_closed_streams() -> None:
+    """A stream that whoever started us has closed (`<&-`, `>&-`) leads nowhere, and no file of ours gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if vars(sys)[name] is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -227,6 +227,14 @@ def test_what_was_printed_before_a_failure_reaches_a_pipe(tmp_path: Path, home: 
     assert ran.stderr.startswith("hermes: ") and ran.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_was_closed_before_the_start_is_no_defect(closed: str, home: Path) -> None:
+    for arguments, code in (("config limits", 0), ("setup", 2), ("nonsense", 2)):
+        line = f"{' '.join(HERMES)} {arguments} {closed}"
+        ran = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, timeout=30)
+        assert (ran.returncode, "internal error" in ran.stderr) == (code, False), ran.stderr
+
+
 # Output
 
 
