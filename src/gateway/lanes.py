@@ -110,7 +110,7 @@ class Lanes:
         read = turn is not None and any(one.id == before.id for one in turn.rows)
         if read and before.state == "queued":
             lane.waiting.appendleft(new)  # its turn was about to open, and will not, without the old version
-        elif turn is not None and turn.rows and turn.rows[-1].id == before.id and not lane.waiting:
+        elif turn is not None and turn.rows and _rewrites(row, turn.rows[-1]) and not lane.waiting:
             lane.waiting.append(new)
             turn.interrupt("the message was edited", reason="the message was edited")
         elif before.state == "queued" and is_stale(
@@ -121,7 +121,8 @@ class Lanes:
             lane.waiting.append(new)
             self._kick(lane)
         else:
-            self._start(self._backlog.finish([row.id], "silent", "an edit of a message that was answered already"))
+            why = "an edit of a message that was answered already, or that says the same"
+            self._start(self._backlog.finish([row.id], "silent", why))
         self._forget(lane)
 
     def hold(self, row: InboxRow) -> None:
@@ -435,3 +436,11 @@ class Lanes:
             self._told.popitem(last=False)
         text = notices.busy(choice, waiting=waiting)
         self._start(self.tell(source_of(row), text, what="busy", occasion=row.id, account=row.account))
+
+
+def _rewrites(row: InboxRow, read: InboxRow) -> bool:
+    """Whether it is the message that is read, in other words: platforms also tell of edits that nobody sees, such as
+    that a link has its preview now."""
+    one, other = ((it.platform, it.account, it.chat_id, it.message_id) for it in (row, read))
+    said, before = row.payload or {}, read.payload or {}
+    return one == other and any(said.get(part) != before.get(part) for part in ("text", "attachments"))

@@ -167,6 +167,30 @@ def test_an_album_is_one_turn(gateway: Start) -> None:
     asyncio.run(go())
 
 
+def test_an_edit_that_changes_nothing_does_not_disturb_the_turn_and_a_later_one_does(gateway: Start) -> None:
+    async def go() -> None:
+        hold, later = Hold(), Hold()
+        with ScriptedModel(say("one", hold=hold), say("never", hold=later), say("two")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("see example.org", message_id="m1")
+                await hold.reached()
+                await here.chat.say("see example.org", message_id="m1", version=1)
+                hold.release()
+                await here.quiet()
+                assert answers(here) == ["one"]
+                await here.chat.say("see example.com", message_id="m2")
+                await later.reached()
+                await here.chat.say("see example.com", message_id="m2", version=1)
+                await here.chat.say("see example.net", message_id="m2", version=2)
+                await here.quiet()
+            assert answers(here) == ["one", "two"]
+            out = here.outcomes()
+            assert (out["m1"], out["m1.1"]) == ("answered", "silent")
+            assert (out["m2"], out["m2.2"]) == ("dropped", "answered")
+
+    asyncio.run(go())
+
+
 @pytest.mark.parametrize("when", ["waiting", "running", "answered"])
 def test_an_edit_is_read_in_its_place_or_in_place_of_the_turn_or_noted(gateway: Start, when: str) -> None:
     async def go() -> None:
