@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.turns import TurnRunner
     from gateway.watching import Watcher
-    from hermes_state.ids import SessionKey
+    from hermes_state.ids import SessionKey, TurnId
     from hermes_state.inbox import Arriving, InboxRow
     from hermes_state.outbox import OutboxItem, Parcel
 
@@ -65,7 +65,7 @@ class Lanes:
         """`hand_over`: to the deliverer, what was put into the outbox together with something else."""
         self._board, self._turns, self._commands = board, turns, commands
         self.say, self.hand_over = say, hand_over
-        self._troubles = Troubles(board, self.tell, self.take_up)
+        self._troubles = Troubles(board, self.tell, self.make_way)
         self._backlog = Backlog(board, commands, self.tell)
         self._worker = Worker(board, turns, commands, self._troubles, self._backlog)
         self._lanes: dict[SessionKey, Lane] = {}
@@ -240,8 +240,8 @@ class Lanes:
         with self.occupied(running):
             try:
                 return await self._turns.compress(running, focus)
-            except LeftElsewhere:
-                await self.take_up()
+            except LeftElsewhere as left:
+                await self.make_way(left.turn_id)
                 raise
 
     @contextlib.contextmanager
@@ -306,6 +306,7 @@ class Lanes:
             for row in await self._backlog.forgotten(known):
                 self.take(row)
         found = await self._backlog.left_behind()
+        self._worker.waited_for.intersection_update(turn.id for turn in found)
         new = 0
         for turn in found:
             assert turn.route is not None
@@ -316,6 +317,11 @@ class Lanes:
             self._kick(lane)
             self._forget(lane)
         return new
+
+    async def make_way(self, turn_id: TurnId) -> None:
+        """Another place of its conversation waits for the end of a turn that was left behind."""
+        self._worker.waited_for.add(turn_id)
+        await self.take_up()
 
     async def drain(self, seconds: float) -> bool:
         """Begin nothing more and wait for what runs; what is not done in time is left for the next process."""

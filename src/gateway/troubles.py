@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.lane import Tell
     from hermes_state.engine.base import Connection
+    from hermes_state.ids import TurnId
     from hermes_state.inbox import InboxRow, Outcome
 
 _log = logging.getLogger("hermes.gateway")
@@ -37,9 +38,9 @@ _TOLD_AFTER = 6
 class Troubles:
     """Shared by all lanes; what it remembers of one turn is in `Patience`."""
 
-    def __init__(self, board: Board, tell: Tell, take_up: Callable[[], Awaitable[object]]) -> None:
-        """`take_up`: lets turns that were left behind join their lanes."""
-        self._board, self._tell, self._take_up = board, tell, take_up
+    def __init__(self, board: Board, tell: Tell, make_way: Callable[[TurnId], Awaitable[object]]) -> None:
+        """`make_way`: has a turn that was left behind brought to its end, for which another place waits."""
+        self._board, self._tell, self._make_way = board, tell, make_way
         self.closing = asyncio.Event()
         """Set when the gateway ends: nobody waits any longer."""
 
@@ -89,7 +90,7 @@ class Troubles:
     async def _busy(self, error: ConversationBusy, running: Running, patience: Patience) -> bool:
         running.agent = None  # it may be at work for another place, which a /stop here is not for
         if isinstance(error, LeftElsewhere):
-            await self._take_up()
+            await self._make_way(error.turn_id)
         if patience.tries == _TOLD_AFTER and running.rows:
             row = running.rows[-1]
             await self._tell(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.turns import TurnRunner
     from gateway.watching import Watcher
+    from hermes_state.ids import TurnId
     from hermes_state.inbox import Arriving, InboxRow
     from hermes_state.turns import Turn
 
@@ -42,6 +43,8 @@ class Worker:
         self._troubles, self._backlog = troubles, backlog
         self._starts = asyncio.Semaphore(board.db.limits.turn_starts)
         self._suspects = asyncio.Semaphore(1)
+        self.waited_for: set[TurnId] = set()
+        """Turns that were left behind, and that another place of their conversation waits for."""
         most = board.settings.max_concurrent_sessions
         self._room = asyncio.Semaphore(most) if most else contextlib.nullcontext()
 
@@ -193,6 +196,8 @@ class Worker:
                 return
             except Exception as error:  # noqa: BLE001 - the named boundary of a lane
                 if not await self._troubles.after(error, running, patience):
+                    if turn.id in self.waited_for and not isinstance(error, StateError):
+                        await self._backlog.forgo(turn, "it could not be taken up, which its place was told")
                     return
 
     def _wait_again(self, lane: Lane) -> None:

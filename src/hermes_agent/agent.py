@@ -29,7 +29,7 @@ from hermes_agent.user_row import Content
 from hermes_config import log_guard
 from hermes_config.errors import HermesError
 from hermes_state.errors import SessionNotFound
-from hermes_state.ids import LOCAL_OWNER, PersonId, SessionId
+from hermes_state.ids import LOCAL_OWNER, PersonId, SessionId, TurnId
 from hermes_state.journal import Journal
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ class LeftElsewhere(ConversationBusy):
     """A message of another place waits in this conversation for its answer."""
 
     default_hint = "It is answered first, where it was asked."
+
+    def __init__(self, turn_id: TurnId, *, where: str) -> None:
+        super().__init__(where=where)
+        self.turn_id = turn_id
 
 
 class AIAgent(Listeners):
@@ -301,7 +305,7 @@ class AIAgent(Listeners):
             raise ConversationBusy("a chat's message waits here for its answer", hint="hermes gateway run gives it.")
         if errand is not None and not errand.covers(journal.work.turn):
             await journal.leave()
-            raise LeftElsewhere(where=str(journal.session_id))
+            raise LeftElsewhere(journal.turn_id, where=str(journal.session_id))
         return await self._attempt(journal, stop, errand).take_up()
 
     def _attempt(self, journal: Journal, stop: Stop, errand: Errand | None, task_id: str | None = None) -> Attempt:

@@ -166,6 +166,25 @@ def test_what_a_command_asked_for_is_answered_where_it_was_typed(gateway: Start,
     asyncio.run(go())
 
 
+def test_a_turn_that_its_own_place_cannot_go_on_with_does_not_keep_others_waiting(
+    gateway: Start, db: SessionDB, clock: Clock
+) -> None:
+    async def go() -> None:
+        chat = PretendAdapter()
+        there = chat.source("42", chat="4242")
+        with ScriptedModel(say("one"), say("two")) as model:
+            async with gateway(model, adapter=chat) as here:
+                session = await conversation(here, there)
+                await left(db, session, chat.source("42"), ROUTE, clock())
+                here.parts.board.store.set_model_override(ROUTE, {"model": "gone", "provider": "nowhere"})
+                await chat.receive(chat.event("question", source=there, message_id="next", at=clock()))
+                await here.until(lambda: chat.chat("4242")[-1:] == ["two"])
+                assert "/retry" in chat.chat("42")[-1], "who asked was told"
+                assert here.outcomes()["lost"] == "dropped"
+
+    asyncio.run(go())
+
+
 def test_a_turn_whose_place_is_gone_does_not_keep_others_waiting(gateway: Start, db: SessionDB, clock: Clock) -> None:
     async def go() -> None:
         with ScriptedModel(say("one"), say("two")) as model:
