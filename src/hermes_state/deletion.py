@@ -104,7 +104,7 @@ def _check_idle(store: Store, conn: Connection, root: ConversationId) -> None:
     if conn.rows(Q.waiting, (root, store.clock() - _WAITS_SECONDS)):
         raise ConversationHeld(
             f"a message waits for its answer in conversation {root}; nothing was deleted",
-            hint="Wait until it is answered; hermes inbox list --state queued shows it.",
+            hint="Wait until it is answered, or send /stop where it was written.",
         )
 
 
