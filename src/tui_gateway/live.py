@@ -60,7 +60,7 @@ def open_session(
         "history_lock": threading.Lock(), "history_version": 0, "running": False, "attached_images": [],
         "image_counter": 0, "cols": cols_of(params), "slash_worker": None, "show_reasoning": False,
         "tool_progress_mode": "all", "pending_title": None, "agent_ready": threading.Event(), "agent_error": None,
-        "agent_build_started": False, "created_at": now, "last_active": now, "inflight_turn": None,
+        "agent_build_started": False, "agent_build": None, "created_at": now, "last_active": now, "inflight_turn": None,
         "queued_prompt": None, "cwd": str(cwd), "explicit_cwd": bool(params.get("cwd")),
         "source": str(params.get("source") or "tui"), "transport": Audience(),
         "close_on_disconnect": bool(params.get("close_on_disconnect")), "tool_started_at": {},

@@ -223,19 +223,27 @@ class Place:
 
     def move(self, session_id: str) -> None:
         """This place is at another conversation from now on."""
-        self.drop_agent()
         self._session["session_key"] = session_id
+        self.drop_agent()
         self._session["history"], self._session["pending_title"] = [], None
         self._session["history_version"] += 1
         self._session["following"] = None
 
     def drop_agent(self) -> None:
-        """The next turn makes another one; the one that runs keeps its own."""
-        agent, self._session["agent"] = self._session["agent"], None
-        self._session["agent_ready"].clear()
-        self._session["agent_build_started"] = False
+        """The next turn makes another one, also in place of one that is being made; the one that runs keeps its own."""
+        with self._host.lock:
+            agent, self._session["agent"] = self._session["agent"], None
+            self._session["agent_ready"].clear()
+            self._session.update(agent_build_started=False, agent_build=None)
         if agent is not None and not self.busy():
             agent.release()
+
+    def _seat(self, agent: AIAgent) -> AIAgent:
+        """It is the place's from now on; one that is being made is not."""
+        with self._host.lock:
+            self._session.update(agent=agent, agent_build=None)
+            self._session["agent_ready"].set()
+        return agent
 
     async def changed(self) -> None:
         """The transcript was changed under the agent: it must look again."""
@@ -245,9 +253,7 @@ class Place:
 
     async def compress(self, focus: str | None) -> str:
         """Now; what was done, in a sentence."""
-        agent = self._session["agent"] or self.build()
-        self._session["agent"] = agent
-        self._session["agent_ready"].set()
+        agent = self._session["agent"] or self._seat(self.build())
         self.compressing = True
         try:
             done = await agent.compress(focus, errand=await asyncio.to_thread(self.errand))
@@ -268,8 +274,7 @@ class Place:
             self._model, self._provider = before
             raise
         self.drop_agent()
-        self._session["agent"] = agent
-        self._session["agent_ready"].set()
+        self._seat(agent)
         return f"From now on here: {agent.model} ({agent.provider}), {agent.context_length:,} tokens of context."
 
     @property

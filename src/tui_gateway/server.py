@@ -265,10 +265,16 @@ def _teardown(sid: str, end_reason: str = "tui_close") -> bool:
 
 def _end_session(sid: str, session: Session, end_reason: str) -> None:
     """Of a session that was taken out already."""
-    agent, place = session.get("agent"), session.get("place")
+    place = session.get("place")
+    with _sessions_lock:
+        agent = session.get("agent")
+        if not session.get("running"):
+            session["agent_build"] = None  # one that is being made is for nobody
     _asked.release(sid)
     if place is not None:
         session["queued_prompt"] = None
+        if end_reason == "tui_close":  # also of a turn that is about to begin
+            session["_turn_cancel_requested"] = True
         if session["running"] and agent is not None:
             if end_reason == "tui_close":
                 agent.interrupt()
@@ -293,23 +299,30 @@ def _close_all(end_reason: str) -> None:
 
 
 def _start_agent_build(sid: str, session: Session) -> None:
-    """Make the session's agent on a thread of its own, once."""
+    """Make the session's agent on a thread of its own, once. What was dropped while it was made is not used."""
     with _sessions_lock:
         if session["agent_build_started"] or session["agent"] is not None:
             return
-        session["agent_build_started"], session["agent_error"] = True, None
+        this = object()
+        session.update(agent_build_started=True, agent_build=this, agent_error=None)
         session["agent_ready"].clear()
 
     def build() -> None:
+        agent, trouble = None, None
         try:
-            session["agent"] = session["place"].build()
+            agent = session["place"].build()
         except HermesError as error:
-            session["agent_error"], session["agent_build_started"] = error.one_line(), False
+            trouble = error.one_line()
         except Exception as error:  # noqa: BLE001 - boundary: whoever waits for the agent must hear of it
             _log.exception("an agent could not be made", extra={"action": "rpc_agent"})
-            session["agent_error"] = f"something went wrong inside Hermes ({type(error).__name__})"
-            session["agent_build_started"] = False
-        session["agent_ready"].set()
+            trouble = f"something went wrong inside Hermes ({type(error).__name__})"
+        with _sessions_lock:
+            wanted = session["agent_build"] is this
+            if wanted:
+                session.update(agent=agent, agent_error=trouble, agent_build_started=trouble is None)
+                session["agent_ready"].set()
+        if agent is not None and not wanted:
+            agent.close()
 
     _Thread(target=build, daemon=True, name="rpc-agent").start()
 

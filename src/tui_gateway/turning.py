@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tui_gateway.place import Place
     from tui_gateway.transports import Transport
 
+    Build = Callable[[str, Session], None]
+
 _log = logging.getLogger("hermes.rpc")
 _AGENT_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
@@ -41,8 +43,8 @@ _NEXT = "another place has a turn running in this conversation; yours is next"
 _NOT_SAVED = "The conversation changed while this was answered: the answer is shown here and not part of it."
 
 
-def submit(host: Host, params: Params, *, build: Callable[[str, Session], None], still: behind.Still) -> Result:
-    """`prompt.submit`. `build` starts the making of the agent; `still` is the looker's."""
+def submit(host: Host, params: Params, *, build: Build, still: behind.Still) -> Result:
+    """`prompt.submit`. `build` starts the making of the agent where there is none; `still` is the looker's."""
     sid, session = host.session(params)
     place: Place | None = session.get("place")
     content = _with_files(place, _content(params.get("text")))
@@ -66,13 +68,11 @@ def submit(host: Host, params: Params, *, build: Callable[[str, Session], None],
                 break
         if (met := _meet(host, sid, session, content, sender)) is not None:
             return {**met, **named}
-    if "agent_ready" in session:
-        build(sid, session)
-    host.thread(lambda: _drive(host, sid, session, None if waits else content, still))
+    host.thread(lambda: _drive(host, sid, session, None if waits else content, build, still))
     return {"status": "queued" if waits else "streaming", "driver": "here", **named}
 
 
-def take_up(host: Host, params: Params, *, build: Callable[[str, Session], None], still: behind.Still) -> Result:
+def take_up(host: Host, params: Params, *, build: Build, still: behind.Still) -> Result:
     """`session.take_up`: the turn of a process that was lost, without waiting for the next prompt."""
     sid, session = host.session(params)
     place: Place = session["place"]
@@ -82,8 +82,7 @@ def take_up(host: Host, params: Params, *, build: Callable[[str, Session], None]
         if not place.has_lost_turn():
             return {"status": "elsewhere"}
         _begin_again(host, session)
-    build(sid, session)
-    host.thread(lambda: _drive(host, sid, session, _LOST, still))
+    host.thread(lambda: _drive(host, sid, session, _LOST, build, still))
     return {"status": "streaming"}
 
 
@@ -210,12 +209,14 @@ def busy_mode() -> str:
 # -- on the turn's thread --------------------------------------------------------------------------------------
 
 
-def _drive(host: Host, sid: str, session: Session, content: Any, still: behind.Still) -> None:
+def _drive(host: Host, sid: str, session: Session, content: Any, build: Build, still: behind.Still) -> None:
     """This prompt (None: it waits), and then what was queued meanwhile."""
     while True:
         done, waits = content, content is None
         if not waits:
             with _told(host, sid):
+                if "agent_ready" in session:  # it may have been dropped while the prompt waited
+                    build(sid, session)
                 _one(host, sid, session, content, still)
             with session["history_lock"]:
                 _end(host, session)

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from hermes_agent import AIAgent
 from hermes_cli import plugins
 from hermes_state import SessionDB
 from tui_gateway import server
 from tui_gateway.frames import Frame
+from tui_gateway.place import Place
 
 LONG = "A long remark about the harbour, the lamp and the ledger. " * 20
 
@@ -118,6 +120,30 @@ def test_a_turn_has_one_thread_and_nobody_waits_for_it(client: Frames, monkeypat
         client.completed(1)
     ours = [one for one in started if "args" not in one]  # the workers of asyncio have some
     assert [set(one) for one in ours] == [{"target", "daemon"}]
+
+
+def test_what_is_wished_while_the_agent_is_made_counts(
+    client: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, go_on, real = threading.Event(), threading.Event(), Place.build
+
+    def slow(place: Place) -> AIAgent:
+        agent = real(place)
+        made.set()
+        go_on.wait(10)
+        return agent
+
+    monkeypatch.setattr(Place, "build", slow)
+    (tmp_path / "old").mkdir()
+    sid = client.call("session.create")["session_id"]
+    assert made.wait(10)
+    client.call("config.set", key="yolo", value=True, session_id=sid)
+    client.call("session.cwd.set", cwd=str(tmp_path), session_id=sid)
+    go_on.set()
+    client.call("prompt.submit", session_id=sid, text="delete the folder old")
+    client.completed(1)
+    assert not (tmp_path / "old").exists(), "it worked in the folder that was chosen"
+    assert "approval.request" not in [one.get("params", {}).get("type") for one in client.seen]
 
 
 def test_closing_twice_ends_once(client: Frames, db: SessionDB, monkeypatch: pytest.MonkeyPatch) -> None:

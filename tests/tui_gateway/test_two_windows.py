@@ -82,6 +82,7 @@ def test_a_prompt_behind_another_window_s_turn_begins_when_that_has_ended(pair: 
     one, here, two, there = pair
     assert two.call("prompt.submit", session_id=there, text="what is 6+6?")["status"] == "queued"
     assert "yours is next" in two.event("status.update", there)["text"]
+    two.call("config.set", key="yolo", value=True, session_id=there)  # it will have another agent
     one.call("session.interrupt", session_id=here)
     for _ in range(2):
         two.event("message.complete", there)
