@@ -51,6 +51,8 @@ class Host:
     """Done when the answer to this request is on its way."""
     open_requests: Callable[[str], list[Frame]]
     """What a session waits for somebody to answer (`_block`)."""
+    release: Callable[[str], None]
+    """Nobody in this session waits for such an answer any more."""
     telling: threading.RLock
     """Held while a session's event is told, and by whoever needs that none is."""
 

@@ -144,7 +144,11 @@ class Questions:
 
         # A thread of its own: a person's pause must not use up the few that the agents' loop has for the store.
         _Thread(target=wait, daemon=True, name="clarify").start()
-        return await self._timed(answer)
+        try:
+            return await self._timed(answer)
+        except asyncio.CancelledError:  # the turn was stopped
+            self._host.release(self._sid)
+            raise
 
     async def _timed(self, answer: asyncio.Future[T]) -> T:
         began = time.monotonic()

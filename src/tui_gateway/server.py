@@ -347,7 +347,8 @@ _host = Host(
     db_trouble=lambda: _db_error or "", sync=_late("_sync_session_key_after_compress"),
     boundary=_late("_notify_session_boundary"), block=_late("_block"), stream_renderer=_late("make_stream_renderer"),
     rendered=_late("render_message"), thread=_start_turn, transport=lambda: _bound.get() or _stdio_transport,
-    make_room=_late("_make_room"), afterwards=_afterwards, open_requests=_asked.open_requests, telling=_telling,
+    make_room=_late("_make_room"), afterwards=_afterwards, open_requests=_asked.open_requests, release=_asked.release,
+    telling=_telling,
 )  # fmt: skip
 _parking = parking.Parking(_host, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start())
 _make_room = _parking.make_room

@@ -126,6 +126,16 @@ def test_a_prompt_while_a_turn_runs_interrupts_it_and_is_next(paced: Path) -> No
         assert client.events().count("message.start") == 2
 
 
+def test_a_question_of_a_turn_that_was_stopped_is_taken_back(demo_home: Path) -> None:
+    with StdioClient(demo_home) as client:
+        sid = client.call("session.create")["session_id"]
+        for method, words in (("slash.exec", {"command": "/stop"}), ("prompt.submit", {"text": "hello"})):
+            client.call("prompt.submit", session_id=sid, text="ask me which colour I like")
+            asked = client.event("clarify.request", sid)
+            client.call(method, session_id=sid, **words)
+            assert client.event("clarify.expire", sid) == {"request_id": asked["request_id"]}
+
+
 def test_queued_prompts_wait_and_become_one(paced: Path) -> None:
     with StdioClient(paced) as client:
         client.call("config.set", key="busy", value="queue")
