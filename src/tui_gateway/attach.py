@@ -20,7 +20,7 @@ from gateway.config import Platform, load_gateway_config
 from gateway.entries import SessionSource
 from hermes_agent.errand import Ending, Errand
 from hermes_config import config as configuration
-from hermes_state.ids import LOCAL_OWNER, PersonId
+from hermes_state.ids import LOCAL_OWNER, PersonId, SessionKey
 from hermes_state.routes import Routes
 
 if TYPE_CHECKING:
@@ -67,14 +67,13 @@ def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> Served | Non
 
 def errand(db: SessionDB, session_id: str | None, *, began: Callable[[Work], None] = lambda work: None) -> Errand:
     """A turn at a terminal: of nobody's route, so nobody else is owed its answer. One it finds here may be a chat's."""
-    route = None if session_id is None else _route(db, session_id)
-    place = None if route is None else _source(route)
+    places = {} if session_id is None else _left_places(db, session_id)
 
     def owe(work: Work, ending: Ending) -> Parcel | None:
         if work.turn.route is None:
             return None
         # What stands in the chat is not known here; whatever it is, it is brought to what was said.
-        return replies.owe(work, ending, place=place, shown=ending.text or "")
+        return replies.owe(work, ending, place=places.get(work.turn.route), shown=ending.text or "")
 
     return Errand(route=None, inbox_ids=(), owe=owe, began=began, person_id=LOCAL_OWNER)
 
@@ -92,9 +91,21 @@ def chat_platform(db: SessionDB, session_id: str) -> str:
     return "" if platform is None or platform in _NO_CHATS else platform.value
 
 
-def _route(db: SessionDB, session_id: str) -> Route | None:
+def _left_places(db: SessionDB, session_id: str) -> dict[SessionKey, SessionSource]:
+    """Where the conversation's turns come from that run, or did when their process was lost."""
+    root = db.get_conversation_root(session_id)
+    keys = [turn.route for turn in db.turns.running() if turn.conversation_id == root and turn.route is not None]
+    found = [(key, _routes(db).look(key)) for key in keys]
+    return {key: source for key, route in found if route is not None and (source := _source(route)) is not None}
+
+
+def _routes(db: SessionDB) -> Routes:
     config = configuration.load_or_last_good()[0]
-    routes = Routes(db, load_gateway_config(config).sessions_dir.name)
+    return Routes(db, load_gateway_config(config).sessions_dir.name)
+
+
+def _route(db: SessionDB, session_id: str) -> Route | None:
+    routes = _routes(db)
     key = routes.of_session(db.get_compression_tip(session_id))
     return None if key is None else routes.look(key)
 

@@ -14,6 +14,7 @@ from tests.hermes_agent.test_cut_off_turns import GONE
 from gateway.api.exchange import Exchange
 from gateway.config import Platform
 from gateway.entries import SessionSource
+from hermes_agent import AIAgent
 from hermes_state import SessionDB
 from hermes_state.ids import PersonId, SessionKey
 from hermes_state.journal import Journal
@@ -22,6 +23,7 @@ from hermes_testing.gateways import PretendGateway
 from hermes_testing.pretend import PretendAdapter
 from hermes_testing.scripted_model import ScriptedModel, say
 from hermes_testing.scripted_steps import Say
+from tui_gateway import attach
 
 FOR_A = "only for the first place"
 LONG_FOR_A = Say(pieces=tuple(f"{FOR_A}, part {n}. " for n in range(8)), pace=0.1)
@@ -162,6 +164,28 @@ def test_what_a_command_asked_for_is_answered_where_it_was_typed(gateway: Start,
                 await here.until(lambda: chat.chat("42")[-1:] == ["two"])
                 await here.quiet()
                 assert chat.chat("4242") == [FOR_A]
+
+    asyncio.run(go())
+
+
+def test_a_terminal_that_goes_on_with_what_a_command_asked_for_owes_it_to_that_place(
+    gateway: Start, db: SessionDB
+) -> None:
+    async def go() -> None:
+        chat = PretendAdapter()
+        there = chat.source("42", chat="4242")
+        with ScriptedModel(say("one"), say(FOR_A), say("two")) as model:
+            async with gateway(model, adapter=chat) as here:
+                session = await conversation(here, there)
+                route = here.parts.board.store.key(there)
+            user = {"role": "user", "content": "once more"}
+            assert await Journal.open(db, session, holder=GONE, ttl=600, user=user, route=route)
+            agent = AIAgent(session_db=db, session_id=session)
+            result = await agent.arun_conversation("at the terminal", errand=attach.errand(db, session))
+            await agent.aclose()
+            assert result["final_response"] == "two" and result.get("outbox_item") is None
+            (owed,) = db.outbox.list(state="pending")
+            assert (owed.chat_id, owed.payload["text"]) == ("4242", FOR_A)
 
     asyncio.run(go())
 
