@@ -7,6 +7,7 @@ configuration or store is broken still has a status.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,11 +71,12 @@ def _configuration(home: Path, facts: dict[str, Any]) -> None:
 
 def _size(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.lstat().st_size if not path.is_dir() else 0
-        except OSError:  # it is gone, or not ours to see
-            continue
+    for place, _, names in os.walk(folder):  # it passes over a folder that goes meanwhile, as `rglob` does not
+        for name in names:
+            try:
+                total += Path(place, name).lstat().st_size
+            except OSError:  # it is gone, or not ours to see
+                continue
     return total
 
 

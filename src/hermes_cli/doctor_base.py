@@ -7,6 +7,7 @@ finding is a command line that mends it, to be run as it stands, or a sentence w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Literal
 
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
+
+_ASK_THE_DOCTOR = re.compile(r"^hermes doctor says what to do(?:[.;] ?)?(?:or )?")
 
 Mark = Literal["ok", "warning", "problem"]
 
@@ -64,6 +67,7 @@ def ok(check: str, says: str) -> Seen:
 
 
 def problem_of(check: str, error: HermesError) -> Seen:
-    """An error of ours as a finding; its hint is the advice."""
+    """An error of ours as a finding; its hint is the advice, without the one to ask the doctor."""
     where = f" ({error.where})" if error.where else ""
-    return Seen(check=check, mark="problem", says=f"{error.what}{where}", advice=error.hint)
+    advice = _ASK_THE_DOCTOR.sub("", error.hint)
+    return Seen(check=check, mark="problem", says=f"{error.what}{where}", advice=f"{advice[:1].upper()}{advice[1:]}")

@@ -37,6 +37,7 @@ _ADVICE: Mapping[int, str] = {
     errno.EISDIR: "A folder stands where a file should be: move it away.",
     errno.EACCES: f"hermes doctor says what to do; or {_ELSEWHERE}.",
     errno.EPERM: f"hermes doctor says what to do; or {_ELSEWHERE}.",
+    errno.ENAMETOOLONG: f"The name is too long: {_ELSEWHERE} that has a shorter one.",
     errno.EIO: "The disk does not answer as it should: look at it before anything else.",
 }
 
@@ -56,9 +57,23 @@ def hermes_home() -> Path:
     override = _override.get()
     if override is not None:
         return override
+    try:
+        return _named_home() or _default_home()
+    except RuntimeError as error:  # `~somebody` who is not known, or no HOME and no entry for this user
+        hint = "Set HERMES_HOME to a folder."
+        raise HomeError("there is no such home folder", where=os.environ.get("HERMES_HOME", "~"), hint=hint) from error
+
+
+def _named_home() -> Path | None:
     named = os.environ.get("HERMES_HOME", "").strip()
-    if named:
-        return Path(named).expanduser().absolute()
+    if not named:
+        return None
+    if not named.isascii() and named != named.encode(errors="replace").decode():
+        raise HomeError("the name in HERMES_HOME is not UTF-8", hint="Set it to another folder.")
+    return Path(named).expanduser().absolute()
+
+
+def _default_home() -> Path:
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA", "").strip()
         return (Path(local) if local else Path.home() / "AppData" / "Local") / "hermes"

@@ -26,7 +26,8 @@ gateway status | gateway start | gateway run | gateway stop | gateway logs | gat
 send telegram:1 hello | inbox list | turns list | trace last | outbox list | backup create | backup list | state check
 state check --fix | state maintain | state reindex | setup --non-interactive --model demo | doctor | doctor --fix
 status | logs | config show | config check | config path | config limits | config set limits.title_chars 90
-config edit | config unset model.default | model | tools | approvals list | memory show | skills list | pairing list
+config set SOME_API_KEY x1 | config edit | config unset model.default
+model | tools | approvals list | memory show | skills list | pairing list
 people list | people link owner telegram 42 | plugins list | plugins enable nothing
 """
 LINES = [line.strip() for row in COMMANDS.strip().splitlines() for line in row.split("|")]
@@ -117,6 +118,9 @@ print(json.dumps(said))
 """
 WORLDS = {
     "no home possible": ("export HERMES_HOME=/proc/nohome", []),
+    "the home of nobody": ("export HERMES_HOME='~no-such-person/x'", []),
+    "a name that is no text": ("export HERMES_HOME=\"$HERMES_HOME\"$'\\xff'", []),
+    "a name that is too long": ('export HERMES_HOME="$HERMES_HOME/$(printf %0300d 1)"', []),
     "a read-only mount": (READ_ONLY, MOUNTS),
     "a home closed to writing": ('chmod -R a-w "$HERMES_HOME"', PLAIN),
     "a home closed to everything": ('chmod 000 "$HERMES_HOME"', PLAIN),
