@@ -2,8 +2,9 @@
 
 The real stdout carries frames and nothing else: the descriptor is taken away before anything of ours is imported for
 real, so that neither a stray `print` nor a child process can put a word between two frames. The process ends with its
-input, when its reader is gone, and on SIGTERM or SIGHUP, always with exit code 0 and within a short grace; live
-sessions are finalised, and a turn that was under way is taken up by whoever opens the conversation next.
+input, when its reader is gone, and on SIGTERM or SIGHUP, always with exit code 0 and within a short grace; what was
+asked before the input ended is answered, live sessions are finalised, and a turn that was under way is taken up by
+whoever opens the conversation next.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def main() -> int:
         server.write_json(frames.event("gateway.ready", None, known))
         server.write_json(frames.event("error", None, {"message": error.one_line()}))
     _read(ended, limits.rpc_frame_bytes)
+    if not ended.is_set():  # the input has ended; who waits for an answer may still read
+        server.settle(_grace())
     _end()
     return 0
 
@@ -133,8 +136,7 @@ def _end() -> None:
 
     _ending.acquire()
 
-    grace = os.environ.get("HERMES_TUI_GATEWAY_SHUTDOWN_GRACE_S", "")
-    seconds = float(grace) if grace.replace(".", "", 1).isdecimal() else _GRACE_SECONDS
+    seconds = _grace()
     closing = threading.Thread(target=server._close_all, args=("tui_shutdown",), daemon=True, name="rpc-closing")
     closing.start()
     closing.join(seconds)
@@ -147,6 +149,11 @@ def _end() -> None:
         os._exit(0)
     if server._db is not None:
         server._db.close()
+
+
+def _grace() -> float:
+    given = os.environ.get("HERMES_TUI_GATEWAY_SHUTDOWN_GRACE_S", "")
+    return float(given) if given.replace(".", "", 1).isdecimal() else _GRACE_SECONDS
 
 
 if __name__ == "__main__":

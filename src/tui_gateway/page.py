@@ -15,6 +15,7 @@ A client talks to Hermes in JSON-RPC 2.0. Everything here is done with the right
 the process, or has the API's key, reads every conversation, gives leave, and sets what is set. There is no lesser key.
 
 - **stdio**: start `python -m tui_gateway.entry`; one JSON object a line, UTF-8, both ways. Its stderr is for people.
+  What was asked before its input ends is answered, if that takes no longer than a second.
 - **WebSocket**: `ws://HOST:PORT/api/ws` of the API server (`hermes api key` prints the key); one JSON object a text
   message (a binary one is read the same way). The key comes as `Authorization: Bearer KEY`, or, from a browser, as the
   subprotocols `hermes.v1` and `bearer.KEY`, or as `?token=KEY`.

@@ -99,7 +99,7 @@ def _given(params: Params) -> list[dict[str, Any]]:
     given = params.get("messages") or []
     if not all(isinstance(one, dict) and one.get("role") in ("user", "assistant") for one in given):
         raise RpcError(frames.BAD_VALUE, "messages are objects with role (user, assistant) and content")
-    return list(given)
+    return [{"role": one["role"], "content": one.get("content")} for one in given]
 
 
 def _meant(db: SessionDB, wanted: str) -> str:

@@ -129,6 +129,14 @@ def _answer_later(req: Any) -> None:
             step()
 
 
+def settle(seconds: float) -> None:
+    """What is pooled has so long to be answered; nothing more is taken into the pool."""
+    until = time.monotonic() + seconds
+    for _ in range(DEFAULTS.rpc_waiting):
+        if not _pooled.acquire(timeout=max(0.0, until - time.monotonic())):
+            return
+
+
 def _afterwards(step: Later) -> None:
     """When the answer is out; at once for a request whose answer is returned and not written here."""
     behind = _behind.get()

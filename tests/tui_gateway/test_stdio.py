@@ -51,7 +51,16 @@ def test_bad_input_is_answered_and_nothing_more(demo_home: Path) -> None:
             frame = client._take(10)
             assert frame["error"]["code"] == code, line[:60]
         assert client.call("session.list") == {"sessions": []}
+        odd = {"role": "assistant", "content": "said elsewhere", "tool_calls": 5}
+        assert client.call("session.create", messages=[odd])["message_count"] == 1, "what it does not have is ignored"
         assert client.end() == 0 and not client.errors
+
+
+def test_what_was_asked_before_the_input_ended_is_answered(demo_home: Path) -> None:
+    with StdioClient(demo_home, HERMES_TUI_GATEWAY_SHUTDOWN_GRACE_S="8") as client:
+        asked = [client.ask("session.list"), client.ask("setup.status"), client.ask("commands.catalog")]
+        assert client.end() == 0
+        assert all(client.answer(number) for number in asked)
 
 
 def test_a_broken_configuration_is_said_and_can_be_mended(demo_home: Path) -> None:
