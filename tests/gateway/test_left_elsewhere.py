@@ -16,12 +16,12 @@ from gateway.config import Platform
 from gateway.entries import SessionSource
 from hermes_agent import AIAgent
 from hermes_state import SessionDB
-from hermes_state.ids import PersonId, SessionKey
+from hermes_state.ids import SessionKey
 from hermes_state.journal import Journal
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
 from hermes_testing.pretend import PretendAdapter
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_testing.scripted_model import Hold, ScriptedModel, say
 from hermes_testing.scripted_steps import Say
 from tui_gateway import attach
 
@@ -52,7 +52,7 @@ async def left(
     """What a process leaves that was killed right after it began to answer a message from there."""
     row = db.inbox.accept(
         platform=source.platform.value, chat_id=str(source.chat_id), message_id="lost", route=route,
-        person_id=PersonId("owner"),
+        person_id=db.inbox.list(limit=1)[0].person_id,
         payload={"text": "the lost question", "type": "text", "source": source.to_dict(), "at": at, **more},
     ).row  # fmt: skip
     user = {"role": "user", "content": "the lost question"}
@@ -164,6 +164,28 @@ def test_what_a_command_asked_for_is_answered_where_it_was_typed(gateway: Start,
                 await here.until(lambda: chat.chat("42")[-1:] == ["two"])
                 await here.quiet()
                 assert chat.chat("4242") == [FOR_A]
+
+    asyncio.run(go())
+
+
+def test_stop_in_a_place_that_waits_does_not_stop_the_turn_it_waits_for(
+    gateway: Start, db: SessionDB, clock: Clock
+) -> None:
+    async def go() -> None:
+        hold, chat = Hold(), PretendAdapter()
+        there = chat.source("42", chat="4242")
+        with ScriptedModel(say("one"), say(FOR_A, hold=hold)) as model:
+            async with gateway(model, adapter=chat) as here:
+                session = await conversation(here, there)
+                await left(db, session, chat.source("42"), ROUTE, clock())
+                await chat.receive(chat.event("question", source=there, message_id="there", at=clock()))
+                await hold.reached()
+                await chat.receive(chat.event("/stop", source=there, message_id="stop", at=clock()))
+                await here.until(lambda: here.outcomes()["there"] == "dropped")
+                hold.release()
+                await here.quiet()
+                assert chat.chat("42")[-1] == FOR_A
+                assert here.outcomes()["lost"] == "answered"
 
     asyncio.run(go())
 
