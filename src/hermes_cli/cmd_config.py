@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes_cli import output, text
 from hermes_cli.parser import Parser, Verbs, add_json
-from hermes_config import config
+from hermes_config import config, document
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import hermes_home
 from hermes_config.limits import table
@@ -37,7 +37,7 @@ def register(parser: Parser) -> None:
         example="hermes config repair",
     )
     show = verbs.add("show", _show, help="show the configuration, or one key", example="hermes config show sessions")
-    show.add_argument("key", nargs="?", default="", metavar="KEY", help="a key such as sessions.retention_days")
+    show.add_argument("key", nargs="?", metavar="KEY", help="a key such as sessions.retention_days")
     get = verbs.add("get", _show, help="print one key", example="hermes config get model.default")
     get.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
     unset = verbs.add(
@@ -126,12 +126,14 @@ def _show(args: argparse.Namespace) -> None:
     from hermes_cli import config_variables  # only the verbs of one key need them
     from hermes_config import secrets
 
-    name = config_variables.variable(args.key)
+    path = [] if args.key is None else args.key.split(".")
+    if not all(path):
+        raise UsageError(f"{args.key!r} is not a key", hint="Write section.name; hermes config show shows what is set.")
+    name = config_variables.variable(args.key or "")
     if name and (found := config_variables.shown(name)) is not None:
         output.print_json(found) if args.json else print(text.harmless(found))
         return
     value: Any = config.load().tree
-    path = [*filter(None, args.key.split("."))]
     for name in path:
         if not isinstance(value, Mapping) or name not in value:
             raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
@@ -149,16 +151,14 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _set(args: argparse.Namespace) -> None:
-    import yaml
-
     from gateway.config import load_gateway_config
     from hermes_cli import config_variables
     from hermes_config import settings
 
     if name := config_variables.variable(args.key):
-        value = config_variables.value_of(name, args.value)
-        config_variables.keep(name, value)
-        config_variables.warn(name, args.value, value)
+        given = config_variables.value_of(name, args.value)
+        config_variables.keep(name, given)
+        config_variables.warn(name, args.value, given)
         return
     if near := settings.meant(args.key):
         raise UsageError(
@@ -166,10 +166,7 @@ def _set(args: argparse.Namespace) -> None:
             hint=f"Did you mean {near}? A key for another program is written with hermes config edit.",
         )
     written = config_variables.value_of(args.key, args.value)
-    try:
-        value = yaml.safe_load(written)
-    except yaml.YAMLError:
-        value = written  # what is no YAML is meant as text
+    value = document.value_of(written)
 
     def check(after: config.Config) -> None:
         load_gateway_config(after)

@@ -161,7 +161,10 @@ def _cover_secrets() -> None:
 def _complain(line: str) -> None:
     from hermes_cli.text import harmless
 
-    print(f"hermes: {harmless(line)}", file=sys.stderr)
+    try:
+        print(f"hermes: {harmless(line)}", file=sys.stderr, flush=True)
+    except OSError:  # nobody can be told; the exit code still says it
+        return
 
 
 def _tolerate_odd_text() -> None:

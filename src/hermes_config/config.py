@@ -131,7 +131,7 @@ def set_value(
     """
     file = (home or ensure_home()) / "config.yaml"
     path = key.split(".")
-    if not all(path):
+    if not all(name.strip() for name in path):
         raise ConfigError("is not a key: write section.name", file=str(file), key=key)
     for _ in range(_SAVE_ATTEMPTS):
         before = load(file.parent)  # a save never follows a failed read
@@ -245,7 +245,8 @@ def _with_variable(text: str, name: str, value: str, *, file: str) -> str:
     if text and not text.endswith("\n"):
         text += "\n"
     changed = f"{text}{dotenv.line(name, value)}\n"
-    if dotenv.parse(changed, file=file).get(name) != value:
+    holds = not any("\ud800" <= char <= "\udfff" for char in value)  # half a character, or bytes that are no UTF-8
+    if not holds or dotenv.parse(changed, file=file).get(name) != value:
         raise ConfigError("cannot hold this value", file=file, key=name)
     return changed
 

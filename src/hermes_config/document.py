@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 KeyPath = Sequence[str]
 """The keys from the top of a document down to a value."""
 
+_MISFITS = (KeyError, AttributeError)
+"""What the parser's constructors let through for a value such as `!!bool perhaps`."""
+
 
 class Document(NamedTuple):
     """A parsed text: its data, and the nodes that know where each part stood."""
@@ -51,6 +54,8 @@ def parse(text: str, *, file: str) -> Document:
         raise _syntax_error(error, text, file) from error
     except ValueError as error:  # the constructors of dates and numbers let Python's own error through
         raise ConfigError(f"a value is not valid: {error}", file=file) from error
+    except _MISFITS as error:
+        raise ConfigError("a value does not fit the tag (!!…) before it", file=file) from error
     except RecursionError as error:
         raise ConfigError("values are nested too deeply", file=file) from error
     finally:
@@ -65,6 +70,16 @@ def parse(text: str, *, file: str) -> Document:
             hint="Write key: value.",
         )
     return Document(data, root, file)
+
+
+def value_of(text: str) -> Any:
+    """What a person wrote as one value. What is no YAML is meant as text."""
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError, *_MISFITS):
+        return text
 
 
 def _fast_loader() -> Any:

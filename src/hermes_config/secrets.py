@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -186,6 +187,8 @@ def _presentable(value: Any, name: str, covered: bool, redact: Redactor) -> Any:
         return value
     if covered or (isinstance(value, str) and _is_probably_secret(name, value)):
         return COVER
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)  # JSON has no such number
     return redact(value) if isinstance(value, str) else value
 
 

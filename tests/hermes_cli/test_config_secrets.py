@@ -156,3 +156,9 @@ def test_a_key_can_be_set_while_the_other_file_does_not_load(run: Run, home: Pat
     (home / "config.yaml").write_text("model: [\n")
     assert run("config", "set", "OPENAI_API_KEY", "sk-canary-0123456789").code == 0
     assert "canary" in _private(home)
+
+
+def test_a_secret_that_is_no_text_is_refused(run: Run, home: Path) -> None:
+    refused = run("config", "set", "SOME_API_KEY", "canary\udcff")
+    assert refused.code == 1 and "cannot hold this value" in refused.err and "canary" not in refused.err
+    assert not (home / ".env").exists()

@@ -227,6 +227,11 @@ def test_what_was_printed_before_a_failure_reaches_a_pipe(tmp_path: Path, home: 
     assert ran.stderr.startswith("hermes: ") and ran.stderr.count("\n") == 1
 
 
+def test_an_error_that_nobody_can_be_told_keeps_its_exit_code() -> None:
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run([*HERMES, "nonsense"], stderr=full, check=False, timeout=30).returncode == 2
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_stream_that_was_closed_before_the_start_is_no_defect(closed: str, home: Path) -> None:
     for arguments, code in (("config limits", 0), ("setup", 2), ("nonsense", 2)):

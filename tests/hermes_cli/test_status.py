@@ -130,6 +130,29 @@ def test_what_the_gateway_would_refuse_is_not_saved(run: Run, home: Path) -> Non
     assert run("config", "check").code == 0
 
 
+@pytest.mark.parametrize("value", ["2026-13-45", "!!bool perhaps", "[1, 2", "!!timestamp soon"])
+def test_what_is_no_yaml_is_kept_as_text(run: Run, value: str) -> None:
+    assert run("config", "set", "note", value).code == 0
+    assert run("config", "get", "note").out == f"{value}\n"
+
+
+@pytest.mark.parametrize("value", ["2026-13-45", "!!bool perhaps", "!!timestamp soon"])
+def test_a_value_that_cannot_be_in_the_file_is_told_in_one_line(run: Run, home: Path, value: str) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text(f"note: {value}\n")
+    for verb in ("check", "show"):
+        refused = run("config", verb)
+        assert refused.code == 1 and "config.yaml" in refused.err and "a value" in refused.err
+
+
+def test_what_is_no_key_is_not_looked_for(run: Run) -> None:
+    for key in ("", ".", "a..b"):
+        assert run("config", "get", key).code == 2
+    assert run("config", "set", " ", "1").code == 1
+    assert run("config", "set", "note", ".nan").code == 0
+    assert run("config", "show", "--json").data == {"note": "nan"}
+
+
 def test_unset_takes_out_one_key_and_leaves_the_rest_as_it_is(run: Run, home: Path) -> None:
     home.mkdir()
     file = home / "config.yaml"
