@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Still = Callable[[str, "Session"], AbstractContextManager["Following | None"]]
 """`Looker.still`."""
+Build = Callable[[str, "Session"], None]
+"""Starts the making of a session's agent, where it has none."""
 
 
 def other(session: Session) -> Literal["", "elsewhere", "lost"]:

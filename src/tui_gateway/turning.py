@@ -8,6 +8,7 @@ end. That is a turn of its own: what is said meanwhile waits behind it, as behin
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import inspect
 import logging
@@ -26,13 +27,11 @@ from tui_gateway import behind, frames, live
 from tui_gateway.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tui_gateway.host import Host, Session
     from tui_gateway.place import Place
     from tui_gateway.transports import Transport
-
-    Build = Callable[[str, Session], None]
 
 _log = logging.getLogger("hermes.rpc")
 _AGENT_SECONDS = 30.0
@@ -43,7 +42,7 @@ _NEXT = "another place has a turn running in this conversation; yours is next"
 _NOT_SAVED = "The conversation changed while this was answered: the answer is shown here and not part of it."
 
 
-def submit(host: Host, params: Params, *, build: Build, still: behind.Still) -> Result:
+def submit(host: Host, params: Params, *, build: behind.Build, still: behind.Still) -> Result:
     """`prompt.submit`. `build` starts the making of the agent where there is none; `still` is the looker's."""
     sid, session = host.session(params)
     place: Place | None = session.get("place")
@@ -72,7 +71,7 @@ def submit(host: Host, params: Params, *, build: Build, still: behind.Still) -> 
     return {"status": "queued" if waits else "streaming", "driver": "here", **named}
 
 
-def take_up(host: Host, params: Params, *, build: Build, still: behind.Still) -> Result:
+def take_up(host: Host, params: Params, *, build: behind.Build, still: behind.Still) -> Result:
     """`session.take_up`: the turn of a process that was lost, without waiting for the next prompt."""
     sid, session = host.session(params)
     place: Place = session["place"]
@@ -209,7 +208,7 @@ def busy_mode() -> str:
 # -- on the turn's thread --------------------------------------------------------------------------------------
 
 
-def _drive(host: Host, sid: str, session: Session, content: Any, build: Build, still: behind.Still) -> None:
+def _drive(host: Host, sid: str, session: Session, content: Any, build: behind.Build, still: behind.Still) -> None:
     """This prompt (None: it waits), and then what was queued meanwhile."""
     while True:
         done, waits = content, content is None
@@ -286,6 +285,8 @@ def _told(host: Host, sid: str) -> Iterator[None]:
         yield
     except HermesError as error:
         host.emit("error", sid, {"message": error.one_line()})
+    except concurrent.futures.CancelledError:
+        _log.info("a turn was put down", extra={"action": "rpc_turn"})  # it goes on where the conversation is opened
     except Exception as error:  # noqa: BLE001 - boundary: a turn's thread
         _log.exception("a turn failed", extra={"action": "rpc_turn"})
         host.emit("error", sid, {"message": f"something went wrong inside Hermes ({type(error).__name__})"})

@@ -34,6 +34,7 @@ def mount() -> None:
 
 def _over(parts: Parts) -> sockets.Handle:
     server._db = parts.board.db
+    server._stdio_transport.close(0.0)  # a gateway's stdout is no client's: closed sessions still tell something
     return handle_ws
 
 

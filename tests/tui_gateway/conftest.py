@@ -38,12 +38,17 @@ def slow_api(demo_home: Path) -> Iterator[str]:
     yield from _served(demo_home, CONFIG.replace("tokens_per_second: 0", "tokens_per_second: 40"))
 
 
+def said(demo_home: Path) -> Path:
+    """What the gateway said to whoever started it."""
+    return demo_home / "gateway.out"
+
+
 def _served(demo_home: Path, config: str) -> Iterator[str]:
     (demo_home / "config.yaml").write_text(f"{config}api_server:\n  enabled: true\n  port: 0\n", encoding="utf-8")
     (demo_home / ".env").write_text(f"API_SERVER_KEY={KEY}\n", encoding="utf-8")
-    with subprocess.Popen(
-        [sys.executable, "-m", "hermes_cli", "gateway", "run"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, env={**os.environ, "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S": "2"},
+    with said(demo_home).open("wb") as out, subprocess.Popen(
+        [sys.executable, "-m", "hermes_cli", "gateway", "run"], stdin=subprocess.DEVNULL, stdout=out,
+        stderr=subprocess.STDOUT, env={**os.environ, "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S": "2"},
     ) as process:  # fmt: skip
         until = time.monotonic() + 30
         while not (address := status.read_status(demo_home).api):

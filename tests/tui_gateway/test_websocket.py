@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.tui_gateway.client import WITHIN, RpcFailed, WsClient
-from tests.tui_gateway.conftest import KEY
+from tests.tui_gateway.conftest import KEY, said
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
@@ -107,6 +107,18 @@ def test_whoever_resumes_and_is_gone_at_once_leaves_nothing_live(api: str) -> No
     with WsClient(api, KEY) as client:
         for sid in client.live():
             client.gone(sid)
+
+
+def test_a_turn_that_is_put_down_says_nothing_of_itself_where_the_gateway_runs(slow_api: str, demo_home: Path) -> None:
+    with WsClient(slow_api, KEY) as client:
+        sid = client.call("session.create", close_on_disconnect=True)["session_id"]
+        client.call("prompt.submit", session_id=sid, text="tell me the long story")
+        client.event("message.delta", sid)
+    deadline = time.monotonic() + WITHIN
+    while "a turn was put down" not in (shown := said(demo_home).read_text(encoding="utf-8")):
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.05)
+    assert "jsonrpc" not in shown and "Traceback" not in shown
 
 
 def test_frames_of_two_clients_do_not_mix_and_keep_their_order(api: str) -> None:
