@@ -314,7 +314,7 @@ def test_a_failing_model_is_one_line_and_the_chat_goes_on(sit: Sit) -> None:
 def test_resume_by_title_shows_where_it_stood_and_goes_on(sit: Sit) -> None:
     chat = sit()
     chat.type("/new Sums")
-    chat.see("Title: Sums")
+    chat.see("A new conversation: Sums.")
     chat.type("what is 2 + 3?")
     chat.see("no limit set")
     chat.ready()
