@@ -1,6 +1,7 @@
 """What a transcript is made of: words of a person, an answer, a tool call, a remark. Each draws itself to lines.
 
-A block keeps its lines for one width and one set of colours, and draws them again only when something of it changed.
+A block keeps its lines for one width and one set of colours, and draws them again only when something of it changed, or
+when it was told to forget them: lines weigh many times what their words do.
 Everything a model, a tool or a stranger wrote is made harmless here, before it is drawn.
 """
 
@@ -66,6 +67,10 @@ class Block:
 
     def changed(self) -> None:
         self._for = None
+
+    def forget(self) -> None:
+        """Its lines, not how many they are."""
+        self._lines, self._for = [], None
 
     def guess(self) -> int:
         return 2
@@ -135,6 +140,10 @@ class Answer(Block):
 
     def guess(self) -> int:
         return 2 + len(self.text) // _ESTIMATE
+
+    def forget(self) -> None:
+        super().forget()
+        self._growing.forget()
 
     def draw(self, width: int, inks: Inks) -> list[Strip]:
         return self._growing.lines(width, inks)

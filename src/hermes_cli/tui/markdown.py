@@ -135,9 +135,14 @@ class Growing:
     def add(self, piece: str) -> None:
         self.text += piece
 
+    def forget(self) -> None:
+        """What was drawn of it."""
+        self._at, self._cut, self._done = None, 0, []
+
     def lines(self, width: int, inks: Inks) -> list[Strip]:
         if self._at != (width, inks):
-            self._at, self._cut, self._done = (width, inks), 0, []
+            self.forget()
+            self._at = (width, inks)
         for cut in cuts(self.text, self._cut):
             self._done += [*strips(self.text[self._cut : cut], width, inks), _EMPTY]
             self._cut = cut

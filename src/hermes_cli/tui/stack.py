@@ -1,7 +1,7 @@
 """Blocks one below the other: how high each is, and which line of which block a row shows. It knows of no screen.
 
 Heights of blocks that were never drawn are guesses, so a row is only as sure as what stands above it; `draw` makes a
-part of it sure.
+part of it sure. Lines of what is far away are forgotten when there are many; its height is not, so nothing moves.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from textual.strip import Strip
 from hermes_cli.tui.blocks import EMPTY, Block
 from hermes_cli.tui.palette import Inks
 
+_KEPT_LINES = 1_000
+"""So many are drawn before some are forgotten."""
+
 
 class Stack:
     def __init__(self, inks: Inks) -> None:
@@ -25,6 +28,8 @@ class Stack:
         self.blocks: list[Block] = []
         self._ends: list[int] = []
         """Where each block ends, in lines from the top."""
+        self._drawn: set[Block] = set()
+        """Those that have lines."""
 
     def recount(self) -> int:
         """Whenever a block was added or changed; the height of all."""
@@ -62,13 +67,26 @@ class Stack:
 
     def draw(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
-            block.lines(self.width, self.inks)
+            self._lines(block)
+
+    def forget_far(self, top: int, bottom: int) -> None:
+        """Of what was drawn, keep what is between two rows, if it is much in all."""
+        if sum(len(block.drawn) for block in self._drawn) <= _KEPT_LINES:
+            return
+        near = set(self.blocks[self.index(top) : self.index(bottom) + 1] if self._ends else [])
+        for block in self._drawn - near:
+            block.forget()
+        self._drawn &= near
+
+    def _lines(self, block: Block) -> list[Strip]:
+        self._drawn.add(block)
+        return block.lines(self.width, self.inks)
 
     def line(self, row: int) -> Strip:
         block = self.block(row)
         if block is None:
             return EMPTY
-        lines = block.lines(self.width, self.inks)
+        lines = self._lines(block)
         place = row - self.start(self.index(row))
         return lines[place] if place < len(lines) else EMPTY
 

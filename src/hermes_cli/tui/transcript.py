@@ -28,6 +28,8 @@ from hermes_cli.tui.palette import inks
 from hermes_cli.tui.stack import Stack
 
 _ROUNDS = 12
+_NEAR = 5
+"""Screens within which nothing that was drawn is forgotten."""
 _GUTTER = 1
 _PAINTED = 400
 _STEP, _LONGEST, _SHARE = 0.02, 0.1, 4.0
@@ -186,6 +188,8 @@ class Transcript(ScrollView, can_focus=False):
                     break
         finally:
             self._settling = False
+        page, top = self.size.height, self.scroll_offset.y
+        self._stack.forget_far(top - _NEAR * page, top + _NEAR * page)
         if self.more_above and self.scroll_offset.y < 2 * self.size.height:
             self._wants_older()
 

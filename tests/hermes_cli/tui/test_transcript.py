@@ -43,6 +43,11 @@ def test_every_line_of_a_long_conversation_comes_by_once_and_in_order(sit: Sit, 
                 if 0 not in seen:
                     await person.until(lambda _, top=top: person.lines[: len(top)] != top, "further up")
             assert seen == set(range(_MANY // 2))
+            assert sum(len(block.drawn) for block in transcript.blocks) < transcript.virtual_size.height / 1.5
+            height = transcript.virtual_size.height
+            await person.press("ctrl+end")
+            shown = await person.see(f"Answer {_MANY // 2 - 1:04}.")
+            assert f"x = {_MANY // 2 - 1}" in shown and transcript.virtual_size.height == height
 
     asyncio.run(scene())
 
