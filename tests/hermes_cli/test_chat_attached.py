@@ -15,7 +15,7 @@ def tell(kind, **payload):
     put({"method": "event", "params": {"type": kind, "session_id": "s", "payload": payload}})
 def put(frame):
     print(json.dumps({"jsonrpc": "2.0", **frame}), flush=True)
-tell("gateway.ready", skin="default")
+tell("gateway.ready", skin="default", request_bytes=65536)
 for line in sys.stdin:
     asked = json.loads(line)
     put({"id": asked["id"], "result": {"session_id": "s", "info": {}, "status": "streaming"}})
