@@ -76,6 +76,18 @@ class Lane:
     def begins_with(self, head: Waiting) -> bool:
         return bool(self.waiting) and self.waiting[0] is head
 
+    def abandon(self) -> None:
+        """The process ends: what is being done is left as it is, for the next one."""
+        turn = self.turn
+        if turn is not None and turn.task is not None:
+            if turn.agent is not None:
+                turn.agent.abandon()
+            turn.task.cancel()
+        elif self.task is not None:
+            self.task.cancel()
+        for task in self.passing:
+            task.cancel()
+
     @property
     def ids(self) -> set[int]:
         """Of every row it has."""

@@ -332,7 +332,7 @@ class Lanes:
         ended = await self._finished(seconds)
         if not ended:
             for lane in list(self._lanes.values()):
-                self._abandon(lane)
+                lane.abandon()
             await self._finished(_LAST_SECONDS)
         return ended
 
@@ -349,17 +349,6 @@ class Lanes:
         lanes = self._lanes.values()
         own = {lane.task for lane in lanes if lane.task is not None}
         return own.union(self._beside, *(lane.passing for lane in lanes))
-
-    def _abandon(self, lane: Lane) -> None:
-        turn = lane.turn
-        if turn is not None and turn.task is not None:
-            if turn.agent is not None:
-                turn.agent.abandon()
-            turn.task.cancel()
-        elif lane.task is not None:
-            lane.task.cancel()
-        for task in lane.passing:
-            task.cancel()
 
     # -- inside ------------------------------------------------------------------------------------------
 
