@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import assembling, context, hooks, recovery, reporting, turn
+from hermes_agent import assembling, context, hooks, recovery, reporting, stop_wish, turn
 from hermes_agent.asking import Asker, Spent
 from hermes_agent.errand import Ending, Errand
 from hermes_agent.listeners import Listeners
@@ -143,7 +143,10 @@ class Attempt:
             asker = running.asker
             running.track.pace.turn_began()
             await running.track.ready(journal.session_id, fence=journal.fence, own=_own(journal))
-            return await turn.run(running, pending=pending)
+            if self._errand is not None and self._errand.route is not None:
+                return await turn.run(running, pending=pending)
+            async with stop_wish.heeded(db, journal, self._signals):
+                return await turn.run(running, pending=pending)
         except StaleFence:
             raise  # another process has the conversation now; it is not ours to write the end
         except asyncio.CancelledError:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,3 +95,20 @@ def test_unknown_and_ambiguous_names(run: Callable[..., Any], db: SessionDB) -> 
     assert run("turns", "cancel", "zzz").err.startswith("hermes: no running turn begins with 'zzz'")
     assert run("turns", "cancel", "").code == 1, "nothing is no beginning"
     assert db.turns.asked_to_stop() == ()
+
+
+def test_a_turn_at_a_terminal_heeds_the_wish(run: Callable[..., Any], db: SessionDB, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("model: demo\nauto_title: false\n")
+    asked = subprocess.Popen(
+        [sys.executable, "-m", "hermes_cli", "-q", "be slow 60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    until = time.monotonic() + 20
+    while not (turns := db.turns.list(state="running")):
+        assert time.monotonic() < until and asked.poll() is None
+        time.sleep(0.05)
+    assert "was asked to stop" in run("turns", "cancel", turns[0].id).out
+    _, told = asked.communicate(timeout=20)
+    assert asked.returncode == 130 and b"interrupted; what was done so far is kept" in told
+    turn = db.turns.get(turns[0].id)
+    assert turn is not None and (turn.state, turn.reason) == ("cancelled", "cancelled with hermes turns cancel")
