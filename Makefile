@@ -7,8 +7,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Two workers, because the smallest machine we run on has two cores.
-PYTEST_ARGS ?= -q -n 2 --dist loadgroup
+# The smallest machine we run on has two cores, and a test often waits for a process, a commit or a clock.
+PYTEST_ARGS ?= -q -n 3 --dist loadgroup
 SOURCES := src tests bench
 
 help: ## List these verbs
