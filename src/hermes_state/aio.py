@@ -105,7 +105,8 @@ class _Patient(NamedTuple):
     """Jobs that wait for another one to go with."""
 
     jobs: list[Job]
-    alarm: asyncio.TimerHandle
+    alarm: asyncio.Handle
+    due: float
     last: float
     """By the loop's clock: they wait no longer, whoever joins them."""
 
@@ -144,10 +145,11 @@ class _Mailbox:
         now, jobs, due, last = loop.time(), [job], 0.0, inf
         if (patient := self._patient.get(engine)) is not None:
             patient.alarm.cancel()
-            jobs, due, last = [*patient.jobs, job], patient.alarm.when(), patient.last
+            jobs, due, last = [*patient.jobs, job], patient.due, patient.last
         last = min(last, now + _MOST_PATIENCE)
-        alarm = loop.call_at(min(max(due, now + seconds), last), self.post, engine)
-        self._patient[engine] = _Patient(jobs, alarm, last)
+        due = min(max(due, now + seconds), last)
+        # Kept beside the handle, which knows its time only on asyncio's own loop.
+        self._patient[engine] = _Patient(jobs, loop.call_at(due, self.post, engine), due, last)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         loop = self._loop()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import uvloop
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import said, until
 from tests.hermes_state.test_inbox import ROUTE
@@ -41,6 +43,19 @@ def test_a_message_goes_into_the_store_with_the_turn_that_claims_it(db: SessionD
         await journal.leave()
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_crowd_that_comes_in_one_moment_is_stored(
+    db: SessionDB, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def go() -> None:
+        db.create_session("s1", "api_server")
+        crowd = [arriving(db, number).store(patience=0.000_1) for number in range(64)]
+        assert len({accepted.row.id for accepted in await asyncio.gather(*crowd)}) == 64
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(go())
 
 
 def test_a_turn_does_not_begin_without_its_message(db: SessionDB, monkeypatch: pytest.MonkeyPatch) -> None:
