@@ -15,6 +15,7 @@ import functools
 import hashlib
 import json
 import logging
+import os
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +52,7 @@ def look_on(home: Path, conversation_id: str) -> None:
 def writer(home: Path, conversation_id: str) -> Watcher | None:
     """The watcher that writes a turn's answer down; None while nobody looks on."""
     try:
-        touched = _file(home, conversation_id, ".eye").stat().st_mtime
+        touched = os.stat(_name(home, conversation_id, ".eye")).st_mtime  # noqa: PTH116 - asked at every turn
     except OSError:
         return None
     return _Writer(_file(home, conversation_id, ".live")) if time.time() - touched < _FRESH_SECONDS else None
@@ -84,8 +85,12 @@ def forget(home: Path) -> None:
 
 
 def _file(home: Path, conversation_id: str, kind: str) -> Path:
+    return Path(_name(home, conversation_id, kind))
+
+
+def _name(home: Path, conversation_id: str, kind: str) -> str:
     name = hashlib.sha256(conversation_id.encode("utf-8", "replace")).hexdigest()[:32]
-    return home / "beside" / f"{name}{kind}"
+    return f"{home}/beside/{name}{kind}"
 
 
 class _Writer:
