@@ -275,9 +275,11 @@ def test_an_interrupted_answer_is_counted_with_its_reasoning(
         )
 
         async def stop() -> dict[str, Any]:
-            agent = AIAgent(session_db=db, person_id=PersonId("ada"))
+            agent, heard = AIAgent(session_db=db, person_id=PersonId("ada")), asyncio.Event()
+            agent.stream_delta_callback = agent.reasoning_callback = lambda text: heard.set()
             turn = asyncio.ensure_future(agent.arun_conversation("tell me"))
             await hold.reached()
+            await asyncio.wait_for(heard.wait(), 10)  # sent is not yet received
             agent.interrupt()
             return await turn
 
