@@ -55,7 +55,7 @@ health() { "${environment[@]}" bash -c "$health" >"$clean/said" 2>&1; }
 echo "installed $("${environment[@]}" hermes --version), $("${environment[@]}" pip list --format=freeze --disable-pip-version-check | wc -l) packages"
 "${environment[@]}" pip check --disable-pip-version-check
 while read -r pin; do # every package that is there has the version of the pins
-  grep -qixF "${pin//_/-}" <(sed 's/_/-/g' "$root/requirements-dev.txt") || { echo "not pinned: $pin"; exit 1; }
+  grep -qixF "${pin//_/-}" <(sed 's/ *;.*//; s/_/-/g' "$root/requirements-dev.txt") || { echo "not pinned: $pin"; exit 1; }
 done < <("${environment[@]}" pip list --format=freeze --disable-pip-version-check | grep -viE '^(pip|hermes-gateway)=')
 
 if health; then echo "healthy before it was started"; exit 1; fi
