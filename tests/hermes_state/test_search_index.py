@@ -6,7 +6,9 @@ import multiprocessing
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -332,4 +334,47 @@ def test_a_dropped_schema_is_made_again(stores: TestStores) -> None:
     assert ids(db) == expected
     assert db.search_messages("zebra").index_lag == 0
     db.close()
+    stores.discard(url)
+
+
+def test_a_schema_made_while_one_waited_to_make_it_is_kept(stores: TestStores) -> None:
+    """Two processes search a new store at once; the second finds the first one's index and does not drop it."""
+    url = stores.postgresql()
+    first, second = SessionDB.connect(url), SessionDB.connect(url)
+    expected = filled(first, 10)
+    assert ids(first) == expected
+    with psycopg.connect(url) as other, ThreadPoolExecutor(1) as pool:
+        made = other.execute("SELECT 'public_search.feed'::regclass::oid").fetchone()
+        other.execute("ALTER SCHEMA public_search RENAME TO aside")
+        other.commit()  # as if nobody had made it yet
+        other.execute("SELECT pg_advisory_xact_lock(720575941, hashtext('public_search'))")
+        search = pool.submit(ids, second)
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        deadline = time.monotonic() + 30
+        while other.execute(waiting).fetchone() != (1,):
+            assert time.monotonic() < deadline, "the second search did not wait"
+            time.sleep(0.01)
+        other.execute("ALTER SCHEMA aside RENAME TO public_search")
+        other.commit()
+        assert search.result(30) == expected
+        assert other.execute("SELECT 'public_search.feed'::regclass::oid").fetchone() == made
+    first.close()
+    second.close()
+    stores.discard(url)
+
+
+def test_searches_go_on_while_the_index_is_built_anew_again_and_again(stores: TestStores) -> None:
+    url = stores.postgresql()
+    db, builder = SessionDB.connect(url), SessionDB.connect(url)
+    expected = filled(db, 50)
+    with ThreadPoolExecutor(3) as pool:
+        building = pool.submit(lambda: [builder.reindex() for _ in range(15)])
+        searches = [pool.submit(lambda: [ids(db) for _ in range(40)]) for _ in range(2)]
+        building.result(120)
+        assert all(found == expected for search in searches for found in search.result(120))
+    with psycopg.connect(url) as other:
+        circles = other.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        assert circles.fetchone() == (0,)
+    db.close()
+    builder.close()
     stores.discard(url)

@@ -118,9 +118,10 @@ class PgEngine:
                     if not conn.raw.broken:
                         conn.raw.execute("COMMIT")
             except psycopg.OperationalError as error:
-                if not conn.raw.broken or attempt == _TRIES - 1:
+                again = conn.raw.broken or isinstance(error, _CONFLICTS)
+                if not again or attempt == _TRIES - 1:
                     raise our_error(error, self.where) from error
-                time.sleep(0.05 * 2**attempt)  # the server restarts: the next try gets a new connection
+                time.sleep(0.05 * 2**attempt)  # a server that restarts: the next try gets a new connection
             except psycopg.Error as error:
                 raise our_error(error, self.where) from error
             finally:

@@ -51,7 +51,10 @@ class SchemaIndex:
             return fn(SchemaView(conn, names, xid, position))
 
         self._ready()
-        return self._engine.read(view, snapshot=True)
+        try:
+            return self._engine.read(view, snapshot=True)
+        except StateError as error:  # another process builds it anew in this moment
+            raise IndexUnusable(str(error)) from error
 
     def status(self) -> dict[str, Any]:
         self._ready()
@@ -135,7 +138,7 @@ class SchemaIndex:
 
         def is_ready(conn: Connection) -> bool:
             names = self._statements(conn)
-            if not scalar(conn.rows(names.exists, (f"{names.quoted}.feed",))):
+            if not scalar(conn.rows(names.exists, (names.schema,))):
                 return False
             found = conn.rows(names.position)
             return bool(found) and found[0][0] == FORMAT
@@ -154,9 +157,11 @@ class SchemaIndex:
             try:
                 conn.rows(names.lock_waiting, (names.schema,))
                 found = []
-                if scalar(conn.rows(names.exists, (f"{names.quoted}.feed",))):
+                if scalar(conn.rows(names.exists, (names.schema,))):
                     found = conn.rows(names.position)
                 if anew or not found or found[0][0] != FORMAT:
+                    if found:  # searches and feeds read it first: locked first, nobody waits in a circle
+                        conn.run(f"LOCK TABLE {names.quoted}.feed IN ACCESS EXCLUSIVE MODE")
                     conn.run(f"DROP SCHEMA IF EXISTS {names.quoted} CASCADE")
                     for statement in statements.split(statements.script("postgresql/search_schema.sql")):
                         conn.run(names.placed(statement))

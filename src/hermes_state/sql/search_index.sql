@@ -139,7 +139,11 @@ SELECT message_id FROM (
 INSERT INTO entries (entries, rank) VALUES ('merge', ?)
 
 -- name: exists @postgresql
-SELECT to_regclass(?) IS NOT NULL
+-- Asked of the catalogue itself. `to_regclass` answers from the connection's memory, which learns of another's new
+-- schema only when a transaction begins or a table is locked: behind the advisory lock it still said "no", and the
+-- schema that another had just made was dropped.
+SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+               WHERE n.nspname = ? AND c.relname = 'feed' AND c.relkind = 'r')
 
 -- name: lock @postgresql
 -- One feeder at a time; whoever does not get it leaves the work to the other. The number is ours alone.
