@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.gateway")
 _LATE = (
-    "httpx2", "httpcore2", "anyio.lowlevel", "anyio.streams.memory", "anyio.streams.tls",
-    "hermes_agent.models.keeping", "hermes_agent.titling",
+    "httpx2", "hermes_agent.models.keeping", "hermes_agent.titling",
     "hermes_agent.tools.media", "hermes_agent.tools.paths", "hermes_agent.tools.plugin_tools",
     "hermes_agent.tools.results",
 )  # fmt: skip

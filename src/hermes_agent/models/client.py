@@ -325,10 +325,9 @@ def _open(base_url: str, key: str, bounds: Limits) -> httpx2.AsyncBaseTransport:
         return httpx2.AsyncHTTPTransport(verify=tls, limits=limits, proxy=proxy)
     from hermes_agent.models import keeping
 
-    pool = keeping.Pool(
+    return keeping.Transport(
         tls, most=bounds.model_connections, most_idle=bounds.model_idle_connections, idle_seconds=_KEEP_ALIVE_SECONDS
     )
-    return keeping.Transport(pool)
 
 
 def _proxy(scheme: str, host: str) -> str | None:

@@ -1,9 +1,10 @@
 """The connections under our HTTP clients: kept alive, taken one at a time, each request sent in one piece.
 
-The pool that comes with httpx2 walks through all of its connections twice a request and asks the kernel about each idle
-one; with thirty turns at once that was a fifth of what a turn costs. This one keeps the idle ones in a stack and looks
-at the one it takes. Head and body of a request go out in one write, where they took two. HTTP itself is httpcore2's
-(`AsyncHTTP11Connection`), sockets and TLS are asyncio's.
+A transport for httpx2. The pool that comes with it walks through all of its connections twice a request and asks the
+kernel about each idle one; with thirty turns at once that was a fifth of what a turn costs. This one keeps the idle
+ones in a stack and looks at the one it takes. HTTP itself is h11's, as it is below httpx2; sockets and TLS are
+asyncio's. Between the two stands nothing: what arrived together is handed on together, where the layers of httpcore2
+(traces, locks, generators within generators) passed each piece on for as much as h11 takes to read it.
 
 One origin each, HTTP/1.1. What goes through a proxy stays with httpx2's own pool.
 """
@@ -12,136 +13,131 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol, cast
+from typing import cast
 
-import httpcore2
+import h11
 import httpx2
 
 from hermes_agent.models.dialling import dialled
 
 _PIECE = 64 * 1024
-"""What is held back for the next write at most."""
+"""A body up to this size goes out in one write with its head."""
 _UNREAD = 256 * 1024
 """How far ahead of its reader a connection reads."""
+_HEAD = 100 * 1024
+"""The longest head of an answer."""
 
 
-class Transport(httpx2.AsyncHTTPTransport):
-    """httpx2's own, over another pool."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-
-class Pool(httpcore2.AsyncConnectionPool):
-    """The connections to one origin, on one event loop."""
+class Transport(httpx2.AsyncBaseTransport):
+    """The connections to one origin, on one event loop. Of a request's time limits it knows `connect`."""
 
     def __init__(self, tls: ssl.SSLContext, *, most: int, most_idle: int, idle_seconds: float) -> None:
-        super().__init__(ssl_context=tls)
+        tls.set_alpn_protocols(["http/1.1"])
         self._tls, self._most_idle, self._idle_seconds = tls, most_idle, idle_seconds
         self._room = asyncio.Semaphore(most)
-        self._idle: deque[httpcore2.AsyncHTTP11Connection] = deque()
-        self._busy: set[httpcore2.AsyncHTTP11Connection] = set()
+        self._idle: deque[Connection] = deque()
+        self._busy: set[Connection] = set()
 
-    async def handle_async_request(self, request: httpcore2.Request) -> httpcore2.Response:
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        body = await request.aread()
         await self._room.acquire()
         try:
-            connection = await self._taken(request)
+            connection = self._kept() or await self._connected(request)
         except BaseException:
             self._room.release()
             raise
         self._busy.add(connection)
         try:
-            response = await connection.handle_async_request(request)
+            head = await connection.ask(request.method, request.url.raw_path, request.headers.raw, body)
         except BaseException:
-            await self._given_back(connection)
+            self.give_back(connection)
             raise
-        body = cast(_Body, response.stream)
-        return httpcore2.Response(
-            status=response.status, headers=response.headers, extensions=response.extensions,
-            content=_Answer(body, lambda: self._given_back(connection)),
-        )  # fmt: skip
+        return httpx2.Response(head.status_code, headers=head.headers.raw_items(), stream=_Answer(connection, self))
 
     async def aclose(self) -> None:
-        open_ = [*self._idle, *self._busy]
+        for connection in (*self._idle, *self._busy):
+            connection.close()
         self._idle.clear()
-        for connection in open_:
-            await connection.aclose()
 
-    async def _taken(self, request: httpcore2.Request) -> httpcore2.AsyncHTTP11Connection:
-        """The one that was used last, if it can be used again; else a new one."""
+    def _kept(self) -> Connection | None:
+        """The one that was used last, if it can be used again."""
         while self._idle:
             connection = self._idle.pop()
-            if not connection.has_expired():
+            if connection.is_fresh(time.monotonic() - self._idle_seconds):
                 return connection
-            await connection.aclose()
-        stream = await self._connected(request)
-        return httpcore2.AsyncHTTP11Connection(request.url.origin, stream, keepalive_expiry=self._idle_seconds)
+            connection.close()
+        return None
 
-    async def _given_back(self, connection: httpcore2.AsyncHTTP11Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
+        """Its answer is read to the end, or nobody wants the rest."""
         self._busy.discard(connection)
         self._room.release()
-        if not connection.is_idle():
-            await connection.aclose()
+        if not connection.begins_anew():
+            connection.close()
             return
         self._idle.append(connection)
-        if len(self._idle) > self._most_idle or self._idle[0].has_expired():
-            await self._idle.popleft().aclose()
+        oldest = self._idle[0]
+        if len(self._idle) > self._most_idle or not oldest.is_fresh(time.monotonic() - self._idle_seconds):
+            self._idle.popleft().close()
 
-    async def _connected(self, request: httpcore2.Request) -> Stream:
-        origin, seconds = request.url.origin, request.extensions.get("timeout", {}).get("connect")
-        host, loop = origin.host.decode("ascii"), asyncio.get_running_loop()
-        with _told(httpcore2.ConnectError, httpcore2.ConnectTimeout):
-            async with asyncio.timeout(seconds):
-                _, stream = await loop.create_connection(Stream, sock=await dialled(host, origin.port))
-                if origin.scheme != b"https":
-                    return stream
-                self._tls.set_alpn_protocols(["http/1.1"])
-                name = request.extensions.get("sni_hostname") or host
-                return await stream.start_tls(self._tls, server_hostname=name)
+    async def _connected(self, request: httpx2.Request) -> Connection:
+        url, loop = request.url, asyncio.get_running_loop()
+        host, secure = url.raw_host.decode("ascii"), url.scheme == "https"
+        try:
+            async with asyncio.timeout(request.extensions.get("timeout", {}).get("connect")):
+                made = await dialled(host, url.port or (443 if secure else 80))
+                try:
+                    _, connection = await loop.create_connection(
+                        Connection, sock=made, ssl=self._tls if secure else None,
+                        server_hostname=host if secure else None,
+                    )  # fmt: skip
+                except BaseException:
+                    made.close()
+                    raise
+                return connection
+        except TimeoutError as error:
+            raise httpx2.ConnectTimeout(str(error)) from error
+        except OSError as error:  # TLS says what it does not like this way, too
+            raise httpx2.ConnectError(str(error)) from error
 
 
-class _Body(Protocol):
-    """What httpcore2 gives as the body of an answer."""
-
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
-
-    async def aclose(self) -> None: ...
-
-
-class _Answer:
+class _Answer(httpx2.AsyncByteStream):
     """The body of an answer. Closed, it gives its connection back."""
 
-    def __init__(self, body: _Body, done: Callable[[], Awaitable[None]]) -> None:
-        self._body = body
-        self._done: Callable[[], Awaitable[None]] | None = done
+    def __init__(self, connection: Connection, transport: Transport) -> None:
+        self._connection: Connection | None = connection
+        self._transport = transport
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._body.__aiter__()
+    def __aiter__(self) -> _Answer:
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = None if self._connection is None else await self._connection.piece()
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
 
     async def aclose(self) -> None:
-        done, self._done = self._done, None
-        if done is None:
-            return
-        try:
-            await self._body.aclose()
-        finally:
-            await done()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._transport.give_back(connection)
 
 
-class Stream(httpcore2.AsyncNetworkStream, asyncio.Protocol):
-    """One connection. Made by asyncio, read and written by httpcore2."""
+class Connection(asyncio.Protocol):
+    """One connection: asyncio brings and takes the bytes, h11 reads and writes them. One request at a time."""
 
     def __init__(self) -> None:
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD)
         self._transport: asyncio.Transport | None = None
-        self._unread = bytearray()
-        self._unsent: list[bytes] = []
-        self._unsent_bytes = 0
+        self._unread: list[bytes] = []
+        self._unread_bytes = 0
         self._ended = self._paused = False
         self._error: Exception | None = None
+        self._broken: httpx2.RemoteProtocolError | None = None
         self._reader: asyncio.Future[None] | None = None
+        self._used = 0.0
 
     # -- asyncio's side ------------------------------------------------------------------------------------
 
@@ -149,8 +145,9 @@ class Stream(httpcore2.AsyncNetworkStream, asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._unread += data
-        if len(self._unread) > _UNREAD and not self._paused:
+        self._unread.append(data)
+        self._unread_bytes += len(data)
+        if self._unread_bytes > _UNREAD and not self._paused:
             self._paused = True
             self._open().pause_reading()
         self._rouse()
@@ -171,79 +168,96 @@ class Stream(httpcore2.AsyncNetworkStream, asyncio.Protocol):
         assert self._transport is not None, "asyncio makes the connection first"
         return self._transport
 
-    # -- httpcore2's side ----------------------------------------------------------------------------------
+    # -- a request and its answer --------------------------------------------------------------------------
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        self._send()
+    async def ask(self, method: str, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> h11.Response:
+        """Send a request and wait for the head of its answer."""
+        send = self._http.send
+        try:
+            head = send(h11.Request(method=method, target=target, headers=headers)) or b""
+            data = (send(h11.Data(data=body)) or b"") if body else b""
+            end = send(h11.EndOfMessage()) or b""
+        except h11.LocalProtocolError as error:
+            raise httpx2.LocalProtocolError(str(error)) from error
+        if not self._ended:  # reading tells of an end
+            if len(data) <= _PIECE:
+                self._open().write(head + data + end)
+            else:
+                self._open().writelines((head, data, end))
+        while True:
+            event = self._next()
+            if event is h11.NEED_DATA:
+                await self._read()
+            elif isinstance(event, h11.Response):
+                return event
+            elif not isinstance(event, h11.InformationalResponse) or event.status_code == 101:
+                raise httpx2.RemoteProtocolError("the server speaks of something else than HTTP")
+
+    async def piece(self) -> bytes | None:
+        """What has arrived of the body, at least one byte; None at its end."""
+        parts: list[bytes | bytearray] = []
+        if self._broken is not None:
+            raise self._broken
+        while self._http.their_state is h11.SEND_BODY:
+            try:
+                event = self._next()
+            except httpx2.RemoteProtocolError as error:
+                self._broken = error
+                if not parts:
+                    raise
+                break  # what arrived whole comes first
+            if isinstance(event, h11.Data):
+                parts.append(event.data)
+            elif event is h11.NEED_DATA:
+                if parts:
+                    break
+                await self._read()
+        return b"".join(parts) or None
+
+    def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        try:
+            return self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            raise httpx2.RemoteProtocolError(str(error)) from error
+
+    async def _read(self) -> None:
+        """Wait for bytes, or the end of them, and give them to h11."""
         if not self._unread and not self._ended:
-            with _told(httpcore2.ReadError, httpcore2.ReadTimeout):
-                async with asyncio.timeout(timeout):
-                    await self._arrival()
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
         if self._unread:
-            read = bytes(self._unread[:max_bytes])
-            del self._unread[:max_bytes]
+            self._http.receive_data(b"".join(self._unread))
+            self._unread.clear()
+            self._unread_bytes = 0
             if self._paused and not self._ended:
                 self._paused = False
                 self._open().resume_reading()
-            return read
+            return
         if self._error is not None:
-            raise httpcore2.ReadError(str(self._error)) from self._error
-        return b""
+            raise httpx2.ReadError(str(self._error)) from self._error
+        if self._http.their_state is h11.SEND_RESPONSE:
+            raise httpx2.RemoteProtocolError("the server hung up without an answer")
+        self._http.receive_data(b"")
 
-    async def _arrival(self) -> None:
-        self._reader = asyncio.get_running_loop().create_future()
-        try:
-            await self._reader
-        finally:
-            self._reader = None
+    # -- between requests ----------------------------------------------------------------------------------
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Held back until the answer is read: what follows goes with it."""
-        self._unsent.append(buffer)
-        self._unsent_bytes += len(buffer)
-        if self._unsent_bytes > _PIECE:
-            self._send()
+    def begins_anew(self) -> bool:
+        """Make ready for another request; False when this one is not over, or more came than its answer."""
+        http = self._http
+        if self._ended or self._unread or not http.our_state is http.their_state is h11.DONE or http.trailing_data[0]:
+            return False
+        http.start_next_cycle()
+        self._used = time.monotonic()
+        return True
 
-    def _send(self) -> None:
-        if self._unsent and not self._ended:  # reading tells of an end
-            self._open().write(b"".join(self._unsent))
-        self._unsent.clear()
-        self._unsent_bytes = 0
+    def is_fresh(self, since: float) -> bool:
+        """Used since then, and nothing was heard of the server: an idle one speaks only to hang up."""
+        return not self._ended and not self._unread and self._used >= since
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """At once: what is closed is done with, or was given up."""
         self._ended = True
         self._open().abort()
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - the names are httpcore2's
-    ) -> Stream:
-        loop = asyncio.get_running_loop()
-        try:
-            made = await loop.start_tls(self._open(), self, ssl_context, server_hostname=server_hostname)
-        except BaseException:
-            await self.aclose()
-            raise
-        assert made is not None, "the connection is open"
-        self._transport = made
-        return self
-
-    def get_extra_info(self, info: str) -> Any:
-        if info == "is_readable":  # of an idle connection: that it has ended
-            return self._ended or bool(self._unread)
-        names = {"client_addr": "sockname", "server_addr": "peername"}
-        return self._open().get_extra_info(names.get(info, info))
-
-
-@contextmanager
-def _told(error: type[Exception], late: type[Exception]) -> Iterator[None]:
-    """What asyncio raises, in httpcore2's words."""
-    try:
-        yield
-    except TimeoutError as raised:
-        raise late(str(raised)) from raised
-    except (OSError, ssl.SSLError) as raised:
-        raise error(str(raised)) from raised

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from hermes_agent.models.keeping import Pool, Transport
+from hermes_agent.models.keeping import Transport
 
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 Act = Callable[[httpx2.AsyncClient, str, "Server"], Awaitable[Any]]
@@ -61,8 +61,8 @@ def against(
     async def run() -> Any:
         listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls[0] if tls else None)
         port = listening.sockets[0].getsockname()[1]
-        pool = Pool(tls[1] if tls else PLAIN, most=most, most_idle=4, idle_seconds=30)
-        async with listening, httpx2.AsyncClient(transport=Transport(pool), timeout=10) as client:
+        transport = Transport(tls[1] if tls else PLAIN, most=most, most_idle=4, idle_seconds=30)
+        async with listening, httpx2.AsyncClient(transport=transport, timeout=10) as client:
             return await act(
                 client, f"http{'s' if tls else ''}://{'localhost' if tls else '127.0.0.1'}:{port}/", server
             )
@@ -123,6 +123,90 @@ def test_a_body_of_megabytes_arrives_both_ways() -> None:
         return len((await client.post(url, content=b"x" * 3_000_000)).content)
 
     assert against(Server(), large) == 3_000_000
+
+
+def answering(*answers: bytes) -> Any:
+    """A server that gives each request the next of these answers, whatever was asked, and hangs up behind the last."""
+    left = list(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while left and await reader.readuntil(b"\r\n\r\n"):
+            writer.write(left.pop(0))
+            await writer.drain()
+        writer.close()
+
+    return serve
+
+
+async def got(client: httpx2.AsyncClient, url: str) -> bytes:
+    return (await client.get(url)).content
+
+
+def test_what_a_server_says_beyond_its_answer_is_nobodys_answer() -> None:
+    """Read on, it would be taken for the answer to the next request."""
+    stray = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfirstHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nstray"
+    own = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecond"
+
+    async def twice(client: httpx2.AsyncClient, url: str, server: Server) -> list[bytes]:
+        return [await got(client, url), await got(client, url)]
+
+    server = Server()
+    server.serve = answering(stray, own)  # type: ignore[method-assign]
+    assert against(server, twice) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\nuntil it hangs up", b"until it hangs up"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", b"ok"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nin\r\n7\r\n pieces\r\n0\r\n\r\n", b"in pieces"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+    ],
+)
+def test_every_form_of_an_answer_is_read(answer: bytes, expected: bytes) -> None:
+    async def once(client: httpx2.AsyncClient, url: str, server: Server) -> bytes:
+        return await got(client, url)
+
+    server = Server()
+    server.serve = answering(answer)  # type: ignore[method-assign]
+    assert against(server, once) == expected
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\ncontent-le",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"220 mail.example ready\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000,
+    ],
+)
+def test_what_is_no_answer_is_said_to_be_none(answer: bytes) -> None:
+    async def refused(client: httpx2.AsyncClient, url: str, server: Server) -> None:
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await client.get(url)
+
+    server = Server()
+    server.serve = answering(answer)  # type: ignore[method-assign]
+    against(server, refused)
+
+
+@pytest.mark.parametrize("rest", [b"", b"nonsense\r\n"])
+def test_what_arrived_before_an_answer_broke_off_is_handed_on_first(rest: bytes) -> None:
+    async def read(client: httpx2.AsyncClient, url: str, server: Server) -> list[bytes]:
+        heard: list[bytes] = []
+        with pytest.raises(httpx2.RemoteProtocolError):
+            async with client.stream("GET", url) as answer:
+                async for piece in answer.aiter_raw():
+                    heard.append(piece)
+        return heard
+
+    server = Server()
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    server.serve = answering(head + b"5\r\nhello\r\n" + rest)  # type: ignore[method-assign]
+    assert b"".join(against(server, read)) == b"hello"
 
 
 def test_nobody_there_is_a_connect_error() -> None:
