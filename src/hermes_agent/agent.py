@@ -333,6 +333,6 @@ class AIAgent(Listeners):
             )
         )  # fmt: skip
         return user_row.made(
-            message, persist=persist, added=added, timestamp=timestamp, person_id=person_id,
-            platform_message_id=platform_id,
+            message, persist=persist, added=added, person_id=person_id, platform_message_id=platform_id,
+            timestamp=self._setup.db.clock() if timestamp is None else timestamp,
         )  # fmt: skip

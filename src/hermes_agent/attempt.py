@@ -142,7 +142,7 @@ class Attempt:
             running = self._assembled(owing)
             asker = running.asker
             running.track.pace.turn_began()
-            await running.track.ready(journal.session_id, fence=journal.fence, own=_own(journal))
+            await running.track.ready(journal.session_id, fence=journal.fence, begun=journal.begun)
             if self._errand is not None and self._errand.route is not None:
                 return await turn.run(running, pending=pending)
             async with stop_wish.heeded(db, journal, self._signals):
@@ -194,10 +194,3 @@ class Attempt:
 
 def _used(asker: Asker | None) -> Used | None:
     return None if asker is None else asker.spent.used(asker.endpoint)
-
-
-def _own(journal: Journal) -> tuple[dict[str, Any], int] | None:
-    """The row a turn was opened with, where it is known to the last digit: its time may be what the store made it."""
-    if journal.user is None or journal.user[0].get("timestamp") is None:
-        return None
-    return dict(journal.user[0]), journal.user[1]

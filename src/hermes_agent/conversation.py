@@ -24,9 +24,9 @@ from hermes_state.ids import SessionId
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
+    from hermes_state.journal import Begun
     from hermes_state.live import LiveRows, LiveState
 
-_FEW = 8
 _COMMA = b","
 """What stands between fragments, on every wire."""
 
@@ -96,20 +96,15 @@ class Conversation:
         state = self._db.live_state(self.session_id)
         return state is not None and state == self._known and not state.compressed
 
-    def take_in_few(self, own: tuple[Message, int] | None = None) -> bool:
-        """Take in a few new rows at once; False, and nothing done, when more than that happened since we looked.
+    def take_in(self, begun: Begun) -> bool:
+        """Append the row a turn was opened with, when it is all that is new; False, and nothing done, when it is not.
 
-        `own`: a row that we have just written, and its id. When it is all that is new, nothing more is read.
+        Nothing is read.
         """
-        state, known = self._db.live_state(self.session_id), self._known
-        if state is None or known is None or state.compressed or state.rewind_count != known.rewind_count:
+        known = self._known
+        if known is None or begun.live != known._replace(message_count=known.message_count + 1, head_id=begun.row_id):
             return False
-        if not 0 <= state.message_count - known.message_count <= _FEW:
-            return False
-        if own is not None and state == known._replace(message_count=known.message_count + 1, head_id=own[1]):
-            self.append([own[0]], [own[1]])
-        elif state != known:
-            self._catch_up(known)
+        self.append([begun.row], [begun.row_id])
         return True
 
     def refresh(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent import gathering, prefix, tokens
 from hermes_agent.compression import when
@@ -19,6 +19,9 @@ from hermes_agent.models.base import Endpoint
 from hermes_agent.setup import Setup
 from hermes_agent.tools import registry
 from hermes_state.ids import ConversationId, SessionId
+
+if TYPE_CHECKING:
+    from hermes_state.journal import Begun
 
 _RIGHTS = "rights were taken away"
 
@@ -41,25 +44,22 @@ class Track:
         assert self._watch is not None, "ready() comes first"
         return self._watch
 
-    async def ready(self, session_id: SessionId, *, fence: int, own: tuple[dict[str, Any], int] | None = None) -> None:
-        """Bring everything up to the store; called at the beginning of a turn and after a rotation.
-
-        `own`: the row the turn was opened with, and its id.
-        """
+    async def ready(self, session_id: SessionId, *, fence: int, begun: Begun | None = None) -> None:
+        """Bring everything up to the store; called at the beginning of a turn (`begun`) and after a rotation."""
         if self._session_id != session_id:
             self._bytes.clear()
             self._session_id = session_id
-        if not (self._setup.db.engine.dialect == "sqlite" and self._caught_up(own)):
+        if begun is None or not self._goes_on(begun):
             await asyncio.to_thread(self._ready, fence)
 
-    def _caught_up(self, own: tuple[dict[str, Any], int] | None) -> bool:
-        """The rule between two turns: nothing changed but a few rows. A few small reads, less than a thread costs."""
+    def _goes_on(self, begun: Begun) -> bool:
+        """The rule between two turns: nothing was added but the turn's own row. Nothing is read."""
         known = self._prefix
         if known is None or self._watch is None or self._announced is not None or not self._bytes:
             return False
-        if self._setup.db.prefixes.newest(self.conversation_id) != (known.epoch, known.hash):
+        if begun.prefix != (known.epoch, known.hash):
             return False
-        return all(conversation.take_in_few(own) for conversation in self._bytes.values())
+        return all(conversation.take_in(begun) for conversation in self._bytes.values())
 
     def _ready(self, fence: int) -> None:
         setup, reason, known = self._setup, self._announced, self._prefix

@@ -15,9 +15,9 @@ nothing is written. The segment moves with a compression in the middle of the tu
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from hermes_state import aio, chain, leases, messages, transcript, usage
+from hermes_state import aio, chain, leases, live, messages, prefixes, transcript, usage
 from hermes_state.effects import Effects, Started
 from hermes_state.engine.base import Connection
 from hermes_state.errors import SessionNotFound
@@ -32,20 +32,34 @@ from hermes_state.turns import Ended, EndState, Turns, Work
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
-_Opened = tuple[Lease, Work, SessionId, int | None]
-"""… and the id of the user's row."""
+
+
+class Begun(NamedTuple):
+    """What stands in the store behind the user's row, seen in the transaction that wrote it.
+
+    The lease is held from there on: whoever kept the conversation in another form need not look again.
+    """
+
+    row: Row
+    """The user's."""
+    row_id: int
+    live: live.LiveState | None
+    prefix: tuple[int, str] | None
+    """(epoch, hash) of the newest."""
+
+
+_Opened = tuple[Lease, Work, SessionId, Begun | None]
 
 
 class Journal:
     """A turn that is being written down. Made by `open` or `resume`, ended once by `commit` or `give_up`."""
 
     def __init__(
-        self, store: Store, lease: Lease, work: Work, session_id: SessionId, user_id: int | None = None
+        self, store: Store, lease: Lease, work: Work, session_id: SessionId, begun: Begun | None = None
     ) -> None:
         self._store = store
-        self._user_id = user_id
-        self.user: tuple[Row, int] | None = None
-        """The user's row and its id, when it was written as the turn was opened."""
+        self.begun = begun
+        """When a user's row was written as the turn was opened."""
         self._turns, self._effects, self._leases = Turns(store), Effects(store), Leases(store)
         self.lease = lease
         self.work = work
@@ -113,12 +127,11 @@ class Journal:
             if user is None:
                 return lease, work, segment, None
             row = transcript.encode({"turn_id": work.turn.id, **user}, store.clock(), store.limits.message_bytes)
-            return lease, work, segment, messages.append(conn, segment, row)
+            row_id = messages.append(conn, segment, row)
+            stands = live.state_in(conn, segment), prefixes.newest_in(conn, conversation)
+            return lease, work, segment, Begun(user, row_id, *stands)
 
-        journal = await cls._opened(store, run, left_open)
-        if journal is not None and user is not None and journal._user_id is not None:
-            journal.user = user, journal._user_id
-        return journal
+        return await cls._opened(store, run, left_open)
 
     @classmethod
     async def resume(

@@ -46,7 +46,7 @@ class Live(Store):
         """None when there is no such session."""
         if not is_possible_id(session_id):
             return None
-        return self.engine.read(lambda conn: _state(conn, session_id))
+        return self.engine.read(lambda conn: state_in(conn, session_id))
 
     def live_rows(self, session_id: str, *, after: int = 0) -> LiveRows | None:
         """The live rows with a higher id than `after`, and the state they belong to, seen at one moment."""
@@ -54,7 +54,7 @@ class Live(Store):
             return None
 
         def run(conn: Connection) -> LiveRows | None:
-            state = _state(conn, session_id)
+            state = state_in(conn, session_id)
             if state is None:
                 return None
             rows = conn.rows(Q.rows, (session_id, after))
@@ -73,6 +73,7 @@ class Live(Store):
         return transcript.as_stored(message, self.clock(), self.limits.message_bytes)
 
 
-def _state(conn: Connection, session_id: str) -> LiveState | None:
+def state_in(conn: Connection, session_id: str) -> LiveState | None:
+    """`live_state`, in a transaction of the caller's."""
     row = first(conn.rows(Q.state, (session_id,)))
     return None if row is None else LiveState(row[0], row[1], row[2], bool(row[3]))

@@ -105,8 +105,7 @@ class Prefixes:
 
     def newest(self, conversation_id: ConversationId) -> tuple[int, str] | None:
         """(epoch, hash) of the current prefix, without its bytes."""
-        row = first(self._store.engine.read(lambda conn: conn.rows(Q.newest, (conversation_id,))))
-        return None if row is None else (row[0], row[1])
+        return self._store.engine.read(lambda conn: newest_in(conn, conversation_id))
 
     def epochs(self, conversation_id: ConversationId) -> tuple[Epoch, ...]:
         """Oldest first."""
@@ -165,3 +164,9 @@ def forget_unused(conn: Connection, *, limit: int) -> int:
     """Remove up to `limit` prefixes without an epoch; how many."""
     unused = [row[0] for row in conn.rows(Q.unused, (limit,))]
     return conn.run(Q.forget, (rows.texts(unused),)) if unused else 0
+
+
+def newest_in(conn: Connection, conversation_id: ConversationId) -> tuple[int, str] | None:
+    """`Prefixes.newest`, in a transaction of the caller's."""
+    row = first(conn.rows(Q.newest, (conversation_id,)))
+    return None if row is None else (row[0], row[1])
