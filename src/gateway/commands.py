@@ -92,6 +92,8 @@ class ChatCommands:
         item = await written(self._board.db, ended, what="the end of a command", trace_id=row.trace_id)
         if item is not None:
             self._lanes.hand_over(item)
+        if _typed(row) is not None:
+            self._board.metrics.commands(end.outcome).inc()
         if watcher is not None and end.said:
             watcher.ended(_result(end.said, item, failed=end.outcome == "error"))
 

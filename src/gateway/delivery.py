@@ -305,10 +305,10 @@ class Deliverer:
             self._reach.failed(item.platform, seconds=verdict.seconds)
         else:
             self._reach.answered(item.platform)
-        self._metrics.deliveries.labels(platform=item.platform, outcome=verdict.state).inc()
+        self._metrics.deliveries(item.platform, verdict.state).inc()
         fields = {"action": f"delivery.{verdict.state}", "trace_id": item.trace_id}
         if verdict.state == "sent":
-            self._metrics.delivery_seconds.labels(platform=item.platform).observe(seconds)
+            self._metrics.delivery_seconds(item.platform).observe(seconds)
             log.debug("delivered %s", item.id, extra=fields)
         else:
             log.warning("delivery %s: %s (%s)", item.id, verdict.state, verdict.error, extra=fields)

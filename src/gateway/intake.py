@@ -55,7 +55,7 @@ class Intake:
     ) -> Receipt:
         """Decide, store, hand on. Raises our errors when the message could not be stored."""
         receipt = await self._receive(event, adapter, watcher)
-        self._board.metrics.received.labels(event.source.platform.value, receipt.state).inc()
+        self._board.metrics.received(event.source.platform.value, receipt.state).inc()
         return receipt
 
     async def _receive(self, event: MessageEvent, adapter: BasePlatformAdapter, watcher: Watcher | None) -> Receipt:

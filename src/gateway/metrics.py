@@ -7,6 +7,7 @@ are asked for when somebody reads them. `prometheus_client` is imported with the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,20 +24,28 @@ class Metrics:
 
         self.registry: CollectorRegistry = CollectorRegistry()
         reg = self.registry
-        self.received = Counter("hermes_messages_received", "Messages by platform and what became of them at the door",
-                                ("platform", "state"), registry=reg)  # fmt: skip
-        self.turns = Counter("hermes_turns", "Turns by platform and outcome", ("platform", "outcome"), registry=reg)
-        self.turn_seconds = Histogram("hermes_turn_seconds", "From stored message to committed answer", ("platform",),
-                                      buckets=_QUICK, registry=reg)  # fmt: skip
-        self.deliveries = Counter("hermes_deliveries", "Deliveries by platform and outcome", ("platform", "outcome"),
-                                  registry=reg)  # fmt: skip
-        self.delivery_seconds = Histogram("hermes_delivery_seconds", "From committed answer to the platform's receipt",
-                                          ("platform",), buckets=_QUICK, registry=reg)  # fmt: skip
-        self.compressions = Counter("hermes_compressions", "Conversations compressed, by themselves or by hand",
-                                    registry=reg)  # fmt: skip
-        self.commands = Counter("hermes_commands", "Slash commands by outcome", ("outcome",), registry=reg)
-        self.requests = Counter("hermes_api_requests", "API requests by path and status", ("path", "status"),
-                                registry=reg)  # fmt: skip
+
+        # They give back what is called with the labels' values; `labels` itself goes through a lock and a list each time.
+        def counter(name: str, about: str, *labels: str) -> Callable[..., Counter]:
+            return cache(Counter(name, about, labels, registry=reg).labels)
+
+        def seconds(name: str, about: str, *labels: str) -> Callable[..., Histogram]:
+            return cache(Histogram(name, about, labels, buckets=_QUICK, registry=reg).labels)
+
+        self.received = counter(
+            "hermes_messages_received", "Messages by platform and what became of them at the door", "platform", "state"
+        )
+        self.turns = counter("hermes_turns", "Turns by platform and outcome", "platform", "outcome")
+        self.turn_seconds = seconds("hermes_turn_seconds", "From stored message to committed answer", "platform")
+        self.deliveries = counter("hermes_deliveries", "Deliveries by platform and outcome", "platform", "outcome")
+        self.delivery_seconds = seconds(
+            "hermes_delivery_seconds", "From committed answer to the platform's receipt", "platform"
+        )
+        self.commands = counter("hermes_commands", "Slash commands by outcome", "outcome")
+        self.requests = counter("hermes_api_requests", "API requests by path and status", "path", "status")
+        self.compressions = Counter(
+            "hermes_compressions", "Conversations compressed, by themselves or by hand", registry=reg
+        )
         self.loop_lag = Histogram("hermes_loop_lag_seconds", "How late the event loop is", buckets=_QUICK, registry=reg)
         self._gauge = Gauge
 

@@ -144,9 +144,11 @@ def _stamp(home: Path) -> _Stamp:
 def _pairing_files(home: Path) -> Iterator[str]:
     for name in _FOLDERS:
         folder = f"{home}/{name}"
+        if not os.access(folder, os.F_OK):  # the rule, and the quick way to see it
+            continue
         try:
             names = os.listdir(folder)  # noqa: PTH208 - at each message: half the price
-        except OSError:  # no such folder: the rule, and the quick way out
+        except OSError:
             continue
         yield from (f"{folder}/{file}" for file in sorted(names) if file.endswith(_ENDING))
 

@@ -339,10 +339,10 @@ class TurnRunner:
 
     def _count(self, running: Running, result: Result) -> None:
         outcome = "failed" if result["failed"] else "stopped" if result["interrupted"] else "done"
-        self._board.metrics.turns.labels(running.source.platform.value, outcome).inc()
+        self._board.metrics.turns(running.source.platform.value, outcome).inc()
         if running.rows:
             seconds = max(0.0, self._board.db.clock() - running.rows[0].received_at)
-            self._board.metrics.turn_seconds.labels(running.source.platform.value).observe(seconds)
+            self._board.metrics.turn_seconds(running.source.platform.value).observe(seconds)
 
 
 @contextlib.contextmanager

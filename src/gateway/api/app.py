@@ -68,7 +68,7 @@ def app(parts: Parts, adapter: ApiAdapter, key: str, health: Health) -> App:
     ]
     return Guard(
         Router(routes, default=_no_path), key=key, settings=settings, body_bytes=limits.api_body_bytes,
-        refused=lambda status: board.metrics.requests.labels("refused", str(status)).inc(),
+        refused=lambda status: board.metrics.requests("refused", str(status)).inc(),
     )  # fmt: skip
 
 

@@ -54,7 +54,7 @@ class Handler:
                 raise  # the response has begun: all that is left is to break it off
             await refusal(_told(error, self._path))(scope, receive, counting)
         finally:
-            self._requests.labels(self._path, str(status)).inc()
+            self._requests(self._path, str(status)).inc()
 
 
 def reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

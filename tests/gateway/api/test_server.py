@@ -73,24 +73,27 @@ def test_figures(door: Open) -> None:
     async def go() -> None:
         with ScriptedModel(say("Hi.")) as model:
             async with door(model) as here:
+                delivered = 'hermes_delivery_seconds_count{platform="api_server"} 2.0'
                 answer = await here.ask("hello", name="a-very-private-name")
                 await here.client.get("/api/sessions/some-id")
+                await here.ask("/help", name="a-very-private-name")
                 for _ in range(200):  # what is counted behind the answer may come a moment after it
                     text = (await here.client.get("/metrics")).text
-                    if 'hermes_turns_total{outcome="done"' in text and "hermes_delivery_seconds_count" in text:
+                    if 'hermes_turns_total{outcome="done"' in text and delivered in text:
                         break
                     await asyncio.sleep(0.02)
         for line in (
             'hermes_turns_total{outcome="done",platform="api_server"} 1.0',
-            'hermes_messages_received_total{platform="api_server",state="accepted"} 1.0',
-            'hermes_api_requests_total{path="POST /v1/chat/completions",status="200"} 1.0',
+            'hermes_messages_received_total{platform="api_server",state="accepted"} 2.0',
+            'hermes_commands_total{outcome="answered"} 1.0',
+            'hermes_api_requests_total{path="POST /v1/chat/completions",status="200"} 2.0',
             'hermes_api_requests_total{path="GET /api/sessions/{id}",status="404"} 1.0',
             'hermes_turn_seconds_count{platform="api_server"} 1.0', "hermes_inbox_queued 0.0",
             "hermes_inbox_oldest_seconds 0.0", "hermes_agents_cached 1.0", "hermes_prefix_breaks 0.0",
             "hermes_compressions_total 0.0", "hermes_outbox_dead 0.0",
         ):  # fmt: skip
             assert line in text, line
-        assert 'hermes_delivery_seconds_count{platform="api_server"} 1.0' in text
+        assert delivered in text
         for private in ("a-very-private-name", "some-id", KEY, answer.headers["x-hermes-trace-id"]):
             assert private not in text
 
