@@ -25,7 +25,7 @@ class Metrics:
         self.registry: CollectorRegistry = CollectorRegistry()
         reg = self.registry
 
-        # They give back what is called with the labels' values; `labels` itself goes through a lock and a list each time.
+        # To be called with the labels' values; `labels` itself goes through a lock and a list each time.
         def counter(name: str, about: str, *labels: str) -> Callable[..., Counter]:
             return cache(Counter(name, about, labels, registry=reg).labels)
 
