@@ -325,7 +325,10 @@ class AIAgent(Listeners):
         platform_id: str | None,
         person_id: PersonId | None,
     ) -> dict[str, Any]:
-        """What is stored for the person's words; what the model gets beside them is stored with it, as it is sent."""
+        """What is stored for the person's words; what the model gets beside them is stored with it, as it is sent.
+
+        Its time is when it was said, also where a turn that was left behind is brought to its end first.
+        """
         added = hooks.added_context(
             await hooks.fire(
                 "pre_llm_call", session_id=self.session_id, user_message=copy.deepcopy(message), model=self.model,

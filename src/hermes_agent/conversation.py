@@ -102,7 +102,7 @@ class Conversation:
         Nothing is read.
         """
         known = self._known
-        if known is None or begun.live != known._replace(message_count=known.message_count + 1, head_id=begun.row_id):
+        if known is None or begun.live != known._replace(message_count=known.message_count + 1):
             return False
         self.append([begun.row], [begun.row_id])
         return True

@@ -57,7 +57,7 @@ class Track:
         known = self._prefix
         if known is None or self._watch is None or self._announced is not None or not self._bytes:
             return False
-        if begun.prefix != (known.epoch, known.hash):
+        if begun.prefix != (known.epoch, known.hash) or begun.row.get("timestamp") is None:
             return False
         return all(conversation.take_in(begun) for conversation in self._bytes.values())
 

@@ -44,6 +44,7 @@ class Begun(NamedTuple):
     """The user's."""
     row_id: int
     live: live.LiveState | None
+    """It counts the row, and its head is the one before it."""
     prefix: tuple[int, str] | None
     """(epoch, hash) of the newest."""
 
@@ -128,7 +129,7 @@ class Journal:
                 return lease, work, segment, None
             row = transcript.encode({"turn_id": work.turn.id, **user}, store.clock(), store.limits.message_bytes)
             row_id = messages.append(conn, segment, row)
-            stands = live.state_in(conn, segment), prefixes.newest_in(conn, conversation)
+            stands = live.state_in(conn, segment, below=row_id), prefixes.newest_in(conn, conversation)
             return lease, work, segment, Begun(user, row_id, *stands)
 
         return await cls._opened(store, run, left_open)

@@ -17,6 +17,7 @@ from hermes_state.statements import Queries
 from hermes_state.store import Store
 
 Q = Queries("live")
+_ABOVE_ALL = 2**62
 
 
 class LiveState(NamedTuple):
@@ -73,7 +74,7 @@ class Live(Store):
         return transcript.as_stored(message, self.clock(), self.limits.message_bytes)
 
 
-def state_in(conn: Connection, session_id: str) -> LiveState | None:
-    """`live_state`, in a transaction of the caller's."""
-    row = first(conn.rows(Q.state, (session_id,)))
+def state_in(conn: Connection, session_id: str, *, below: int = _ABOVE_ALL) -> LiveState | None:
+    """`live_state`, in a transaction of the caller's; `below`: as if rows from this id on were not the head."""
+    row = first(conn.rows(Q.state, (below, session_id)))
     return None if row is None else LiveState(row[0], row[1], row[2], bool(row[3]))

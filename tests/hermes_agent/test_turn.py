@@ -219,6 +219,23 @@ def test_a_foreign_message_is_in_the_next_prompt_and_breaks_nothing(
     assert db.prefixes.break_count() == 0
 
 
+@pytest.mark.parametrize("said_at", [None, 1_790_000_000.0])
+def test_words_that_were_replaced_elsewhere_are_not_sent_again(
+    db: SessionDB, make_agent: MakeAgent, run: Any, said_at: float | None
+) -> None:
+    """As many rows as before, and other ones: a rewrite does not show in their number."""
+    with ScriptedModel(say("one"), say("two"), say("three"), say("four")) as model:
+        agent = make_agent(model)
+        run(agent.arun_conversation("my password is hunter2"))
+        run(agent.arun_conversation("go on", persist_user_timestamp=said_at))
+        rows = [{"role": role, "content": text.replace("hunter2", "[removed]")} for role, text in said(db, agent)]
+        db.replace_messages(agent.session_id, rows)
+        for words in ("and now?", "and then?"):
+            run(agent.arun_conversation(words, persist_user_timestamp=said_at))
+            sent = model.requests[-1].body
+            assert b"[removed]" in sent and b"hunter2" not in sent
+
+
 def test_a_request_that_does_not_fit_is_made_smaller_and_sent_again(
     db: SessionDB, make_agent: MakeAgent, run: Any
 ) -> None:

@@ -22,8 +22,6 @@ import httpx2
 
 from hermes_agent.models.dialling import dialled
 
-_PIECE = 64 * 1024
-"""A body up to this size goes out in one write with its head."""
 _UNREAD = 256 * 1024
 """How far ahead of its reader a connection reads."""
 _HEAD = 100 * 1024
@@ -74,7 +72,7 @@ class Transport(httpx2.AsyncBaseTransport):
         """Its answer is read to the end, or nobody wants the rest."""
         self._busy.discard(connection)
         self._room.release()
-        if not connection.begins_anew():
+        if not connection.begin_anew():
             connection.close()
             return
         self._idle.append(connection)
@@ -87,14 +85,14 @@ class Transport(httpx2.AsyncBaseTransport):
         host, secure = url.raw_host.decode("ascii"), url.scheme == "https"
         try:
             async with asyncio.timeout(request.extensions.get("timeout", {}).get("connect")):
-                made = await dialled(host, url.port or (443 if secure else 80))
+                made, connection = await dialled(host, url.port or (443 if secure else 80)), Connection()
                 try:
-                    _, connection = await loop.create_connection(
-                        Connection, sock=made, ssl=self._tls if secure else None,
+                    await loop.create_connection(
+                        lambda: connection, sock=made, ssl=self._tls if secure else None,
                         server_hostname=host if secure else None,
                     )  # fmt: skip
                 except BaseException:
-                    made.close()
+                    connection.close()  # the socket is the loop's from here on
                     raise
                 return connection
         except TimeoutError as error:
@@ -180,10 +178,7 @@ class Connection(asyncio.Protocol):
         except h11.LocalProtocolError as error:
             raise httpx2.LocalProtocolError(str(error)) from error
         if not self._ended:  # reading tells of an end
-            if len(data) <= _PIECE:
-                self._open().write(head + data + end)
-            else:
-                self._open().writelines((head, data, end))
+            self._open().write(b"".join((head, data, end)))
         while True:
             event = self._next()
             if event is h11.NEED_DATA:
@@ -244,11 +239,13 @@ class Connection(asyncio.Protocol):
 
     # -- between requests ----------------------------------------------------------------------------------
 
-    def begins_anew(self) -> bool:
+    def begin_anew(self) -> bool:
         """Make ready for another request; False when this one is not over, or more came than its answer."""
         http = self._http
         if self._ended or self._unread or not http.our_state is http.their_state is h11.DONE or http.trailing_data[0]:
             return False
+        if self._open().get_write_buffer_size():
+            return False  # it answered before it had read: whatever is sent now waits behind the rest
         http.start_next_cycle()
         self._used = time.monotonic()
         return True
@@ -259,5 +256,6 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """At once: what is closed is done with, or was given up."""
-        self._ended = True
-        self._open().abort()
+        self._ended, self._error = True, self._error or ConnectionAbortedError("closed at this end")
+        if self._transport is not None:
+            self._transport.abort()

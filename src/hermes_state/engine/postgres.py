@@ -121,7 +121,8 @@ class PgEngine:
                 again = conn.raw.broken or isinstance(error, _CONFLICTS)
                 if not again or attempt == _TRIES - 1:
                     raise our_error(error, self.where) from error
-                time.sleep(0.05 * 2**attempt)  # a server that restarts: the next try gets a new connection
+                # A server that restarts takes its time, and the next try gets a new connection.
+                time.sleep((0.05 if conn.raw.broken else 0.01) * 2**attempt)
             except psycopg.Error as error:
                 raise our_error(error, self.where) from error
             finally:

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
+
+from psycopg import errors
 
 from hermes_state import statements
 from hermes_state.engine.base import Connection, Row, scalar
@@ -51,10 +54,8 @@ class SchemaIndex:
             return fn(SchemaView(conn, names, xid, position))
 
         self._ready()
-        try:
+        with _or_gone():
             return self._engine.read(view, snapshot=True)
-        except StateError as error:  # another process builds it anew in this moment
-            raise IndexUnusable(str(error)) from error
 
     def status(self) -> dict[str, Any]:
         self._ready()
@@ -69,7 +70,8 @@ class SchemaIndex:
                 "format": format_,
             }
 
-        return self._engine.read(read)
+        with _or_gone():
+            return self._engine.read(read)
 
     # -- feeding -----------------------------------------------------------------------------------------
 
@@ -156,11 +158,10 @@ class SchemaIndex:
             conn.run("BEGIN")
             try:
                 conn.rows(names.lock_waiting, (names.schema,))
-                found = []
-                if scalar(conn.rows(names.exists, (names.schema,))):
-                    found = conn.rows(names.position)
+                there = scalar(conn.rows(names.exists, (names.schema,)))
+                found = conn.rows(names.position) if there else []
                 if anew or not found or found[0][0] != FORMAT:
-                    if found:  # searches and feeds read it first: locked first, nobody waits in a circle
+                    if there:  # searches and feeds read it first: locked first, nobody waits in a circle
                         conn.run(f"LOCK TABLE {names.quoted}.feed IN ACCESS EXCLUSIVE MODE")
                     conn.run(f"DROP SCHEMA IF EXISTS {names.quoted} CASCADE")
                     for statement in statements.split(statements.script("postgresql/search_schema.sql")):
@@ -195,6 +196,17 @@ class _Names:
         placed = Statement(plain.name, "", self.placed(plain.postgresql))
         self.__dict__[name] = placed
         return placed
+
+
+@contextmanager
+def _or_gone() -> Iterator[None]:
+    """Another process drops the index, to build it anew, between two looks of ours."""
+    try:
+        yield
+    except StateError as error:
+        if isinstance(error.__cause__, errors.UndefinedTable | errors.InvalidSchemaName):
+            raise IndexUnusable("it is being built anew") from error
+        raise
 
 
 def _one(conn: Connection, statement: Statement) -> Row:

@@ -1,9 +1,9 @@
 -- What a running conversation asks the store: is the transcript still the one I know, and what was added?
 
 -- name: state
--- The newest live row is found from the end of the index, however long the transcript is.
+-- The newest live row below an id is found from the end of the index, however long the transcript is.
 SELECT s.message_count, COALESCE(s.rewind_count, 0), COALESCE(
-    (SELECT m.id FROM messages m WHERE m.session_id = s.id AND m.active = 1 ORDER BY m.id DESC LIMIT 1), 0
+    (SELECT m.id FROM messages m WHERE m.session_id = s.id AND m.active = 1 AND m.id < ? ORDER BY m.id DESC LIMIT 1), 0
 ), CASE WHEN s.end_reason IN ('compression', 'uncompressed') THEN 1 ELSE 0 END
 FROM sessions s WHERE s.id = ?
 

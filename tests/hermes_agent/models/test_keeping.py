@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from hermes_agent.models.keeping import Transport
+from hermes_agent.models.keeping import Connection, Transport
 
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 Act = Callable[[httpx2.AsyncClient, str, "Server"], Awaitable[Any]]
@@ -209,6 +209,31 @@ def test_what_arrived_before_an_answer_broke_off_is_handed_on_first(rest: bytes)
     assert b"".join(against(server, read)) == b"hello"
 
 
+def test_a_server_that_answers_before_it_has_read_gets_the_next_request_on_another_line() -> None:
+    """A request too large is refused at once; behind the rest of it the next one would never be read."""
+    refusal = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 5\r\n\r\nlarge"
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nsmall"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer if b"content-length: 1\r\n" in head.lower() else refusal)
+        await writer.drain()
+        await gone.wait()
+        writer.close()
+
+    async def both(client: httpx2.AsyncClient, url: str, server: Server) -> list[bytes]:
+        try:
+            async with asyncio.timeout(20):
+                return [(await client.post(url, content=b"x" * size)).content for size in (16_000_000, 1)]
+        finally:
+            gone.set()
+
+    gone = asyncio.Event()
+    server = Server()
+    server.serve = serve  # type: ignore[method-assign]
+    assert against(server, both) == [b"large", b"small"]
+
+
 def test_nobody_there_is_a_connect_error() -> None:
     async def nobody(client: httpx2.AsyncClient, url: str, server: Server) -> None:
         with pytest.raises(httpx2.ConnectError):
@@ -244,6 +269,29 @@ def test_the_same_over_tls(certificate: Path) -> None:
     server = Server()
     assert against(server, one_after_another, tls=(server_side(certificate), trusting)) == [b"%d" % n for n in range(5)]
     assert server.connections == 1
+
+
+def test_a_call_given_up_as_its_handshake_ends_does_not_harm_the_next(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The socket is the event loop's by then, which says goodbye over it in its own time."""
+    trusting = ssl.create_default_context(cafile=certificate)
+    made = Connection.connection_made
+
+    async def give_up(client: httpx2.AsyncClient, url: str, server: Server) -> list[bytes]:
+        call = asyncio.ensure_future(client.post(url, content=b"given up"))
+
+        def connected(self: Connection, transport: asyncio.BaseTransport) -> None:
+            made(self, transport)
+            call.cancel()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Connection, "connection_made", connected)
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        return await one_after_another(client, url, server)
+
+    assert against(Server(), give_up, tls=(server_side(certificate), trusting)) == [b"%d" % n for n in range(5)]
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: Path) -> None:
