@@ -97,9 +97,10 @@ class Said(Block):
         return 2 + len(self.text) // _ESTIMATE
 
     def draw(self, width: int, inks: Inks) -> list[Strip]:
-        lines = words.harmless_block(self.text[:_SAID_CHARACTERS]).strip("\n").split("\n")[:_SAID_LINES]
+        said = self.text.strip("\n")
+        lines = words.harmless_block(said[:_SAID_CHARACTERS]).rstrip("\n").split("\n")[:_SAID_LINES]
         body = Text("\n".join(lines))
-        if hidden := self.text.count("\n") + 1 - len(lines):
+        if hidden := said.count("\n") + 1 - len(lines):
             body.append(f"\n… {words.counted(hidden, 'more line')}", style=inks.dim)
         elif len(self.text) > _SAID_CHARACTERS:
             body.append(f" … {words.counted(len(self.text), 'character')} in all", style=inks.dim)

@@ -29,7 +29,12 @@ _NEW_LINE = frozenset({"shift+enter", "alt+enter", "ctrl+j", "ctrl+enter"})
 
 def _is_long(text: str) -> bool:
     """Too long to be edited by hand."""
-    return len(text) > _PASTE_CHARACTERS or text.count("\n") >= _PASTE_LINES
+    return len(text) > _PASTE_CHARACTERS or _lines(text) > _PASTE_LINES
+
+
+def _lines(text: str) -> int:
+    """How many there are; the end of the last one begins no other."""
+    return text.count("\n") + (not text.endswith("\n"))
 
 
 class _Written(Document):
@@ -137,7 +142,7 @@ class Editor(TextArea):
         """The word that stands for it, also when it comes again."""
         if paste not in self._pastes:
             self._pastes.append(paste)
-        lines = paste.count("\n") + 1
+        lines = _lines(paste)
         size = words.counted(lines, "line") if lines > 1 else words.counted(len(paste), "character")
         return f"[paste {self._pastes.index(paste) + 1}: {size}]"
 

@@ -52,7 +52,8 @@ def test_a_long_answer_is_drawn_in_parts_that_lose_nothing() -> None:
 def test_a_paste_that_was_sent_is_shown_by_its_beginning() -> None:
     said = Said("x\n" * 13_000)
     lines = _text([*said.lines(78, INKS)])
-    assert len(lines) < 250 and "more lines" in lines[-1]
+    assert len(lines) < 250 and lines[-1] == "  … 12,800 more lines"
+    assert _text([*Said("one line\n").lines(78, INKS)]) == ["", "❯ one line"]
 
 
 def test_a_tool_that_prints_for_ever_is_kept_small() -> None:
