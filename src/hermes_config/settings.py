@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hermes_config import secrets
-from hermes_config.settings_table import AREAS, Setting
+from hermes_config.settings_table import AREAS, BOUNDS, UNBOUNDED, Setting
 
 _ANY = "<name>"
 _OURS = ("gateway", "limits")
@@ -46,16 +46,31 @@ def meant(key: str) -> str:
 
 
 def refusal(key: str, value: Any) -> str:
-    """Why a setting with known choices cannot be this; empty when it can, or when its room alone can tell."""
+    """Why a setting with known choices or bounds cannot be this; empty when it can, or its room alone can tell."""
     row = _row({row.key: row for row in settings()}, tuple(key.split(".")))
     if row is None or value is None or not _names(row.key, key):
         return ""
+    if row.key in BOUNDS:
+        return _refused_number(row, value)
     choices = _YES_OR_NO if row.kind == "true or false" else tuple(row.kind.split(", "))
     if len(choices) < 2 or not all(word.isidentifier() for word in choices if word not in _YES_OR_NO):
         return ""
     words = ("off", "none", "false") if value is False else ("on", "true") if value is True else (str(value).lower(),)
     said = row.kind if row.kind == "true or false" else f"{', '.join(choices[:-1])} or {choices[-1]}"
     return "" if set(words) & set(choices) else f"must be {said}, not {secrets.shown(value)}"
+
+
+def _refused_number(row: Setting, value: Any) -> str:
+    least, most = BOUNDS[row.key]
+    whole = isinstance(least, int)
+    number = value
+    if row.kind == "tokens" and isinstance(value, str):  # people write 200,000 or auto there, and it is understood
+        plain = value.replace("_", "").replace(",", "").strip()
+        number = 0 if value in ("", "auto") else int(plain) if plain.isascii() and plain.isdecimal() else value
+    counts = isinstance(number, int if whole else int | float) and not isinstance(number, bool)
+    fits = counts and least <= number <= most
+    bounds = f"of at least {least:,}" if most == UNBOUNDED else f"from {least:,} to {most:,}"
+    return "" if fits else f"must be a {'whole ' if whole else ''}number {bounds}, not {secrets.shown(value)}"
 
 
 def _names(pattern: str, key: str) -> bool:

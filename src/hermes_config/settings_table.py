@@ -184,6 +184,26 @@ AREAS = {
     "Models": MODELS, "The agent": AGENT, "The store": STORE, "Screens": SCREENS, "The gateway": GATEWAY,
     "Platforms": PLATFORMS,
 }  # fmt: skip
+UNBOUNDED = 2**53
+_TOKENS = (0, 999_999_999)
+_PRICE = (0.0, 999_999.0)
+_SHORTEST = 0.001
+BOUNDS: dict[str, tuple[float, float]] = {
+    "model.context_length": _TOKENS, "model.max_tokens": _TOKENS, "models.<name>.context_length": _TOKENS,
+    **{f"models.<name>.price.{name}": _PRICE for name in ("input", "output", "cache_read", "cache_write")},
+    "demo.tokens_per_second": (0.0, UNBOUNDED),
+    "agent.max_turns": (1, UNBOUNDED), "agent.api_max_retries": (1, UNBOUNDED),
+    "terminal.timeout": (_SHORTEST, UNBOUNDED), "approvals.timeout": (_SHORTEST, 86_400),
+    "context_file_max_chars": (500, UNBOUNDED),
+    "compression.threshold": (0.05, 0.95), "compression.target_ratio": (0.05, 0.5),
+    "compression.protect_first_n": (0, 100), "compression.protect_last_n": (0, 1_000),
+    "memory.memory_char_limit": (1, UNBOUNDED), "memory.user_char_limit": (1, UNBOUNDED),
+    "display.tool_preview_length": (1, 500), "display.platforms.<name>.tool_preview_length": (1, 500),
+    "max_live_sessions": (0, UNBOUNDED),
+}  # fmt: skip
+"""Of the numbers that an agent or a screen reads. There, one that cannot be is the default or an error much later; so
+`hermes config set` refuses it. Where the least is a whole number, only whole ones will do. What the configuration and
+the gateway read is checked whenever it is read."""
 VARIABLES = {
     "HERMES_HOME": "the home; without it `~/.hermes`",
     "HERMES_DEBUG": "`1`: tracebacks on stderr, debug lines in the log",
