@@ -18,7 +18,7 @@ from hermes_config.limits import Limits
 from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, aio, errors, opening
 from hermes_state.engine import sqlite_readers
 from hermes_state.engine.sqlite import SqliteEngine
-from hermes_state.engine.writer import Job, NotWhole
+from hermes_state.engine.writer import HalfDone, Job
 from hermes_testing.stores import TestStores
 
 TAKES_TWO = "INSERT INTO state_meta (key, value) VALUES (?, ?)"
@@ -113,15 +113,13 @@ def test_many_appends_of_an_event_loop_share_commits_and_none_is_lost(db: Sessio
     assert db.get_session("s")["message_count"] == 200
 
 
-def test_a_job_that_breaks_its_word_is_undone_and_run_alone(db: SessionDB) -> None:
-    """`whole` jobs have no savepoint: one that fails half-way must not leave its half in the group."""
-
-    def liar(conn: Any) -> None:
+def test_a_job_that_fails_half_way_leaves_nothing_of_itself_and_harms_no_other(db: SessionDB) -> None:
+    def half(conn: Any) -> None:
         conn.execute(TAKES_TWO, ("half", ""))
         raise ValueError("after the first write")
 
-    jobs = [Job(liar, whole=True), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
-    with pytest.raises(NotWhole):
+    jobs = [Job(half), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
+    with pytest.raises(HalfDone):
         db.engine.group(jobs)  # type: ignore[attr-defined]
     assert keys(db) == []
     writer = db.engine.writer  # type: ignore[attr-defined]
@@ -129,6 +127,24 @@ def test_a_job_that_breaks_its_word_is_undone_and_run_alone(db: SessionDB) -> No
     db.set_meta("last", "")  # whoever comes next commits what is queued
     assert isinstance(jobs[0].error, ValueError)
     assert keys(db) == ["good", "last"]
+
+
+def test_a_refusal_before_the_first_write_costs_the_others_nothing(db: SessionDB) -> None:
+    runs: list[str] = []
+
+    def refused(conn: Any) -> None:
+        conn.rows("SELECT count(*) FROM state_meta")
+        conn.run("UPDATE state_meta SET value = '' WHERE key = 'nobody'")
+        raise ValueError("nothing was written")
+
+    def good(conn: Any) -> None:
+        runs.append("good")
+        conn.execute(TAKES_TWO, ("good", ""))
+
+    jobs = [Job(refused), Job(good)]
+    db.engine.group(jobs)  # type: ignore[attr-defined]
+    assert isinstance(jobs[0].error, ValueError)
+    assert (jobs[1].error, runs, keys(db)) == (None, ["good"], ["good"])
 
 
 def test_cancelling_a_waiting_append_does_not_unstore_it(db: SessionDB) -> None:

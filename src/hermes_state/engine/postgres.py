@@ -18,7 +18,7 @@ from psycopg import errors as pg
 
 from hermes_config.limits import Limits
 from hermes_state.engine.base import Connection, Params, Result, Row
-from hermes_state.engine.writer import Job, NotWhole, Writer
+from hermes_state.engine.writer import HalfDone, Job, Writer
 from hermes_state.errors import (
     IntegrityError,
     InvalidValue,
@@ -41,11 +41,13 @@ class PgConnection:
     """A connection in our terms."""
 
     dialect = "postgresql"
-    __slots__ = ("cursor", "raw")
+    __slots__ = ("cursor", "raw", "written")
 
     def __init__(self, raw: psycopg.Connection[Row]) -> None:
         self.raw = raw
         self.cursor = raw.cursor()
+        self.written = 0
+        """How many rows, in all."""
 
     def execute(self, sql: str | Statement, params: Params = ()) -> Result:
         cursor = self._run(sql, params)
@@ -61,9 +63,13 @@ class PgConnection:
 
     def many(self, sql: str | Statement, rows: Sequence[Params]) -> None:
         self.cursor.executemany(self._text(sql), rows)
+        self.written += max(self.cursor.rowcount, 0)
 
     def _run(self, sql: str | Statement, params: Params) -> psycopg.Cursor[Row]:
-        return self.cursor.execute(self._text(sql), params)
+        cursor = self.cursor.execute(self._text(sql), params)
+        if not (cursor.statusmessage or "").startswith("SELECT"):
+            self.written += max(cursor.rowcount, 0)
+        return cursor
 
     @staticmethod
     def _text(sql: str | Statement) -> Any:
@@ -161,26 +167,23 @@ class PgEngine:
 
     def group(self, jobs: list[Job]) -> None:
         def run(conn: Connection) -> None:
+            assert isinstance(conn, PgConnection), "every one of ours is"
             for job in jobs:
                 self._run_job(conn, job)
 
         self._transaction(run)
 
-    def _run_job(self, conn: Connection, job: Job) -> None:
-        if not job.whole:
-            conn.run("SAVEPOINT job")
+    @staticmethod
+    def _run_job(conn: PgConnection, job: Job) -> None:
+        before = conn.written
         try:
             job.result, job.error = job.fn(conn, *job.args), None
         except Exception as error:  # boundary: one job's failure is its own
             if isinstance(error, (*_CONFLICTS, psycopg.OperationalError)):
                 raise  # the whole group is run again, or has lost its connection
-            if job.whole and not isinstance(error, StateError):
-                raise NotWhole from error  # only our own refusals come before the first write
-            job.error = our_error(error, self.where) if isinstance(error, psycopg.Error) else error
-            if not job.whole:
-                conn.run("ROLLBACK TO SAVEPOINT job")
-        if not job.whole:
-            conn.run("RELEASE SAVEPOINT job")
+            if isinstance(error, psycopg.Error) or conn.written != before:
+                raise HalfDone from error  # a statement that fails spoils the transaction, too
+            job.error = error
 
     def _transaction(self, fn: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         for attempt in range(_TRIES):

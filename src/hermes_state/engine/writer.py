@@ -2,14 +2,15 @@
 
 Whoever wants to write and finds the writer free runs its own transaction at once, on its own thread: no
 hand-over, no waiting. Whoever finds it taken leaves a job in the queue; the next one to get the writer
-commits everything that has queued up in one transaction, each job inside a savepoint so that one job's
-failure undoes that job alone. Jobs from event loops are committed the same way by a thread that starts at
-first need.
+commits everything that has queued up in one transaction. Jobs from event loops are committed the same way by
+a thread that starts at first need.
 
-A job that fails before its first write or not at all (`whole`: an append) needs no savepoint; should it break that
-word, the group is undone and its jobs are run one by one. A job's outcome is reported only after the commit that
-carries it, and once a group to each event loop. The transaction itself (how to begin,
-commit, undo, and what to check after a commit) is the engine's.
+One job's failure is its own. Nearly all that can fail do so before their first write, and then nothing has to
+be undone; else the group is undone and its jobs are run again one by one. (A savepoint for each would spare
+that rare case and cost every job two statements.)
+
+A job's outcome is reported only after the commit that carries it, and once a group to each event loop. The
+transaction itself (how to begin, commit, undo, and what to check after a commit) is the engine's.
 """
 
 from __future__ import annotations
@@ -40,25 +41,24 @@ class Transaction(Protocol):
 
 
 class Job:
-    """A write that waits for the writer. `notify` is told of finished jobs, all of a group at once.
+    """A write that waits for the writer. It may be run several times, and is committed at most once. `notify` is told
+    of finished jobs, all of a group at once.
 
     Its arguments stand beside the function, not in a closure: hundreds of waiting closures, seven objects each, cost an
     event loop a tenth of its time in the garbage collector.
     """
 
-    __slots__ = ("args", "done", "error", "fn", "notify", "result", "ticket", "whole")
+    __slots__ = ("args", "done", "error", "fn", "notify", "result", "ticket")
 
     def __init__(
         self,
         fn: Callable[..., Any],
         *args: Any,
-        whole: bool = False,
         notify: Notify | None = None,
         ticket: Any = None,
     ) -> None:
         self.fn = fn
         self.args = args
-        self.whole = whole
         self.notify = notify
         self.ticket = ticket
         self.result: Any = None
@@ -69,8 +69,8 @@ class Job:
 Notify = Callable[[list[Job]], None]
 
 
-class NotWhole(Exception):
-    """A job that promised to fail before its first write did not."""
+class HalfDone(Exception):
+    """A job of a group failed when it had, or may have, written."""
 
 
 class Writer:
@@ -169,7 +169,7 @@ class Writer:
                 self._alone(jobs[0])
             elif jobs:
                 self._transaction.group(jobs)
-        except NotWhole:
+        except HalfDone:
             for job in jobs:
                 self._alone(job)
         except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
