@@ -39,6 +39,7 @@ _KINDS = ("plain", "plain", "plain", "tool", "story")
 _NEW_EVERY = 30
 _KEY = "soak-key-that-is-long-enough-0123456789"
 _SAMPLES = 240
+_LINE_EVERY = 60.0
 
 
 class Soak:
@@ -53,11 +54,14 @@ class Soak:
 
     def run(self, seconds: float, chats: int) -> None:
         began, every = time.monotonic(), seconds / _SAMPLES
-        counts, next_at = [0] * chats, began
+        counts, next_at, line_at = [0] * chats, began, began + _LINE_EVERY
         while (now := time.monotonic()) - began < seconds:
             if now >= next_at:
                 next_at += every
                 self.samples.append((now - began, self._sample()))
+            if now >= line_at:
+                line_at += _LINE_EVERY
+                print(self._so_far(now - began, seconds), flush=True)  # whoever follows a file sees it at once, too
             number = self._dice.randrange(chats)
             counts[number] += 1
             if counts[number] % _NEW_EVERY == 0:
@@ -65,6 +69,11 @@ class Soak:
             self._storm.say(number, self._dice.choice(_KINDS))
             self.said += 1
             time.sleep(self._dice.expovariate(self._rate))
+        self._metrics.close()
+
+    def _so_far(self, gone: float, seconds: float) -> str:
+        figures = ", ".join(f"{name} {value:.1f}" for name, value in self.samples[-1][1].items())
+        return f"{gone / 60:.0f} of {seconds / 60:.0f} min: {self.said} messages, {figures}"
 
     def _sample(self) -> dict[str, float]:
         pid, home = self._storm.scene.pid, self._storm.scene.home
