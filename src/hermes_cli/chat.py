@@ -73,7 +73,7 @@ def _chat(args: argparse.Namespace) -> int:
         return _open_window(args)
     wishes = _wishes(args)
     loaded = config.load()
-    with store.open_store(create=True) as db:
+    with store.open_store(create=True, says_waits=not talks) as db:
         session_id = _meant(db, args)
         if talks and session_id is not None and not _wants_its_own(args) and _is_served(db, session_id):
             from hermes_cli import chat_attached

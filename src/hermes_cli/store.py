@@ -6,11 +6,13 @@ A command that only looks never makes anything: where there is no database yet, 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_cli import text
 from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_state.errors import StoreUnavailable
@@ -26,8 +28,11 @@ def address() -> str | Path:
 
 
 @contextmanager
-def open_store(*, create: bool = False) -> Iterator[SessionDB]:
-    """The store, closed again at the end. Only with `create` may it come into being here."""
+def open_store(*, create: bool = False, says_waits: bool = True) -> Iterator[SessionDB]:
+    """The store, closed again at the end. Only with `create` may it come into being here.
+
+    A command that another program's lock holds up says so on stderr, once; not where somebody else draws the screen.
+    """
     from hermes_state import SessionDB  # the engine's library costs more than all of the frame
     from hermes_state.reference import holding
 
@@ -42,9 +47,17 @@ def open_store(*, create: bool = False) -> Iterator[SessionDB]:
             hint="HERMES_HOME names another home; hermes demo shows one.",
         )
     db = SessionDB(where, synchronous=loaded.state.synchronous.upper(), limits=loaded.limits)
+
+    def say(seconds: int) -> None:
+        db.engine.on_long_wait = None
+        said = f"hermes: another program holds the database ({db.engine.where}); waiting up to {seconds} s for it"
+        print(text.harmless(said), file=sys.stderr, flush=True)
+
+    db.engine.on_long_wait = say if says_waits else None
     try:
         yield db
     finally:
+        db.engine.on_long_wait = None  # the engine may be another store's, too
         db.close()
 
 

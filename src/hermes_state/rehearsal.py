@@ -45,6 +45,7 @@ class _Rehearsal:
     def __init__(self, engine: Engine, conn: Connection) -> None:
         self.dialect = engine.dialect
         self.where = engine.where
+        self.on_long_wait = engine.on_long_wait
         self._conn = conn
 
     def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:

@@ -162,3 +162,20 @@ def test_a_database_that_another_program_holds(lived_in: Path, run: Run) -> None
         held.close()
     assert refused.code == 1 and "nothing was written" in refused.err and "fuser" in refused.err
     assert run("sessions", "rename", "one", "Another").code == 0
+
+
+def test_a_command_that_waits_for_another_program_says_so_once(lived_in: Path) -> None:
+    import apsw
+
+    held = apsw.Connection(str(lived_in / "state.db"))
+    held.execute("BEGIN IMMEDIATE")
+    line = [sys.executable, "-m", "hermes_cli", "sessions", "rename", "one", "Another"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as command:
+        assert command.stderr is not None
+        said = command.stderr.readline()
+        held.close()
+        out, more = command.communicate(timeout=60)
+    where = lived_in / "state.db"
+    assert said == f"hermes: another program holds the database ({where}); waiting up to 30 s for it\n"
+    assert command.returncode == 0 and not more
+    assert "Another" in out and "holds" not in out

@@ -70,8 +70,16 @@ class Connection(Protocol):
         """The same statement for each of `rows`."""
 
 
+OnLongWait = Callable[[int], object]
+"""Gets the seconds after which the write gives up."""
+
+
 class Engine(Protocol):
     """One database, opened."""
+
+    on_long_wait: OnLongWait | None
+    """Told, in the thread that waits, when another process holds a write up for longer than a person expects. SQLite
+    alone knows: a server does the waiting by itself."""
 
     @property
     def dialect(self) -> str: ...

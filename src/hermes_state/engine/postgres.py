@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors as pg
 
 from hermes_config.limits import Limits
-from hermes_state.engine.base import Connection, Params, Result, Row
+from hermes_state.engine.base import Connection, OnLongWait, Params, Result, Row
 from hermes_state.engine.writer import HalfDone, Job, Writer
 from hermes_state.errors import (
     IntegrityError,
@@ -90,6 +90,7 @@ class PgEngine:
         self._readers_lock = threading.Lock()
         self._conn: PgConnection | None = None
         self._closed = False
+        self.on_long_wait: OnLongWait | None = None
         self._abandoned: list[object] = []
         self.writer = Writer(self, max_group=self._limits.group_commit)
         self._give_back(self._connect())

@@ -21,7 +21,7 @@ import apsw
 
 from hermes_config.limits import Limits
 from hermes_state.engine import sqlite_connection, walguard
-from hermes_state.engine.base import Connection
+from hermes_state.engine.base import Connection, OnLongWait
 from hermes_state.engine.sqlite_connection import SqliteConnection, jitter
 from hermes_state.engine.sqlite_errors import our_error, translated
 from hermes_state.engine.sqlite_readers import Readers, discard
@@ -30,6 +30,8 @@ from hermes_state.errors import StoreBusy, StoreDamaged, StoreReadOnly, StoreUna
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+_LONG = 2.0
+"""Seconds; a write is held up by other processes of ours for some milliseconds."""
 
 
 class SqliteEngine:
@@ -49,6 +51,7 @@ class SqliteEngine:
         self._log_lost = False
         """What our connections have open is not the file's log, and could not be moved into the file."""
         self._closed = False
+        self.on_long_wait: OnLongWait | None = None
         self._conn: SqliteConnection | None = None
         self._guard = walguard.WalGuard(f"{path}-wal")
         self._wal_bound = self._limits.wal_bytes * 3 // 4
@@ -175,14 +178,20 @@ class SqliteEngine:
 
     def _begin_again(self, raw: apsw.Connection, error: apsw.Error) -> None:
         """Another process writes. Random pauses of a few commits' length; shorter ones only take its time away."""
-        deadline = time.monotonic() + self._limits.write_wait_ms / 1000
-        while isinstance(error, apsw.BusyError) and time.monotonic() < deadline:
+        now = time.monotonic()
+        deadline, told = now + self._limits.write_wait_ms / 1000, self.on_long_wait
+        long_at = now + _LONG
+        while isinstance(error, apsw.BusyError) and now < deadline:
+            if told is not None and now >= long_at:
+                told(self._limits.write_wait_ms // 1000)
+                told = None
             time.sleep(jitter(0.001))
             try:
                 raw.execute("BEGIN IMMEDIATE")
                 return
             except apsw.Error as again:
                 error = again
+            now = time.monotonic()
         if not isinstance(error, apsw.BusyError):
             raise our_error(error, self.where) from error
         raise StoreBusy(
