@@ -17,7 +17,7 @@ from textual.strip import Strip
 
 from hermes_cli import text as words
 from hermes_cli.chat_screen import duration
-from hermes_cli.tui import markdown
+from hermes_cli.tui import hanging, markdown
 from hermes_cli.tui.bars import folder
 from hermes_cli.tui.palette import Inks
 
@@ -214,7 +214,10 @@ class Remark(Block):
     def draw(self, width: int, inks: Inks) -> list[Strip]:
         mark = {"note": "· ", "trouble": "✗ ", "plain": ""}[self._kind]
         style = {"note": inks.dim, "trouble": inks.bad, "plain": ""}[self._kind]
-        return markdown.drawn(Text(f"{mark}{words.harmless_block(self.text)}", style=style), width, inks)
+        said = hanging.hung(words.harmless_block(self.text), width - len(mark), inks.console)
+        made = markdown.drawn(Text(said, style=style), width - len(mark), inks)
+        lead, indent = Strip([Segment(mark, Style.parse(style))]), Strip([Segment(" " * len(mark))])
+        return [Strip.join([lead if at == 0 else indent, line]) for at, line in enumerate(made)] if mark else made
 
 
 class Opening(Block):

@@ -181,7 +181,7 @@ def test_bytes_that_are_no_text_and_a_megabyte_are_taken(window: Open) -> None:
             except BlockingIOError:
                 terminal._read(time.monotonic() + 0.02)
         os.set_blocking(terminal._window, True)
-        terminal.see("[paste 1: 12,501 lines]")
+        terminal.see("[paste 1: 12,500 lines]")
         terminal.press("ctrl-c")
         terminal.press("ctrl-d")
         assert _ended(terminal) == 0
