@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _WHERE_WIDE = 21
 _LOST = "✗ process lost"
+_SHOWN_WAIT = 0.05
 _OWED = "owed; a gateway that runs sends it"
 
 
@@ -78,18 +79,43 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[Line]:
         elif moment.where == "inbox":
             yield from _inbox(moment)
         elif moment.where == "effect" and moment.what == "finished":
-            began = next(one.at for one in moments if (one.ref, one.what) == (moment.ref, "started"))
-            yield Line(moment.at, f"tool  {facts['tool']}", f"done in {(moment.at - began) * 1000:,.0f} ms")
+            yield Line(moment.at, f"tool  {facts['tool']}", f"done in {_worked(moments, moment) * 1000:,.0f} ms")
         elif moment.where == "effect" and not _has_end(moments, moment):
             yield Line(moment.at, f"tool  {facts['tool']}", "begun; whether it was done is not known")
         elif moment.where == "approval":
-            yield Line(moment.at, "approval", _approval(moment))
+            yield Line(moment.at, "approval", " · ".join(filter(None, (_approval(moment), _stood(moments, moment)))))
         elif moment.where == "outbox" and moment.what != "owed":
             yield _outbox(moment, shown)
     settled = {one.ref for one in moments if one.where == "outbox" and one.what != "owed"}
     for moment in moments:
         if moment.where == "outbox" and moment.ref not in settled:
             yield _outbox(replace(moment, at=moments[-1].at, what=_OWED), shown)
+
+
+def _worked(moments: tuple[Moment, ...], end: Moment) -> float:
+    """Seconds of a tool's own work: while a person was asked about the call, it stood still."""
+    mine = [one for one in moments if one.detail.get("turn_id") == end.detail["turn_id"]]
+    began = next(one.at for one in mine if (one.where, one.ref, one.what) == ("effect", end.ref, "started"))
+    asked = (one for one in mine if (one.where, one.what) == ("approval", "asked"))
+    waits = (_wait(mine, one) for one in asked if one.detail.get("effect") == end.ref and one.at >= began)
+    return max(0.0, end.at - began - sum(until - since for since, until in waits if until <= end.at))
+
+
+def _stood(moments: Sequence[Moment], end: Moment) -> str:
+    if end.what == "asked":
+        return ""
+    since, until = _wait(moments, next(one for one in moments if (one.where, one.ref) == ("approval", end.ref)))
+    return f"waited for you {until - since:,.1f} s" if until - since >= _SHOWN_WAIT else ""
+
+
+def _wait(moments: Sequence[Moment], asked: Moment) -> tuple[float, float]:
+    """From when to when a question stood. Whether it lapsed is only looked at now and then; and of leave that was given
+    and taken back later, the row knows only when that was."""
+    end = next((one for one in moments if (one.where, one.ref) == ("approval", asked.ref) and one is not asked), None)
+    if end is not None and end.what == "revoked" and end.detail.get("scope"):
+        return asked.at, asked.at
+    lapses = float(asked.detail["expires_at"])
+    return asked.at, lapses if end is None else min(end.at, lapses)
 
 
 def _approval(moment: Moment) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,8 @@ def open_store(*, create: bool = False, says_waits: bool = True) -> Iterator[Ses
     def say(seconds: int) -> None:
         db.engine.on_long_wait = None
         said = f"hermes: another program holds the database ({db.engine.where}); waiting up to {seconds} s for it"
-        print(text.harmless(said), file=sys.stderr, flush=True)
+        with suppress(OSError):  # nobody can be told
+            print(text.harmless(said), file=sys.stderr, flush=True)
 
     db.engine.on_long_wait = say if says_waits else None
     try:

@@ -68,6 +68,8 @@ def _both_ends(where: str, row: dict[str, Any]) -> list[Moment]:
     columns = list(row)
     began, ended = row[columns[0]], row[columns[-1]]
     facts = {name: row[name] for name in columns[1:-1] if row[name] is not None and name != "state"}
+    if "call" in facts:  # what the approver was shown is theirs; which effect waited for it is all that is told
+        facts["effect"] = (rows.from_json(facts.pop("call")) or {}).get("mark")
     ref, state = str(facts.pop("id")), row["state"]
     points = [Moment(began, where, _BEGUN[where], ref, facts)]
     if ended is not None:

@@ -67,6 +67,12 @@ def test_the_owner_is_asked_in_their_own_chat_and_everything_is_said(db: Session
                 assert "was not approved" not in result_of(model)
                 row = db.approvals.get(question_id(shown))
                 assert row is not None and row.state == "used" and row.decided_at is not None
+                turn = db.turns.get(row.turn_id)
+                assert turn is not None
+                life = {(one.where, one.what): one for one in db.traces.get(turn.trace_id)}
+                begun, asked = life["effect", "started"], life["approval", "asked"]
+                assert asked.detail["effect"] == begun.ref, "a trace can tell whose wait it was"
+                assert begun.at <= asked.at <= row.decided_at <= life["effect", "finished"].at
 
     asyncio.run(go())
 

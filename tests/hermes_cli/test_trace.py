@@ -100,6 +100,66 @@ def test_a_question_that_nobody_answered_is_told_as_that(run: Callable[..., Any]
     assert told == ["asked", "nobody answered in time"]
 
 
+def test_the_time_a_person_took_is_not_the_tools(run: Callable[..., Any], db: SessionDB, clock: Clock) -> None:
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
+    fence = _fence(db, handle.conversation_id, "a")
+    work = db.turns.begin(
+        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=fence, route=ROUTE, claim=1
+    )
+    assert work is not None
+    for mark, answer in (("1:0", "once"), ("1:1", "session")):
+        db.effects.start(work.turn.id, mark, tool="terminal", fence=fence)
+        clock.advance(0.25)
+        question = db.approvals.ask(
+            conversation_id=handle.conversation_id, turn_id=work.turn.id, call_hash=mark,
+            call={"text": "rm -r canary", "mark": mark}, requester_id="owner", approver_id="owner", seconds=600,
+        )  # fmt: skip
+        clock.advance(12)
+        db.approvals.decide(question.id, answer, approver_id="owner")
+        clock.advance(0.5)
+        db.effects.finish(work.turn.id, mark, fence=fence)
+    shown = run("trace", "last").out
+    assert re.findall(r"(?:tool|approval) .*", shown) == [
+        "approval             asked",
+        "approval             granted · waited for you 12.0 s",
+        "tool  terminal       done in 750 ms",
+        "approval             asked",
+        "approval             granted · waited for you 12.0 s",
+        "tool  terminal       done in 750 ms",
+    ]
+    clock.advance(3_600)
+    db.approvals.revoke(question.id, reason="taken back")
+    lines = re.findall(r"(?:tool|approval) .*", run("trace", "last").out)
+    assert lines[1].endswith("waited for you 12.0 s") and lines[2].endswith("done in 750 ms")
+    assert lines[-1] == "approval             taken back", "leave that was taken back has lost when it was given"
+    told = run("trace", "last", "--json").data["moments"]
+    assert {one["detail"]["effect"] for one in told if one["where"] == "approval"} == {"1:0", "1:1"}
+    assert "canary" not in str(told)
+
+
+def test_a_question_that_lapsed_waited_until_then(run: Callable[..., Any], db: SessionDB, clock: Clock) -> None:
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
+    fence = _fence(db, handle.conversation_id, "a")
+    work = db.turns.begin(
+        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=fence, route=ROUTE, claim=1
+    )
+    assert work is not None
+    db.effects.start(work.turn.id, "1:0", tool="terminal", fence=fence)
+    db.approvals.ask(
+        conversation_id=handle.conversation_id, turn_id=work.turn.id, call_hash="x", call={"mark": "1:0"},
+        requester_id=None, approver_id=None, seconds=5,
+    )  # fmt: skip
+    clock.advance(5.25)
+    db.effects.finish(work.turn.id, "1:0", fence=fence)
+    assert "done in 250 ms" in run("trace", "last").out, "nobody has looked yet whether it lapsed"
+    clock.advance(900)
+    db.approvals.lapse()
+    shown = run("trace", "last").out
+    assert "nobody answered in time · waited for you 5.0 s" in shown and "done in 250 ms" in shown
+
+
 def test_there_is_none(run: Callable[..., Any], db: SessionDB) -> None:
     assert run("trace", "last").err.startswith("hermes: no message ever came in")
     assert "there is no trace nothing" in run("trace", "nothing").err

@@ -15,7 +15,7 @@ SELECT e.started_at, e.call_id AS id, e.turn_id, e.tool, e.attempt, e.result,
 FROM effects e JOIN turns t ON t.id = e.turn_id WHERE t.trace_id = ? ORDER BY e.started_at, e.call_id
 
 -- name: approvals
-SELECT a.created_at, a.id, a.turn_id, a.scope, a.reason, a.state, a.decided_at
+SELECT a.created_at, a.id, a.turn_id, a.call, a.expires_at, a.scope, a.reason, a.state, a.decided_at
 FROM approvals a JOIN turns t ON t.id = a.turn_id WHERE t.trace_id = ? ORDER BY a.created_at, a.id
 
 -- name: outbox
