@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.gateway")
 _SECONDS = 0.2
 _SHOWN = 1_000
+_BROUGHT = ":text"
 
 
 class Taking(Protocol):
@@ -63,6 +64,20 @@ def hand_in(db: SessionDB, source: SessionSource, text: str, *, person_id: Perso
 
 def is_beside(row: InboxRow) -> bool:
     return row.message_id.startswith(BESIDE)
+
+
+def brought(command: InboxRow) -> str:
+    """The message id of the words that a command (`/queue WORDS`) brings, wherever it was typed."""
+    return f"{command.message_id}{_BROUGHT}"
+
+
+def brought_by(db: SessionDB, row: InboxRow) -> int | None:
+    """The command's row; None for words that came by themselves."""
+    if not row.message_id.endswith(_BROUGHT):
+        return None
+    message_id = row.message_id.removesuffix(_BROUGHT)
+    found = db.inbox.versions(platform=row.platform, account=row.account, chat_id=row.chat_id, message_id=message_id)
+    return found[0].id if found else None
 
 
 async def begin(db: SessionDB, tell: Tell) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from gateway import notices
+from gateway import beside, notices
 from gateway.desk import ChatDesk
 from hermes_agent import commands
 from hermes_agent.approvals import showing
@@ -107,7 +107,7 @@ async def _as_message(desk: ChatDesk, text: str) -> InboxRow:
     row = desk.row
     payload = {**(row.payload or {}), "text": text, "type": "text"}
     accepted = await desk.db.inbox.aaccept(
-        platform=row.platform, account=row.account, chat_id=row.chat_id, message_id=f"{row.message_id}:text",
+        platform=row.platform, account=row.account, chat_id=row.chat_id, message_id=beside.brought(row),
         version=row.version, route=desk.route, payload=payload, person_id=row.person_id, trace_id=row.trace_id,
     )  # fmt: skip
     return accepted.row

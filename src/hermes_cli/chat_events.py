@@ -56,7 +56,8 @@ class Events:
         self.turning = True
         source = str(payload.get("source") or "")
         words = text.harmless_block(str(payload.get("text") or ""))
-        self._screen.say(f"{text.harmless(_PLACES.get(source, source))} > {words}", style="bold")
+        who = "you" if payload.get("own") else text.harmless(_PLACES.get(source, source))
+        self._screen.say(f"{who} > {words}", style="bold")
 
     def _delta(self, payload: Payload) -> None:
         piece = str(payload.get("text") or "")

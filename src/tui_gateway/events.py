@@ -44,8 +44,9 @@ EVENTS: dict[str, Event] = {
         fields=("taken_up?", "elsewhere?"),
     ),
     "message.user": Event(
-        about="Somebody said something in this conversation in another place: a phone, another terminal.",
-        fields=("text", "source", "files?"),
+        about="Somebody said something in this conversation in another place: a phone, another terminal. `own`: it was "
+        "this client, with a command that a gateway has taken up now (`/queue WORDS`).",
+        fields=("text", "source", "files?", "own?"),
     ),
     "message.delta": Event(about="More of the answer.", fields=("text", "rendered?")),
     "message.interim": Event(

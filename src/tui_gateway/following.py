@@ -227,6 +227,8 @@ class Following:
                 sender = self._place.handed_in.pop(row.id)
                 if sender is not None:
                     self._place.typed(live.said(text, str(self._session["source"])), by=sender)
+            elif (sender := self._place.handed_in.pop(beside.brought_by(self._db, row) or 0, None)) is not None:
+                self._place.typed(live.said(text, str(self._session["source"])), by=sender, shown=False)
             else:
                 typed_here = beside.is_beside(row)
                 yield "message.user", live.said(text, "tui" if typed_here else row.platform, typed=typed_here)

@@ -70,11 +70,16 @@ class Host:
                 raise RpcError(frames.NO_SESSION, "session not found")
             session.setdefault("transport", Audience()).join(self.transport())
 
-    def typed(self, sid: str, session: Session, said: Mapping[str, Any], *, by: Transport) -> None:
-        """Whoever looks at this session hears what was typed, but the client that typed it."""
+    def typed(
+        self, sid: str, session: Session, said: Mapping[str, Any], *, by: Transport, shown: bool = True
+    ) -> None:  # fmt: skip
+        """Whoever looks at this session hears what was typed; the client that typed it does when it has not `shown` it,
+        as its own."""
         with self.telling:
             session["told"] = session.get("told", 0) + 1
             session["transport"].write(frames.event("message.user", sid, said), but=by)
+            if not shown:
+                session["transport"].write_to(by, frames.event("message.user", sid, {**said, "own": True}))
 
     def session(self, params: Params) -> tuple[str, Session]:
         sid = str(params.get("session_id") or "")

@@ -146,9 +146,9 @@ class Place:
 
         return attach.errand(self.db, self._session["session_key"], began=began)
 
-    def typed(self, said: Mapping[str, Any], *, by: Transport) -> None:
+    def typed(self, said: Mapping[str, Any], *, by: Transport, shown: bool = True) -> None:
         """One client of this place said something; the others hear it."""
-        self._host.typed(self._sid, self._session, said, by=by)
+        self._host.typed(self._sid, self._session, said, by=by, shown=shown)
 
     def _tell(self, kind: str, payload: Mapping[str, Any]) -> None:
         self._host.emit(kind, self._sid, payload)

@@ -48,6 +48,13 @@ class Audience:
                 self.leave(one)
         return True
 
+    def write_to(self, one: Transport, frame: Frame) -> None:
+        """To one of them, if it still is."""
+        with self._lock:
+            way = self._members.get(one)
+        if way is not None and not way.write(frame):
+            self.leave(one)
+
     def join(self, transport: Transport) -> None:
         with self._lock:
             self._members.setdefault(transport, transport)

@@ -256,6 +256,22 @@ def test_a_turn_that_the_gateway_left_is_seen_to_its_end_before_what_is_said_nex
         assert client.events().count("message.complete") == client.events().count("message.start") == 2
 
 
+def test_words_that_wait_by_a_command_are_told_as_one_s_own_where_they_were_typed(scene: Scenario) -> None:
+    scene.config["api_server"] = {"enabled": True, "port": 0}
+    begun(scene)
+    with WsClient(*api_of(scene)) as one, WsClient(*api_of(scene)) as other:
+        recent = one.call("session.most_recent")["session_id"]
+        sid, there = (client.call("session.resume", session_id=recent)["session_id"] for client in (one, other))
+        for command in ("/queue what is 2 + 3?", "/steer what is 4 + 5?"):  # nothing runs that could be steered
+            words = command.partition(" ")[2]
+            one.call("slash.exec", session_id=sid, command=command)
+            here, elsewhere = one.event("message.user", sid), other.event("message.user", there)
+            assert here["text"] == elsewhere["text"] == words
+            assert here.get("own") is True and "own" not in elsewhere
+            assert one.event("message.complete", sid)["text"] == other.event("message.complete", there)["text"]
+        assert one.events().count("message.user") == other.events().count("message.user") == 2
+
+
 def test_two_terminals_and_a_phone_agree(scene: Scenario) -> None:
     scene.config["api_server"] = {"enabled": True, "port": 0}
     ada = begun(scene)

@@ -274,7 +274,7 @@ class Talk:
 
     def _said_elsewhere(self, payload: Mapping[str, Any]) -> None:
         source = str(payload.get("source") or "")
-        where = {"tui": "another window"}.get(source, source)
+        where = "" if payload.get("own") else {"tui": "another window"}.get(source, source)
         self._transcript.add(Said(str(payload.get("text") or ""), where, payload.get("files") or ()))
 
     def _delta(self, payload: Mapping[str, Any]) -> None:
