@@ -59,10 +59,10 @@ class AsyncSessionDB(InThreads):
         db = self._db
         at, top = db.clock(), db.limits.message_bytes
         if not fields and transcript.is_text(role, content, top):
-            done = queued(db.engine, messages.append_text, session_id, role, content, at)
+            done = queued(db.engine, messages.append_text, session_id, role, content, at, whole=True)
         else:
             row = transcript.encode({"role": role, "content": content, **fields}, at, top)
-            done = queued(db.engine, messages.append, session_id, row)
+            done = queued(db.engine, messages.append, session_id, row, whole=True)
         return await done
 
     async def write(self, fn: Callable[[Connection], Any]) -> Any:
@@ -70,16 +70,20 @@ class AsyncSessionDB(InThreads):
         return await queued(self._db.engine, fn)
 
 
-def queued(engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, patience: float = 0.0) -> asyncio.Future[T]:
+def queued(
+    engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, whole: bool = False, patience: float = 0.0
+) -> asyncio.Future[T]:
     """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it.
 
     `patience`: seconds it may wait for another job of this loop to share a commit with.
     """
-    done: asyncio.Future[T] = posted(engine, fn, *args, patience=patience).ticket
+    done: asyncio.Future[T] = posted(engine, fn, *args, whole=whole, patience=patience).ticket
     return done
 
 
-def posted(engine: Engine, fn: Callable[[Connection, *Ts], Any], *args: *Ts, patience: float = 0.0) -> Job:
+def posted(
+    engine: Engine, fn: Callable[[Connection, *Ts], Any], *args: *Ts, whole: bool = False, patience: float = 0.0
+) -> Job:
     """As `queued`, and the job itself: `ticket` is the future. Jobs of a loop run in the order in which they came, so a
     later one can look at what became of it, perhaps in the same transaction."""
     import asyncio
@@ -89,7 +93,7 @@ def posted(engine: Engine, fn: Callable[[Connection, *Ts], Any], *args: *Ts, pat
     if mailbox is None:
         mailbox = _mailboxes[loop] = _Mailbox(loop)
     future = loop.create_future()
-    job = Job(fn, *args, notify=mailbox.tell, ticket=future)
+    job = Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future)
     if patience:
         mailbox.post_later(engine, job, patience)
     else:

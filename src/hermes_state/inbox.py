@@ -151,7 +151,9 @@ class Inbox:
     def post(self, message: _Message, patience: float = 0.0) -> Job:
         from hermes_state import aio
 
-        return aio.posted(self._store.engine, lambda conn: self._accept_in(conn, message), patience=patience)
+        return aio.posted(
+            self._store.engine, lambda conn: self._accept_in(conn, message), whole=True, patience=patience
+        )
 
     def _accept_in(self, conn: Connection, message: _Message) -> Accepted:
         while (new := scalar(conn.rows(Q.accept, message.params))) is None:

@@ -160,7 +160,7 @@ class Journal:
         """Whoever is cancelled here gets no journal, so the turn that was opened meanwhile is ended or left at once."""
         import asyncio
 
-        opening = aio.queued(store.engine, run)
+        opening = aio.queued(store.engine, run, whole=True)
         try:
             opened = await asyncio.shield(opening)
         except asyncio.CancelledError:

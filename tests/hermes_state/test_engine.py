@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -18,7 +19,7 @@ from hermes_config.limits import Limits
 from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, aio, errors, opening
 from hermes_state.engine import sqlite_readers
 from hermes_state.engine.sqlite import SqliteEngine
-from hermes_state.engine.writer import HalfDone, Job
+from hermes_state.engine.writer import Job, NotWhole
 from hermes_testing.stores import TestStores
 
 TAKES_TWO = "INSERT INTO state_meta (key, value) VALUES (?, ?)"
@@ -113,38 +114,81 @@ def test_many_appends_of_an_event_loop_share_commits_and_none_is_lost(db: Sessio
     assert db.get_session("s")["message_count"] == 200
 
 
-def test_a_job_that_fails_half_way_leaves_nothing_of_itself_and_harms_no_other(db: SessionDB) -> None:
-    def half(conn: Any) -> None:
-        conn.execute(TAKES_TWO, ("half", ""))
-        raise ValueError("after the first write")
+@pytest.mark.parametrize("failure", [ValueError, errors.NotQueued])
+def test_a_job_that_breaks_its_word_is_undone_and_run_alone(db: SessionDB, failure: type[Exception]) -> None:
+    """`whole` jobs have no savepoint: one that fails half-way must not leave its half in the group."""
 
-    jobs = [Job(half), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
-    with pytest.raises(HalfDone):
+    def liar(conn: Any) -> None:
+        conn.execute(TAKES_TWO, ("half", ""))
+        raise failure("after the first write")
+
+    jobs = [Job(liar, whole=True), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
+    with pytest.raises(NotWhole):
         db.engine.group(jobs)  # type: ignore[attr-defined]
     assert keys(db) == []
     writer = db.engine.writer  # type: ignore[attr-defined]
     writer.queue.extend(jobs)
     db.set_meta("last", "")  # whoever comes next commits what is queued
-    assert isinstance(jobs[0].error, ValueError)
+    assert isinstance(jobs[0].error, failure)
     assert keys(db) == ["good", "last"]
 
 
 def test_a_refusal_before_the_first_write_costs_the_others_nothing(db: SessionDB) -> None:
-    runs: list[str] = []
-
     def refused(conn: Any) -> None:
         conn.rows("SELECT count(*) FROM state_meta")
         conn.run("UPDATE state_meta SET value = '' WHERE key = 'nobody'")
-        raise ValueError("nothing was written")
+        raise errors.NotQueued("nothing was written")
 
-    def good(conn: Any) -> None:
-        runs.append("good")
-        conn.execute(TAKES_TWO, ("good", ""))
-
-    jobs = [Job(refused), Job(good)]
+    jobs = [Job(refused, whole=True), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
     db.engine.group(jobs)  # type: ignore[attr-defined]
-    assert isinstance(jobs[0].error, ValueError)
-    assert (jobs[1].error, runs, keys(db)) == (None, ["good"], ["good"])
+    assert isinstance(jobs[0].error, errors.NotQueued)
+    assert (jobs[1].error, keys(db)) == (None, ["good"])
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_who_hides_a_failed_statement_lets_nobody_hear_of_a_success_that_was_none(db: SessionDB, whole: bool) -> None:
+    """On PostgreSQL the transaction is lost with it, and its COMMIT is no error."""
+
+    def hides(conn: Any) -> None:
+        with contextlib.suppress(Exception):
+            conn.execute("INSERT INTO state_meta (key, value) VALUES ('good', '')")
+
+    jobs = [Job(lambda conn: conn.execute(TAKES_TWO, ("good", ""))), Job(hides, whole=whole)]
+    writer = db.engine.writer  # type: ignore[attr-defined]
+    writer.queue.extend(jobs)
+    with contextlib.suppress(errors.StateError):
+        db.set_meta("last", "")
+    told = [] if jobs[0].error else ["good"]
+    assert [key for key in keys(db) if key == "good"] == told
+
+
+def test_an_interrupt_between_two_that_run_alone_leaves_none_without_an_outcome(
+    db: SessionDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(conn: Any) -> None:
+        conn.execute(TAKES_TWO, ("half", ""))
+        raise ValueError
+
+    writer = db.engine.writer  # type: ignore[attr-defined]
+    alone, seen = writer._alone, list[Job]()
+
+    def interrupted(job: Job) -> None:
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        seen.append(job)
+        alone(job)
+
+    monkeypatch.setattr(writer, "_alone", interrupted)
+    jobs = [
+        Job(lambda conn: conn.execute(TAKES_TWO, ("first", ""))), Job(half, whole=True),
+        Job(lambda conn: conn.execute(TAKES_TWO, ("third", ""))),
+    ]  # fmt: skip
+    writer.queue.extend(jobs)
+    with writer.lock:
+        writer._commit_waiting()
+    assert [job.done for job in jobs] == [True] * 3
+    assert [type(job.error) for job in jobs] == [type(None), ValueError, KeyboardInterrupt]
+    assert keys(db) == ["first"]
 
 
 def test_cancelling_a_waiting_append_does_not_unstore_it(db: SessionDB) -> None:

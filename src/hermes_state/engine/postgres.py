@@ -18,7 +18,7 @@ from psycopg import errors as pg
 
 from hermes_config.limits import Limits
 from hermes_state.engine.base import Connection, OnLongWait, Params, Result, Row
-from hermes_state.engine.writer import HalfDone, Job, Writer
+from hermes_state.engine.writer import Job, NotWhole, Writer
 from hermes_state.errors import (
     IntegrityError,
     InvalidValue,
@@ -47,7 +47,7 @@ class PgConnection:
         self.raw = raw
         self.cursor = raw.cursor()
         self.written = 0
-        """How many rows, in all."""
+        """Grows with every row that is written, or may be."""
 
     def execute(self, sql: str | Statement, params: Params = ()) -> Result:
         cursor = self._run(sql, params)
@@ -62,8 +62,8 @@ class PgConnection:
         return max(self._run(sql, params).rowcount, 0)
 
     def many(self, sql: str | Statement, rows: Sequence[Params]) -> None:
+        self.written += len(rows)  # before: one that fails in the middle has sent the others
         self.cursor.executemany(self._text(sql), rows)
-        self.written += max(self.cursor.rowcount, 0)
 
     def _run(self, sql: str | Statement, params: Params) -> psycopg.Cursor[Row]:
         cursor = self.cursor.execute(self._text(sql), params)
@@ -174,17 +174,22 @@ class PgEngine:
 
         self._transaction(run)
 
-    @staticmethod
-    def _run_job(conn: PgConnection, job: Job) -> None:
+    def _run_job(self, conn: PgConnection, job: Job) -> None:
         before = conn.written
+        if not job.whole:
+            conn.run("SAVEPOINT job")
         try:
             job.result, job.error = job.fn(conn, *job.args), None
         except Exception as error:  # boundary: one job's failure is its own
             if isinstance(error, (*_CONFLICTS, psycopg.OperationalError)):
                 raise  # the whole group is run again, or has lost its connection
-            if isinstance(error, psycopg.Error) or conn.written != before:
-                raise HalfDone from error  # a statement that fails spoils the transaction, too
-            job.error = error
+            if job.whole and (not isinstance(error, StateError) or conn.written != before):
+                raise NotWhole from error  # a statement that fails spoils the transaction, too
+            job.error = our_error(error, self.where) if isinstance(error, psycopg.Error) else error
+            if not job.whole:
+                conn.run("ROLLBACK TO SAVEPOINT job")
+        if not job.whole:
+            conn.run("RELEASE SAVEPOINT job")
 
     def _transaction(self, fn: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         for attempt in range(_TRIES):
@@ -224,12 +229,14 @@ class PgEngine:
 
     def _commit(self, conn: PgConnection) -> None:
         try:
-            conn.raw.execute("COMMIT")
+            ended = conn.raw.execute("COMMIT").statusmessage
         except psycopg.Error as error:
             if conn.raw.broken:
                 self._conn = None
                 raise OutcomeUnknown(where=self.where) from error
             raise our_error(error, self.where) from error
+        if ended != "COMMIT":  # a statement had failed and nobody told: the server says so in this word alone
+            raise StateError("nothing was written: a statement had failed", where=self.where)
 
     def _undo(self, conn: PgConnection) -> None:
         if conn.raw.broken or conn.raw.closed:

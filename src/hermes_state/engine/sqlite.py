@@ -25,8 +25,8 @@ from hermes_state.engine.base import Connection, OnLongWait
 from hermes_state.engine.sqlite_connection import SqliteConnection, jitter
 from hermes_state.engine.sqlite_errors import our_error, translated
 from hermes_state.engine.sqlite_readers import Readers, discard
-from hermes_state.engine.writer import HalfDone, Job, Writer
-from hermes_state.errors import StoreBusy, StoreDamaged, StoreReadOnly, StoreUnavailable, WriteLost
+from hermes_state.engine.writer import Job, NotWhole, Writer
+from hermes_state.errors import StateError, StoreBusy, StoreDamaged, StoreReadOnly, StoreUnavailable, WriteLost
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -153,15 +153,24 @@ class SqliteEngine:
 
     def _run_job(self, conn: SqliteConnection, job: Job) -> None:
         raw = conn.raw
-        before = raw.total_changes()
+        if job.whole:
+            before = raw.total_changes()
+        else:
+            raw.execute("SAVEPOINT job")
         try:
             job.result = job.fn(conn, *job.args)
         except Exception as error:  # boundary: one job's failure is its own
             if not raw.in_transaction:
                 raise  # a full disk or a broken file has undone the whole group
-            if raw.total_changes() != before:
-                raise HalfDone from error
             job.error = our_error(error, self.where) if isinstance(error, apsw.Error) else error
+            if not job.whole:
+                raw.execute("ROLLBACK TO job")
+            elif raw.total_changes() != before or not isinstance(error, StateError):
+                raise NotWhole from error
+        if not raw.in_transaction:
+            raise StateError("nothing was written: a statement had failed", where=self.where)
+        if not job.whole:
+            raw.execute("RELEASE job")
 
     def _writing_connection(self) -> SqliteConnection:
         if self._conn is None:

@@ -2,15 +2,15 @@
 
 Whoever wants to write and finds the writer free runs its own transaction at once, on its own thread: no
 hand-over, no waiting. Whoever finds it taken leaves a job in the queue; the next one to get the writer
-commits everything that has queued up in one transaction. Jobs from event loops are committed the same way by
-a thread that starts at first need.
+commits everything that has queued up in one transaction, each job inside a savepoint so that one job's
+failure undoes that job alone. Jobs from event loops are committed the same way by a thread that starts at
+first need.
 
-One job's failure is its own. Nearly all that can fail do so before their first write, and then nothing has to
-be undone; else the group is undone and its jobs are run again one by one. (A savepoint for each would spare
-that rare case and cost every job two statements.)
-
-A job's outcome is reported only after the commit that carries it, and once a group to each event loop. The
-transaction itself (how to begin, commit, undo, and what to check after a commit) is the engine's.
+A job that nearly always succeeds, or else fails before its first write (`whole`: an append, what every message and
+every turn begins with), goes without its savepoint, which is two statements; should it fail half way, the group is
+undone and its jobs are run one by one. A job's outcome is reported only after the commit that
+carries it, and once a group to each event loop. The transaction itself (how to begin,
+commit, undo, and what to check after a commit) is the engine's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from hermes_state.engine.base import Connection
+from hermes_state.errors import StoreBusy, StoreFull, StoreUnavailable
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -41,24 +42,25 @@ class Transaction(Protocol):
 
 
 class Job:
-    """A write that waits for the writer. It may be run several times, and is committed at most once. `notify` is told
-    of finished jobs, all of a group at once.
+    """A write that waits for the writer. `notify` is told of finished jobs, all of a group at once.
 
     Its arguments stand beside the function, not in a closure: hundreds of waiting closures, seven objects each, cost an
     event loop a tenth of its time in the garbage collector.
     """
 
-    __slots__ = ("args", "done", "error", "fn", "notify", "result", "ticket")
+    __slots__ = ("args", "done", "error", "fn", "notify", "result", "ticket", "whole")
 
     def __init__(
         self,
         fn: Callable[..., Any],
         *args: Any,
+        whole: bool = False,
         notify: Notify | None = None,
         ticket: Any = None,
     ) -> None:
         self.fn = fn
         self.args = args
+        self.whole = whole
         self.notify = notify
         self.ticket = ticket
         self.result: Any = None
@@ -69,8 +71,12 @@ class Job:
 Notify = Callable[[list[Job]], None]
 
 
-class HalfDone(Exception):
-    """A job of a group failed when it had, or may have, written."""
+class NotWhole(Exception):
+    """A job without a savepoint failed when it had, or may have, written."""
+
+
+class _Unwritten(Exception):
+    """Its turn has not come."""
 
 
 class Writer:
@@ -169,12 +175,11 @@ class Writer:
                 self._alone(jobs[0])
             elif jobs:
                 self._transaction.group(jobs)
-        except HalfDone:
-            for job in jobs:
-                self._alone(job)
+        except NotWhole:
+            self._one_by_one(jobs)
         except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
             for job in jobs:
-                job.error, job.result = job.error or error, None
+                job.error, job.result = error, None
         told: dict[Notify, list[Job]] = {}
         for job in jobs:
             job.done = True
@@ -182,6 +187,19 @@ class Writer:
                 told.setdefault(job.notify, []).append(job)
         for notify, finished in told.items():
             notify(finished)
+
+    def _one_by_one(self, jobs: list[Job]) -> None:
+        for job in jobs:  # of the group's run nothing is left
+            job.error, job.result = _Unwritten(), None
+        try:
+            for job in jobs:
+                self._alone(job)
+                if isinstance(job.error, (StoreBusy, StoreFull, StoreUnavailable)):
+                    raise job.error  # each of the others would wait as long to hear the same
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
+            for job in jobs:
+                if isinstance(job.error, _Unwritten):
+                    job.error = error
 
     def _alone(self, job: Job) -> None:
         try:
