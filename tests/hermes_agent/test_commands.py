@@ -283,13 +283,14 @@ class TestConversations:
         assert place.type("/title") == "Title: Other way"
         assert len(place.type("/sessions").splitlines()) == 4, "both of hers, and the hint"
 
-    def test_nobody_sees_or_takes_over_anothers(self, place: Place, db: SessionDB) -> None:
+    @pytest.mark.parametrize("surface", ["cli", "tui", "gateway"])
+    def test_nobody_sees_or_takes_over_anothers(self, place: Place, db: SessionDB, surface: Surface) -> None:
         assert place.session_id is not None
         place.talk("my secret plan")
         place.type("/title Diary")
-        bea = Place(db, somebody(db, "admin"), platform="telegram")
+        bea = Place(db, somebody(db, "admin"), surface=surface, platform="telegram")
         assert bea.type("/sessions") == "You have no conversations yet."
-        for wanted in ("Diary", place.session_id, place.session_id[:12], "1", "secret", "%"):
+        for wanted in ("Diary", place.session_id, place.session_id[:12], "1", "secret", "my secret", "%"):
             answer = bea.type(f"/resume {wanted}")
             assert answer.startswith("You have no conversation “"), answer
         assert bea.session_id is None and bea.done == []
@@ -297,6 +298,15 @@ class TestConversations:
         bea.talk("hello")
         answer = bea.type("/title Diary")
         assert "already" in answer and place.session_id not in answer, "whose it is stays unsaid"
+
+    @pytest.mark.parametrize("surface", ["cli", "gateway", "api"])
+    def test_outside_the_window_the_owner_finds_nothing_of_others(self, db: SessionDB, surface: Surface) -> None:
+        bea = Place(db, somebody(db), db.ledger.open(source="telegram", owner=somebody(db).id).session_id)
+        bea.talk("her secret plan")
+        owner = Place(db, db.people.owner(), surface=surface)
+        assert owner.type("/resume her secret").startswith("You have no conversation “")
+        bea.type("/title Diary")
+        assert owner.type("/resume Diary").startswith("You have no conversation “") and owner.done == []
 
     def test_a_rooms_conversation_is_nobodys_own(self, db: SessionDB) -> None:
         room = Place(db, somebody(db), platform="telegram", private=False)

@@ -71,10 +71,12 @@ async def resume(ctx: CommandContext, args: str) -> str | None:
     """Go on with an earlier conversation: by its number in the list, its title or its id."""
     if not args:
         return await sessions(ctx, "")
-    found = await asyncio.to_thread(finding.meant, ctx.db, ctx.person, args)
+    owner = finding.within(ctx)
+    found = await asyncio.to_thread(finding.meant, ctx.db, ctx.person, args, owner=owner)
     here = await asyncio.to_thread(_root, ctx)
     if not found:
-        return f"You have no conversation “{brief(args)}”. /sessions lists yours."
+        nobody = "There is" if owner is None else "You have"
+        return f"{nobody} no conversation “{brief(args)}”. /sessions lists {'them' if owner is None else 'yours'}."
     if len(found) > 1:
         most = ctx.db.limits.listed_conversations
         lines = await asyncio.to_thread(finding.listing, ctx.db, ctx.person, found[:most], here=here)
