@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from hermes_state.engine.base import Connection
-from hermes_state.errors import StoreBusy, StoreFull, StoreUnavailable
+from hermes_state.errors import StoreBusy, StoreUnavailable
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -194,7 +194,7 @@ class Writer:
         try:
             for job in jobs:
                 self._alone(job)
-                if isinstance(job.error, (StoreBusy, StoreFull, StoreUnavailable)):
+                if isinstance(job.error, (StoreBusy, StoreUnavailable)):
                     raise job.error  # each of the others would wait as long to hear the same
         except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
             for job in jobs:
