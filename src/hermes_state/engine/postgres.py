@@ -175,7 +175,7 @@ class PgEngine:
         self._transaction(run)
 
     def _run_job(self, conn: PgConnection, job: Job) -> None:
-        before = conn.written
+        before, job.result = conn.written, None  # of an attempt before this one nothing is left
         if not job.whole:
             conn.run("SAVEPOINT job")
         try:
