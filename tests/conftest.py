@@ -6,6 +6,7 @@ runs in a throw-away home, and a test that so much as looks into `~/.hermes` fai
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from hermes_config.limits import Limits
+from hermes_config.log_file import LogFile
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.stores import ENGINES, EngineName, TestStores, scratch
@@ -67,6 +69,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     _forbidden.clear()
     assert not _touched, f"the test opened {_touched[0]}: nothing may touch ~/.hermes"
     assert not os.path.lexists(default), "the test made ~/.hermes: nothing may touch it"
+
+
+@pytest.fixture(autouse=True)
+def log_handlers() -> Iterator[None]:
+    """A command that is run in this process opens the log for the rest of it; the next test must not write there."""
+    ours, level = logging.getLogger("hermes"), logging.getLogger("hermes").level
+    yield
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if type(handler) in (LogFile, logging.StreamHandler):  # pytest's own are of other kinds
+            root.removeHandler(handler)
+            handler.close()
+    ours.setLevel(level)
 
 
 @pytest.fixture
