@@ -324,6 +324,25 @@ def test_a_transaction_held_open_hides_nothing(stores: TestStores) -> None:
     stores.discard(url)
 
 
+@pytest.mark.parametrize("batch", [1, 256])
+def test_transactions_are_followed_by_number_where_one_digit_more_begins(
+    stores: TestStores, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    """As texts, 10 comes before 9: what was said around such a moment was found twice, or never again."""
+    monkeypatch.setattr("hermes_state.search.schema_index._BATCH", batch)
+    url = stores.postgresql()
+    db = SessionDB.connect(url)
+    expected = filled(db, 4)
+    with psycopg.connect(url, autocommit=True) as other:
+        for number, row in zip((8, 9, 10, 11), expected, strict=True):
+            other.execute("UPDATE messages SET xid = %s::text::xid8 WHERE id = %s", (str(number), row))
+    for _ in range(2):
+        assert ids(db) == expected
+    assert db.search_messages("zebra").index_lag == 0
+    db.close()
+    stores.discard(url)
+
+
 def test_a_dropped_schema_is_made_again(stores: TestStores) -> None:
     url = stores.postgresql()
     db = SessionDB.connect(url)

@@ -62,10 +62,11 @@ FROM messages WHERE id > ? ORDER BY id LIMIT ?
 
 -- name: next @postgresql
 -- Ids do not commit in order there: only transactions below the horizon are all finished, and none can join them.
+-- The table is named in the order: a bare xid would be the text beside it, of which 1000 comes before 999.
 SELECT id, timestamp, xid::text, content, content_kind, tool_name, tool_calls, escaped
 FROM messages
 WHERE (xid, id) > (?::text::xid8, ?) AND xid < pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY xid, id LIMIT ?
+ORDER BY messages.xid, messages.id LIMIT ?
 
 -- name: tail @sqlite
 SELECT id, content, content_kind, tool_name, tool_calls, escaped
