@@ -90,3 +90,23 @@ def test_a_transaction_held_open_across_a_catch_up_is_not_missed(stores: TestSto
     assert follower.since(cursor).events == ()
     for db in (slow, quick):
         db.close()
+
+
+@pytest.mark.parametrize("whose", [None, A])
+def test_transactions_are_followed_by_number_where_one_digit_more_begins(
+    stores: TestStores, whose: ConversationId | None
+) -> None:
+    """As texts, 10 comes before 9: events around such a moment were seen twice, or never."""
+    db = SessionDB(stores.postgresql())
+    kinds = ["eight", "nine", "ten", "eleven"]
+    for number, kind in enumerate(kinds, 8):
+        db.events.append(A, kind)
+        params = (str(number), kind)
+        db._execute_write(lambda conn, p=params: conn.run("UPDATE events SET xid = ?::text::xid8 WHERE kind = ?", p))
+    seen, cursor = [], START
+    for _ in range(5):
+        batch = db.events.since(cursor, conversation_id=whose, limit=1)
+        seen += [event.kind for event in batch.events]
+        cursor = batch.cursor
+    assert seen == kinds
+    db.close()

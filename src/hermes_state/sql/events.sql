@@ -22,10 +22,11 @@ SELECT 0, {columns} FROM events WHERE id > ? AND id > ? ORDER BY id LIMIT ?
 
 -- name: since @postgresql
 -- Ids are drawn before they are committed, so a row may appear below one that was read already. Only rows of
--- transactions that are older than every running one are final; in the order (xid, id) none appears in between.
+-- transactions that are older than every running one are final; in the order (xid, id) none appears in between. The
+-- table is named in the order: a bare xid would be the text beside it, of which 1000 comes before 999.
 SELECT xid::text, {columns} FROM events
 WHERE (xid, id) > (?::text::xid8, ?) AND xid < pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY xid, id LIMIT ?
+ORDER BY events.xid, events.id LIMIT ?
 
 -- name: since_in
 SELECT 0, {columns} FROM events WHERE conversation_id = ? AND id > ? AND id > ? ORDER BY id LIMIT ?
@@ -33,7 +34,7 @@ SELECT 0, {columns} FROM events WHERE conversation_id = ? AND id > ? AND id > ? 
 -- name: since_in @postgresql
 SELECT xid::text, {columns} FROM events
 WHERE conversation_id = ? AND (xid, id) > (?::text::xid8, ?) AND xid < pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY xid, id LIMIT ?
+ORDER BY events.xid, events.id LIMIT ?
 
 -- name: last
 -- The newest rows of a conversation, as far as they are committed.
