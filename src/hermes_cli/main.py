@@ -40,6 +40,10 @@ def run() -> NoReturn:
     code = main()
     threading = sys.modules.get("threading")
     if "logging" in sys.modules or (threading is not None and threading.active_count() > 1):
+        import signal
+
+        # Ctrl-C while it ends: at once, and not with Python's own lines about it.
+        signal.signal(signal.SIGINT, lambda *_: os._exit(code))
         sys.exit(code)  # what they hold is brought to its end
     try:
         sys.stdout.flush()  # a command that failed may have said something before
