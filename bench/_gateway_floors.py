@@ -2,7 +2,7 @@
 
 `raw`: the least that could be called a durable turn. A request over HTTP, a commit, one keep-alive call of the model, a
 commit, the response; sockets and `apsw`, nothing else, on asyncio's own loop. `stack`: the libraries the gateway stands
-on with nothing between them: starlette on uvicorn on uvloop, httpx2, three commits.
+on with nothing between them: starlette on uvicorn (h11, as we run it) on uvloop, httpx2, three commits.
 
 `python -m bench._gateway_floors raw|stack MODEL_URL FOLDER` prints its address.
 """
@@ -146,7 +146,7 @@ async def stack(model: str, folder: Path) -> None:
     # asyncio does it only for sockets that say TCP, which this one does not: each answer would take 40 ms longer.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    server = uvicorn.Server(uvicorn.Config(app, http="h11", log_level="warning", access_log=False))
     await server.serve(sockets=[listening])
 
 

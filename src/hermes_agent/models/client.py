@@ -1,7 +1,8 @@
 """One keep-alive HTTP client an origin (scheme, host, port), event loop and process; one TLS context a process.
 
-A client is one of httpx2's transports. Its `AsyncClient` stands above those for what a model's server has no use for
-(redirects, cookies, ways to log in), which cost more than the request itself.
+A client is a pool of connections (`keeping`), or one of httpx2's transports in its place. httpx2's `AsyncClient` stands
+above those for what a model's server has no use for (redirects, cookies, ways to log in), which cost more than the
+request itself.
 
 Reading the machine's certificates costs more than a whole turn, so it happens once, and never for http://. Clients
 are made at the first call and belong to the loop that made them; `close_clients` closes those of the running loop,
@@ -19,11 +20,11 @@ import asyncio
 import ssl
 import threading
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -34,6 +35,7 @@ from hermes_config.version import VERSION
 if TYPE_CHECKING:
     import httpx2
 
+    from hermes_agent.models.keeping import Address
     from hermes_config.limits import Limits
 
 TransportFactory = Callable[[], "httpx2.AsyncBaseTransport"]
@@ -104,10 +106,35 @@ async def close_clients() -> None:
         await client.aclose()
 
 
+class Response(Protocol):
+    """The head of an answer, and its body as it comes."""
+
+    status_code: int
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in any case."""
+
+    def decoded(self) -> AsyncIterator[bytes]:
+        """The body, whatever its server did to make it shorter."""
+
+    async def aclose(self) -> None: ...
+
+
+class Transport(Protocol):
+    """Who sends a request and hears the answer: `keeping.Transport`, or `_Foreign`."""
+
+    async def post(
+        self, address: Address, headers: dict[str, str], body: bytes, *, connect_seconds: float
+    ) -> Response: ...
+
+    async def aclose(self) -> None: ...
+
+
 class Client:
     """What calls of one origin go through."""
 
-    def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
+    def __init__(self, transport: Transport) -> None:
         self.transport, self.is_closed = transport, False
 
     async def aclose(self) -> None:
@@ -115,18 +142,48 @@ class Client:
         await self.transport.aclose()
 
 
-async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: bytes, bounds: Limits) -> httpx2.Response:
+class _Foreign:
+    """A transport of httpx2's: the demo model's, a test's, the way through a proxy."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
+        self._transport = transport
+
+    async def post(self, address: Address, headers: dict[str, str], body: bytes, *, connect_seconds: float) -> Response:
+        import httpx2
+
+        request = httpx2.Request(
+            "POST", address.url, headers=headers, content=body, extensions={"timeout": {"connect": connect_seconds}}
+        )
+        return _ForeignResponse(await self._transport.handle_async_request(request))
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+
+class _ForeignResponse:
+    def __init__(self, response: httpx2.Response) -> None:
+        self.status_code, self.headers, self._response = response.status_code, response.headers, response
+
+    def decoded(self) -> AsyncIterator[bytes]:
+        if "content-encoding" in self.headers:
+            return self._response.aiter_bytes()
+        return aiter(cast("AsyncIterable[bytes]", self._response.stream))
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: bytes, bounds: Limits) -> Response:
     """Send a request and wait for the answer's head. The caller closes the response; errors are `ModelError`s."""
     import httpx2
 
     _check_headers(endpoint, headers)
     client = client_for(endpoint, bounds)
     try:
-        request = httpx2.Request(
-            "POST", _address(endpoint.base_url, path), headers={**_HEADERS, **headers}, content=body,
-            extensions={"timeout": {"connect": bounds.model_connect_ms / 1000}},
+        return await client.transport.post(
+            _address(endpoint.base_url, path), {**_HEADERS, **headers}, body,
+            connect_seconds=bounds.model_connect_ms / 1000,
         )  # fmt: skip
-        return await client.transport.handle_async_request(request)
     except (httpx2.LocalProtocolError, httpx2.InvalidURL, UnicodeError) as error:
         raise errors.from_network(endpoint, error) from None  # its text may hold a header
     except (httpx2.HTTPError, OSError) as error:
@@ -154,7 +211,7 @@ def get_ready(endpoint: Endpoint) -> None:
         _tls()
 
 
-async def error_of(lines: Lines, endpoint: Endpoint, response: httpx2.Response) -> ModelError:
+async def error_of(lines: Lines, endpoint: Endpoint, response: Response) -> ModelError:
     """What an answer that is no success says, as an error. Its text is read only so far."""
     kept = bytearray()
     try:
@@ -176,7 +233,7 @@ class Lines:
         "_open_size", "_ready", "_task", "_timer",
     )  # fmt: skip
 
-    def __init__(self, endpoint: Endpoint, response: httpx2.Response, bounds: Limits, timer: asyncio.Timeout) -> None:
+    def __init__(self, endpoint: Endpoint, response: Response, bounds: Limits, timer: asyncio.Timeout) -> None:
         self._endpoint = endpoint
         self._bounds, self._idle = bounds, bounds.model_idle_ms / 1000
         self._timer, self._now = timer, asyncio.get_running_loop().time
@@ -184,9 +241,7 @@ class Lines:
         task = asyncio.current_task()
         assert task is not None, "a timer is inside a task"
         self._task, self._cancelling = task, task.cancelling()
-        # Undoing an encoding that is not there costs as much as reading.
-        encoded, stream = "content-encoding" in response.headers, response.stream
-        self._chunks = response.aiter_bytes() if encoded else aiter(cast(AsyncIterable[bytes], stream))
+        self._chunks = response.decoded()
         self._ready: deque[str] = deque()
         self._open_line: list[bytes] = []
         self._open_size = 0
@@ -282,10 +337,12 @@ def _check_headers(endpoint: Endpoint, headers: dict[str, str]) -> None:
 
 
 @lru_cache(maxsize=256)
-def _address(base_url: str, path: str) -> httpx2.URL:
+def _address(base_url: str, path: str) -> Address:
     import httpx2
 
-    return httpx2.URL(base_url.rstrip("/") + path)
+    from hermes_agent.models.keeping import Address
+
+    return Address.of(httpx2.URL(base_url.rstrip("/") + path))
 
 
 def _place(base_url: str) -> str:
@@ -307,10 +364,10 @@ def _origin(base_url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _open(base_url: str, key: str, bounds: Limits) -> httpx2.AsyncBaseTransport:
+def _open(base_url: str, key: str, bounds: Limits) -> Transport:
     factory = _transports.get(key)
     if factory is not None:
-        return factory()
+        return _Foreign(factory())
     parts = urlsplit(base_url)
     tls = _tls() if parts.scheme == "https" else _no_tls()
     proxy = _proxy(parts.scheme, parts.hostname or "")
@@ -322,7 +379,7 @@ def _open(base_url: str, key: str, bounds: Limits) -> httpx2.AsyncBaseTransport:
             max_keepalive_connections=bounds.model_idle_connections,
             keepalive_expiry=_KEEP_ALIVE_SECONDS,
         )
-        return httpx2.AsyncHTTPTransport(verify=tls, limits=limits, proxy=proxy)
+        return _Foreign(httpx2.AsyncHTTPTransport(verify=tls, limits=limits, proxy=proxy))
     from hermes_agent.models import keeping
 
     return keeping.Transport(

@@ -1,12 +1,13 @@
-"""The connections under our HTTP clients: kept alive, taken one at a time, each request sent in one piece.
+"""The connections to models: kept alive, taken one at a time, each request sent in one piece.
 
-A transport for httpx2. The pool that comes with it walks through all of its connections twice a request and asks the
-kernel about each idle one; with thirty turns at once that was a fifth of what a turn costs. This one keeps the idle
-ones in a stack and looks at the one it takes. HTTP itself is h11's, as it is below httpx2; sockets and TLS are
-asyncio's. Between the two stands nothing: what arrived together is handed on together, where the layers of httpcore2
-(traces, locks, generators within generators) passed each piece on for as much as h11 takes to read it.
+httpx2's own pool walks through all of its connections twice a request and asks the kernel about each idle one; with
+thirty turns at once that was a fifth of what a turn costs. This one keeps the idle ones in a stack and looks at the one
+it takes. HTTP itself is two libraries': h11 writes a request, httptools (the parser of Node.js) reads its answer, for
+a thirtieth of what h11 takes to read the forty pieces of a streamed one. Sockets and TLS are asyncio's. Between them
+stands nothing: what arrived together is handed on together.
 
-One origin each, HTTP/1.1. What goes through a proxy stays with httpx2's own pool.
+One origin each, HTTP/1.1, `POST` alone. What goes through a proxy is httpx2's. Its errors and its address are used
+here, too, so that whoever calls knows one kind of each.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from typing import cast
+from collections.abc import AsyncIterator
+from functools import cached_property
+from typing import NamedTuple, cast
 
 import h11
+import httptools
 import httpx2
 
 from hermes_agent.models.dialling import dialled
@@ -25,11 +29,28 @@ from hermes_agent.models.dialling import dialled
 _UNREAD = 256 * 1024
 """How far ahead of its reader a connection reads."""
 _HEAD = 100 * 1024
-"""The longest head of an answer."""
+"""How much may come without a byte of the body: the head of an answer, whatever stands behind its last piece."""
 
 
-class Transport(httpx2.AsyncBaseTransport):
-    """The connections to one origin, on one event loop. Of a request's time limits it knows `connect`."""
+class Address(NamedTuple):
+    """Where a request goes, as the socket, TLS and the request itself want to know it."""
+
+    url: httpx2.URL
+    secure: bool
+    host: str
+    port: int
+    authority: bytes
+    target: bytes
+
+    @classmethod
+    def of(cls, url: httpx2.URL) -> Address:
+        secure = url.scheme == "https"
+        port = url.port or (443 if secure else 80)
+        return cls(url, secure, url.raw_host.decode("ascii"), port, url.netloc, url.raw_path)
+
+
+class Transport:
+    """The connections to one origin, on one event loop."""
 
     def __init__(self, tls: ssl.SSLContext, *, most: int, most_idle: int, idle_seconds: float) -> None:
         tls.set_alpn_protocols(["http/1.1"])
@@ -38,21 +59,22 @@ class Transport(httpx2.AsyncBaseTransport):
         self._idle: deque[Connection] = deque()
         self._busy: set[Connection] = set()
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        body = await request.aread()
+    async def post(self, address: Address, headers: dict[str, str], body: bytes, *, connect_seconds: float) -> Answer:
+        """Send a request and wait for the head of its answer, which has to be closed."""
+        request = _written(address, headers, body)
         await self._room.acquire()
         try:
-            connection = self._kept() or await self._connected(request)
+            connection = self._kept() or await self._connected(address, connect_seconds)
         except BaseException:
             self._room.release()
             raise
         self._busy.add(connection)
         try:
-            head = await connection.ask(request.method, request.url.raw_path, request.headers.raw, body)
+            status = await connection.ask(request)
         except BaseException:
             self.give_back(connection)
             raise
-        return httpx2.Response(head.status_code, headers=head.headers.raw_items(), stream=_Answer(connection, self))
+        return Answer(status, connection.head, connection, self)
 
     async def aclose(self) -> None:
         for connection in (*self._idle, *self._busy):
@@ -72,7 +94,7 @@ class Transport(httpx2.AsyncBaseTransport):
         """Its answer is read to the end, or nobody wants the rest."""
         self._busy.discard(connection)
         self._room.release()
-        if not connection.begin_anew():
+        if not connection.is_done():
             connection.close()
             return
         self._idle.append(connection)
@@ -80,16 +102,15 @@ class Transport(httpx2.AsyncBaseTransport):
         if len(self._idle) > self._most_idle or not oldest.is_fresh(time.monotonic() - self._idle_seconds):
             self._idle.popleft().close()
 
-    async def _connected(self, request: httpx2.Request) -> Connection:
-        url, loop = request.url, asyncio.get_running_loop()
-        host, secure = url.raw_host.decode("ascii"), url.scheme == "https"
+    async def _connected(self, address: Address, seconds: float) -> Connection:
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(request.extensions.get("timeout", {}).get("connect")):
-                made, connection = await dialled(host, url.port or (443 if secure else 80)), Connection()
+            async with asyncio.timeout(seconds):
+                made, connection = await dialled(address.host, address.port), Connection()
                 try:
                     await loop.create_connection(
-                        lambda: connection, sock=made, ssl=self._tls if secure else None,
-                        server_hostname=host if secure else None,
+                        lambda: connection, sock=made, ssl=self._tls if address.secure else None,
+                        server_hostname=address.host if address.secure else None,
                     )  # fmt: skip
                 except BaseException:
                     connection.close()  # the socket is the loop's from here on
@@ -101,14 +122,41 @@ class Transport(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError(str(error)) from error
 
 
-class _Answer(httpx2.AsyncByteStream):
-    """The body of an answer. Closed, it gives its connection back."""
+def _written(address: Address, headers: dict[str, str], body: bytes) -> bytes:
+    """The whole request."""
+    http = h11.Connection(h11.CLIENT)
+    fields = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+    if not any(name.lower() == b"host" for name, _ in fields):
+        fields.insert(0, (b"Host", address.authority))
+    fields.append((b"Content-Length", b"%d" % len(body)))
+    try:
+        head = http.send(h11.Request(method=b"POST", target=address.target, headers=fields))
+        return b"".join((head or b"", http.send(h11.Data(data=body)) or b"", http.send(h11.EndOfMessage()) or b""))
+    except h11.LocalProtocolError as error:
+        raise httpx2.LocalProtocolError(str(error)) from error
 
-    def __init__(self, connection: Connection, transport: Transport) -> None:
+
+class Answer(httpx2.AsyncByteStream):
+    """The head of an answer, and its body piece by piece. Closed, it gives its connection back."""
+
+    def __init__(
+        self, status: int, head: list[tuple[bytes, bytes]], connection: Connection, transport: Transport
+    ) -> None:
+        self.status_code, self._head = status, head
         self._connection: Connection | None = connection
         self._transport = transport
 
-    def __aiter__(self) -> _Answer:
+    @cached_property
+    def headers(self) -> httpx2.Headers:
+        return httpx2.Headers(self._head)
+
+    def decoded(self) -> AsyncIterator[bytes]:
+        """The body as it was before its server compressed it."""
+        if not any(name.lower() == b"content-encoding" for name, _ in self._head):
+            return self  # undoing an encoding that is not there costs as much as reading
+        return httpx2.Response(self.status_code, headers=self._head, stream=self).aiter_bytes()
+
+    def __aiter__(self) -> Answer:
         return self
 
     async def __anext__(self) -> bytes:
@@ -124,14 +172,17 @@ class _Answer(httpx2.AsyncByteStream):
 
 
 class Connection(asyncio.Protocol):
-    """One connection: asyncio brings and takes the bytes, h11 reads and writes them. One request at a time."""
+    """One connection: asyncio brings and takes the bytes, httptools reads them. One request at a time."""
 
     def __init__(self) -> None:
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD)
+        self.head: list[tuple[bytes, bytes]] = []
+        """Of the answer that is read."""
         self._transport: asyncio.Transport | None = None
-        self._unread: list[bytes] = []
-        self._unread_bytes = 0
-        self._ended = self._paused = False
+        self._http: httptools.HttpResponseParser | None = None
+        self._status = 0
+        self._pieces: list[bytes] = []
+        self._unread = self._aside = 0
+        self._whole = self._kept_alive = self._beyond = self._ended = self._paused = False
         self._error: Exception | None = None
         self._broken: httpx2.RemoteProtocolError | None = None
         self._reader: asyncio.Future[None] | None = None
@@ -143,9 +194,21 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._unread.append(data)
-        self._unread_bytes += len(data)
-        if self._unread_bytes > _UNREAD and not self._paused:
+        http = self._http
+        if http is None or self._is_over():
+            self._beyond = True  # nobody asked
+            return
+        self._aside += len(data)
+        try:
+            http.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self._is_over():
+                self._beyond = True
+            else:
+                self._broken = httpx2.RemoteProtocolError(f"that is not HTTP: {error}")
+        if self._aside > _HEAD and self._broken is None:
+            self._broken = httpx2.RemoteProtocolError("the head of the answer does not end")
+        if self._unread > _UNREAD and not self._paused:
             self._paused = True
             self._open().pause_reading()
         self._rouse()
@@ -158,6 +221,10 @@ class Connection(asyncio.Protocol):
         self._ended, self._error = True, self._error or exc
         self._rouse()
 
+    def _is_over(self) -> bool:
+        """The answer is whole, or will never be."""
+        return self._whole or self._broken is not None
+
     def _rouse(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
@@ -166,96 +233,105 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None, "asyncio makes the connection first"
         return self._transport
 
+    # -- httptools' side -----------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._whole:
+            raise ValueError("there is more than an answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._status:  # what comes behind the body is nobody's business
+            self.head.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        assert self._http is not None
+        status = self._http.get_status_code()
+        if status == 101:
+            raise ValueError("the server speaks of something else than HTTP")
+        if status < 200:
+            self.head.clear()  # "go on": the answer is still to come
+            return
+        self._status, self._kept_alive = status, self._http.should_keep_alive()
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces.append(body)
+        self._unread += len(body)
+        self._aside = 0
+
+    def on_message_complete(self) -> None:
+        self._whole = bool(self._status)
+
     # -- a request and its answer --------------------------------------------------------------------------
 
-    async def ask(self, method: str, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> h11.Response:
-        """Send a request and wait for the head of its answer."""
-        send = self._http.send
-        try:
-            head = send(h11.Request(method=method, target=target, headers=headers)) or b""
-            data = (send(h11.Data(data=body)) or b"") if body else b""
-            end = send(h11.EndOfMessage()) or b""
-        except h11.LocalProtocolError as error:
-            raise httpx2.LocalProtocolError(str(error)) from error
+    async def ask(self, request: bytes) -> int:
+        """Send a request and wait for the head of its answer: its status."""
+        self._http = httptools.HttpResponseParser(self)
+        # As forgiving as h11: a lone LF, blanks behind the size of a piece, a length that the pieces make void.
+        self._http.set_dangerous_leniencies(
+            lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True, lenient_chunked_length=True
+        )
+        self.head, self._status, self._aside, self._whole = [], 0, 0, False
         if not self._ended:  # reading tells of an end
-            self._open().write(b"".join((head, data, end)))
-        while True:
-            event = self._next()
-            if event is h11.NEED_DATA:
-                await self._read()
-            elif isinstance(event, h11.Response):
-                return event
-            elif not isinstance(event, h11.InformationalResponse) or event.status_code == 101:
-                raise httpx2.RemoteProtocolError("the server speaks of something else than HTTP")
+            self._open().write(request)
+        while not self._status:
+            await self._more()
+        return self._status
 
     async def piece(self) -> bytes | None:
         """What has arrived of the body, at least one byte; None at its end."""
-        parts: list[bytes | bytearray] = []
+        while not self._pieces:
+            if self._whole:
+                return None
+            await self._more()
+        piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._unread = 0
+        if self._paused and not self._ended:
+            self._paused = False
+            self._open().resume_reading()
+        return piece
+
+    async def _more(self) -> None:
+        """Wait for bytes, or the end of them."""
         if self._broken is not None:
             raise self._broken
-        while self._http.their_state is h11.SEND_BODY:
-            try:
-                event = self._next()
-            except httpx2.RemoteProtocolError as error:
-                self._broken = error
-                if not parts:
-                    raise
-                break  # what arrived whole comes first
-            if isinstance(event, h11.Data):
-                parts.append(event.data)
-            elif event is h11.NEED_DATA:
-                if parts:
-                    break
-                await self._read()
-        return b"".join(parts) or None
-
-    def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        try:
-            return self._http.next_event()
-        except h11.RemoteProtocolError as error:
-            raise httpx2.RemoteProtocolError(str(error)) from error
-
-    async def _read(self) -> None:
-        """Wait for bytes, or the end of them, and give them to h11."""
-        if not self._unread and not self._ended:
-            self._reader = asyncio.get_running_loop().create_future()
-            try:
-                await self._reader
-            finally:
-                self._reader = None
-        if self._unread:
-            self._http.receive_data(b"".join(self._unread))
-            self._unread.clear()
-            self._unread_bytes = 0
-            if self._paused and not self._ended:
-                self._paused = False
-                self._open().resume_reading()
+        if self._ended:
+            if self._error is not None:
+                raise httpx2.ReadError(str(self._error)) from self._error
+            if not self._status:
+                raise httpx2.RemoteProtocolError("the server hung up without an answer")
+            if self._has_bounds():
+                raise httpx2.RemoteProtocolError("the server hung up in the middle of its answer")
+            self._whole = True
             return
-        if self._error is not None:
-            raise httpx2.ReadError(str(self._error)) from self._error
-        if self._http.their_state is h11.SEND_RESPONSE:
-            raise httpx2.RemoteProtocolError("the server hung up without an answer")
-        self._http.receive_data(b"")
+        self._reader = asyncio.get_running_loop().create_future()
+        try:
+            await self._reader
+        finally:
+            self._reader = None
+
+    def _has_bounds(self) -> bool:
+        """The answer says itself where it ends; else it does so by hanging up."""
+        names = {name.lower(): value.lower() for name, value in self.head}
+        return b"content-length" in names or names.get(b"transfer-encoding", b"").endswith(b"chunked")
 
     # -- between requests ----------------------------------------------------------------------------------
 
-    def begin_anew(self) -> bool:
-        """Make ready for another request; False when this one is not over, or more came than its answer."""
-        http = self._http
-        if self._ended or self._unread or not http.our_state is http.their_state is h11.DONE or http.trailing_data[0]:
+    def is_done(self) -> bool:
+        """Ready for another request. Not when this one is not over, or more came than its answer."""
+        if self._ended or self._beyond or self._pieces or not (self._whole and self._kept_alive):
             return False
         if self._open().get_write_buffer_size():
             return False  # it answered before it had read: whatever is sent now waits behind the rest
-        http.start_next_cycle()
-        self._used = time.monotonic()
+        self._http, self._used = None, time.monotonic()
         return True
 
     def is_fresh(self, since: float) -> bool:
         """Used since then, and nothing was heard of the server: an idle one speaks only to hang up."""
-        return not self._ended and not self._unread and self._used >= since
+        return not self._ended and not self._beyond and self._used >= since
 
     def close(self) -> None:
         """At once: what is closed is done with, or was given up."""
-        self._ended, self._error = True, self._error or ConnectionAbortedError("closed at this end")
+        self._ended, self._error, self._http = True, self._error or ConnectionAbortedError("closed at this end"), None
         if self._transport is not None:
             self._transport.abort()

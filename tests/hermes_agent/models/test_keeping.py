@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import subprocess
 from collections.abc import Awaitable, Callable
@@ -12,10 +13,33 @@ from typing import Any
 import httpx2
 import pytest
 
-from hermes_agent.models.keeping import Connection, Transport
+from hermes_agent.models.keeping import Address, Answer, Connection, Transport
 
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-Act = Callable[[httpx2.AsyncClient, str, "Server"], Awaitable[Any]]
+
+
+class Caller:
+    """Calls an address, and reads what it hears to the end."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def idle(self) -> list[Connection]:
+        return list(self._transport._idle)
+
+    async def open(self, url: str, content: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
+        headers = {"content-type": "text/plain", **(headers or {})}
+        return await self._transport.post(Address.of(httpx2.URL(url)), headers, content, connect_seconds=10)
+
+    async def post(self, url: str, content: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
+        answer = await self.open(url, content, headers)
+        try:
+            return b"".join([piece async for piece in answer.decoded()])
+        finally:
+            await answer.aclose()
+
+
+Act = Callable[[Caller, str, "Server"], Awaitable[Any]]
 
 
 class Server:
@@ -58,22 +82,41 @@ class Server:
 def against(
     server: Server, act: Act, *, most: int = 8, tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
 ) -> Any:
+    at_work: set[asyncio.Task[Any]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        at_work.add(task)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await server.serve(reader, writer)
+        writer.close()
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            await writer.wait_closed()
+
     async def run() -> Any:
-        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls[0] if tls else None)
+        listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls[0] if tls else None)
         port = listening.sockets[0].getsockname()[1]
         transport = Transport(tls[1] if tls else PLAIN, most=most, most_idle=4, idle_seconds=30)
-        async with listening, httpx2.AsyncClient(transport=transport, timeout=10) as client:
-            return await act(
-                client, f"http{'s' if tls else ''}://{'localhost' if tls else '127.0.0.1'}:{port}/", server
-            )
+        async with listening:
+            try:
+                url = f"http{'s' if tls else ''}://{'localhost' if tls else '127.0.0.1'}:{port}/"
+                return await act(Caller(transport), url, server)
+            finally:
+                await transport.aclose()
+                if at_work:
+                    await asyncio.wait(at_work, timeout=0.2)
+                    for task in at_work:
+                        task.cancel()
+                    await asyncio.wait(at_work)
 
     return asyncio.run(run())
 
 
-async def one_after_another(client: httpx2.AsyncClient, url: str, server: Server) -> list[bytes]:
+async def one_after_another(client: Caller, url: str, server: Server) -> list[bytes]:
     answers = []
     for number in range(5):
-        answers.append((await client.post(url, content=b"%d" % number)).content)
+        answers.append(await client.post(url, b"%d" % number))
         await asyncio.sleep(0.01)
     return answers
 
@@ -92,9 +135,9 @@ def test_a_server_that_hangs_up_between_requests_is_called_anew() -> None:
 
 
 def test_no_more_connections_than_allowed_and_few_are_kept() -> None:
-    async def many(client: httpx2.AsyncClient, url: str, server: Server) -> int:
-        answers = await asyncio.gather(*(client.post(url, content=b"%d" % number) for number in range(30)))
-        assert [answer.content for answer in answers] == [b"%d" % number for number in range(30)]
+    async def many(client: Caller, url: str, server: Server) -> int:
+        answers = await asyncio.gather(*(client.post(url, b"%d" % number) for number in range(30)))
+        assert answers == [b"%d" % number for number in range(30)]
         async with asyncio.timeout(10):
             while server.open > 4:  # noqa: ASYNC110 - the other side is told of a close by its socket
                 await asyncio.sleep(0.01)
@@ -107,20 +150,20 @@ def test_no_more_connections_than_allowed_and_few_are_kept() -> None:
 
 
 def test_a_request_that_is_given_up_costs_its_connection_and_makes_room() -> None:
-    async def give_up(client: httpx2.AsyncClient, url: str, server: Server) -> bytes:
+    async def give_up(client: Caller, url: str, server: Server) -> bytes:
         for _ in range(3):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
-                    await client.post(url, content=b"slow")
+                    await client.post(url, b"slow")
         server.wait = 0.0
-        return (await client.post(url, content=b"quick")).content
+        return await client.post(url, b"quick")
 
     assert against(Server(wait=5.0), give_up, most=1) == b"quick"
 
 
 def test_a_body_of_megabytes_arrives_both_ways() -> None:
-    async def large(client: httpx2.AsyncClient, url: str, server: Server) -> int:
-        return len((await client.post(url, content=b"x" * 3_000_000)).content)
+    async def large(client: Caller, url: str, server: Server) -> int:
+        return len(await client.post(url, b"x" * 3_000_000))
 
     assert against(Server(), large) == 3_000_000
 
@@ -138,17 +181,13 @@ def answering(*answers: bytes) -> Any:
     return serve
 
 
-async def got(client: httpx2.AsyncClient, url: str) -> bytes:
-    return (await client.get(url)).content
-
-
 def test_what_a_server_says_beyond_its_answer_is_nobodys_answer() -> None:
     """Read on, it would be taken for the answer to the next request."""
     stray = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfirstHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nstray"
     own = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecond"
 
-    async def twice(client: httpx2.AsyncClient, url: str, server: Server) -> list[bytes]:
-        return [await got(client, url), await got(client, url)]
+    async def twice(client: Caller, url: str, server: Server) -> list[bytes]:
+        return [await client.post(url), await client.post(url)]
 
     server = Server()
     server.serve = answering(stray, own)  # type: ignore[method-assign]
@@ -162,11 +201,17 @@ def test_what_a_server_says_beyond_its_answer_is_nobodys_answer() -> None:
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", b"ok"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nin\r\n7\r\n pieces\r\n0\r\n\r\n", b"in pieces"),
         (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        (b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 3\r\n\r\nold", b"old"),
+        (b"HTTP/1.1 200 OK\ncontent-length: 8\n\nunixlike", b"unixlike"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6  \r\npadded\r\n0\r\n\r\n", b"padded"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n3\r\ntwo\r\n0\r\n\r\n", b"two"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4;a=b\r\nmore\r\n0\r\nx-sum: 1\r\n\r\n", b"more"),
+        (b"HTTP/1.1 200 OK\r\nupgrade: h2\r\nconnection: upgrade\r\ncontent-length: 4\r\n\r\nstay", b"stay"),
     ],
 )
 def test_every_form_of_an_answer_is_read(answer: bytes, expected: bytes) -> None:
-    async def once(client: httpx2.AsyncClient, url: str, server: Server) -> bytes:
-        return await got(client, url)
+    async def once(client: Caller, url: str, server: Server) -> bytes:
+        return await client.post(url)
 
     server = Server()
     server.serve = answering(answer)  # type: ignore[method-assign]
@@ -181,12 +226,17 @@ def test_every_form_of_an_answer_is_read(answer: bytes, expected: bytes) -> None
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
         b"220 mail.example ready\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: " + b"y" * 900_000,
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5;" + b"y" * 900_000,
     ],
 )
 def test_what_is_no_answer_is_said_to_be_none(answer: bytes) -> None:
-    async def refused(client: httpx2.AsyncClient, url: str, server: Server) -> None:
+    async def refused(client: Caller, url: str, server: Server) -> None:
         with pytest.raises(httpx2.RemoteProtocolError):
-            await client.get(url)
+            await client.post(url)
 
     server = Server()
     server.serve = answering(answer)  # type: ignore[method-assign]
@@ -195,12 +245,15 @@ def test_what_is_no_answer_is_said_to_be_none(answer: bytes) -> None:
 
 @pytest.mark.parametrize("rest", [b"", b"nonsense\r\n"])
 def test_what_arrived_before_an_answer_broke_off_is_handed_on_first(rest: bytes) -> None:
-    async def read(client: httpx2.AsyncClient, url: str, server: Server) -> list[bytes]:
+    async def read(client: Caller, url: str, server: Server) -> list[bytes]:
         heard: list[bytes] = []
         with pytest.raises(httpx2.RemoteProtocolError):
-            async with client.stream("GET", url) as answer:
-                async for piece in answer.aiter_raw():
+            answer = await client.open(url)
+            try:
+                async for piece in answer:
                     heard.append(piece)
+            finally:
+                await answer.aclose()
         return heard
 
     server = Server()
@@ -221,10 +274,10 @@ def test_a_server_that_answers_before_it_has_read_gets_the_next_request_on_anoth
         await gone.wait()
         writer.close()
 
-    async def both(client: httpx2.AsyncClient, url: str, server: Server) -> list[bytes]:
+    async def both(client: Caller, url: str, server: Server) -> list[bytes]:
         try:
             async with asyncio.timeout(20):
-                return [(await client.post(url, content=b"x" * size)).content for size in (16_000_000, 1)]
+                return [await client.post(url, b"x" * size) for size in (16_000_000, 1)]
         finally:
             gone.set()
 
@@ -234,10 +287,68 @@ def test_a_server_that_answers_before_it_has_read_gets_the_next_request_on_anoth
     assert against(server, both) == [b"large", b"small"]
 
 
+def test_what_an_idle_server_says_is_no_answer_either() -> None:
+    """A server that gives up waiting says so before it hangs up."""
+    first = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfirst"
+    late = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 4\r\n\r\nlate"
+    own = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecond"
+    lines = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal lines
+        lines += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(first if lines == 1 else own)
+        await asyncio.wait_for(said.wait(), 10)
+        if lines == 1:
+            writer.write(late)
+        await writer.drain()
+        await asyncio.wait_for(gone.wait(), 10)
+        writer.close()
+
+    async def twice(client: Caller, url: str, server: Server) -> list[bytes]:
+        heard = [await client.post(url)]
+        said.set()
+        (idle,) = client.idle()
+        async with asyncio.timeout(10):
+            while idle.is_fresh(0.0):  # noqa: ASYNC110 - it is the kernel that brings it
+                await asyncio.sleep(0.005)
+        heard.append(await client.post(url))
+        gone.set()
+        return heard
+
+    said, gone = asyncio.Event(), asyncio.Event()
+    server = Server()
+    server.serve = serve  # type: ignore[method-assign]
+    assert against(server, twice) == [b"first", b"second"]
+    assert lines == 2
+
+
+def test_a_host_of_ones_own_is_the_one_that_is_named() -> None:
+    async def named(client: Caller, url: str, server: Server) -> list[bytes]:
+        return [
+            line.lower() for headers in ({}, {"Host": "models.example"})
+            for line in (await client.post(url, b"x", headers)).splitlines() if line.lower().startswith(b"host:")
+        ]  # fmt: skip
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(1)
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(head) + head)
+        writer.close()
+
+    server = Server()
+    server.serve = echo  # type: ignore[method-assign]
+    default, own = against(server, named)
+    assert default.startswith(b"host: 127.0.0.1:")
+    assert own == b"host: models.example"
+
+
 def test_nobody_there_is_a_connect_error() -> None:
-    async def nobody(client: httpx2.AsyncClient, url: str, server: Server) -> None:
+    async def nobody(client: Caller, url: str, server: Server) -> None:
         with pytest.raises(httpx2.ConnectError):
-            await client.post("http://127.0.0.1:9/", content=b"")
+            await client.post("http://127.0.0.1:9/")
 
     against(Server(), nobody)
 
@@ -278,8 +389,8 @@ def test_a_call_given_up_as_its_handshake_ends_does_not_harm_the_next(
     trusting = ssl.create_default_context(cafile=certificate)
     made = Connection.connection_made
 
-    async def give_up(client: httpx2.AsyncClient, url: str, server: Server) -> list[bytes]:
-        call = asyncio.ensure_future(client.post(url, content=b"given up"))
+    async def give_up(client: Caller, url: str, server: Server) -> list[bytes]:
+        call = asyncio.ensure_future(client.post(url, b"given up"))
 
         def connected(self: Connection, transport: asyncio.BaseTransport) -> None:
             made(self, transport)
@@ -295,9 +406,9 @@ def test_a_call_given_up_as_its_handshake_ends_does_not_harm_the_next(
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: Path) -> None:
-    async def refused(client: httpx2.AsyncClient, url: str, server: Server) -> BaseException | None:
+    async def refused(client: Caller, url: str, server: Server) -> BaseException | None:
         with pytest.raises(httpx2.ConnectError) as caught:
-            await client.post(url, content=b"secret")
+            await client.post(url, b"secret")
         chain: list[BaseException] = []
         error: BaseException | None = caught.value
         while error is not None:
