@@ -175,7 +175,7 @@ class ChatReader:
 
 def _first(choices: Any) -> Mapping[str, Any]:
     choice = choices[0] if isinstance(choices, list) and choices else None
-    return choice if isinstance(choice, Mapping) else {}
+    return choice if isinstance(choice, dict) else {}
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:

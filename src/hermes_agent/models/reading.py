@@ -123,6 +123,6 @@ def count(value: Any) -> int:
 
 
 def section(value: Any, name: str) -> Mapping[str, Any]:
-    """A nested object that may be absent or null."""
-    found = value.get(name) if isinstance(value, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    """A nested object of a JSON text that may be absent or null."""
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}

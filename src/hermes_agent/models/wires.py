@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from urllib.parse import urlsplit
 
 from hermes_agent.models.base import Endpoint, Wire
@@ -22,8 +22,12 @@ def wire_for(endpoint: Endpoint) -> Wire:
     """The endpoint's provider format. Wires have no state: the same object serves every conversation."""
     if endpoint.wire == "anthropic":
         return _anthropic()
-    host = urlsplit(endpoint.base_url).hostname or ""
-    return _chat(_HOSTS.get(host, endpoint.provider))
+    return _chat(_HOSTS.get(_host(endpoint.base_url), endpoint.provider))
+
+
+@lru_cache(maxsize=64)
+def _host(address: str) -> str:
+    return urlsplit(address).hostname or ""
 
 
 @cache
