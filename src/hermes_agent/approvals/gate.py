@@ -45,7 +45,7 @@ class _Turn:
     db: SessionDB
     home: Path
     workspace: Path | None
-    policy: Policy
+    config: Mapping[str, Any]
     conversation_id: ConversationId
     turn_id: TurnId
     person_id: PersonId | None
@@ -56,6 +56,11 @@ class _Turn:
     platform: str
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """A person is asked one question at a time."""
+
+    @property
+    def policy(self) -> Policy:
+        """Read when a call asks for permission: most turns make none."""
+        return read_policy(self.config)
 
 
 class CommandGate:
@@ -79,7 +84,7 @@ class CommandGate:
     ) -> None:
         """`workspace`: where commands and writes need no question; without it, wherever a call runs."""
         self._turn = _Turn(
-            db=db, home=home, workspace=workspace, policy=read_policy(config), conversation_id=conversation_id,
+            db=db, home=home, workspace=workspace, config=config, conversation_id=conversation_id,
             turn_id=turn_id, person_id=person_id, approver=approver, approver_id=approver_id, fence=fence,
             yolo=yolo or Yolo(), platform=platform,
         )  # fmt: skip
