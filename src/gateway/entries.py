@@ -17,6 +17,14 @@ from hermes_state.reference import entries as written
 
 Written = dict[str, Any]
 
+_TEXTS = frozenset(
+    {
+        "chat_name", "user_id", "user_name", "thread_id", "chat_topic", "user_id_alt", "chat_id_alt", "parent_chat_id",
+        "message_id", "profile", "auto_thread_initial_name",
+    }
+)  # fmt: skip
+"""What of a place is written as a text or not at all."""
+
 
 @dataclass
 class SessionSource:
@@ -90,23 +98,14 @@ class SessionSource:
     def from_dict(cls, data: Mapping[str, Any]) -> SessionSource:
         """`platform` and `chat_id` must be there; a platform nobody knows is a ValueError. Rights are not restored."""
         get = data.get
+        texts: Written = {name: str(value) for name, value in data.items() if value is not None and name in _TEXTS}
         return cls(
             platform=Platform(data["platform"]),
             chat_id=str(data["chat_id"]),
-            chat_name=_text(get("chat_name")),
             chat_type=_text(get("chat_type")) or "dm",
-            user_id=_text(get("user_id")),
-            user_name=_text(get("user_name")),
-            thread_id=_text(get("thread_id")),
-            chat_topic=_text(get("chat_topic")),
-            user_id_alt=_text(get("user_id_alt")),
-            chat_id_alt=_text(get("chat_id_alt")),
             scope_id=_text(get("scope_id") if "scope_id" in data else get("guild_id")),
-            parent_chat_id=_text(get("parent_chat_id")),
-            message_id=_text(get("message_id")),
-            profile=_text(get("profile")),
             auto_thread_created=bool(get("auto_thread_created")),
-            auto_thread_initial_name=_text(get("auto_thread_initial_name")),
+            **texts,
         )
 
 

@@ -100,7 +100,9 @@ def assemble(
     agents = Agents(board, approver=approver, ask=ask)
     deliverer = Deliverer(board, adapters)
 
-    def project(running: Running, adapter: BasePlatformAdapter) -> Projection:
+    def project(running: Running, adapter: BasePlatformAdapter) -> Projection | None:
+        if not (adapter.supports_edit or adapter.supports_typing):
+            return None  # there is nothing that it could show
         source, row = running.source, running.rows[-1] if running.rows else None
         return Projection(
             board, adapter, deliverer, chat_id=str(source.chat_id), account=adapter.account,

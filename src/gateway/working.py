@@ -139,19 +139,13 @@ class Worker:
         self, running: Running, work: Callable[[], Coroutine[Any, Any, dict[str, Any] | None]]
     ) -> dict[str, Any] | None:
         """A task of its own: whoever gives the turn up cancels that and not the lane."""
-        async with self._room, self._admitted(running):
+        # Only so many turns are prepared at once; one that has begun makes room for the next.
+        async with self._room, _place(self._starts) as running.on_begun:
             if self._troubles.closing.is_set():
                 return None  # it waited for room until the gateway ended: the next one begins it
             running.task = asyncio.ensure_future(work())
             await asyncio.wait({running.task})
         return None if running.task.cancelled() else running.task.result()
-
-    @contextlib.asynccontextmanager
-    async def _admitted(self, running: Running) -> AsyncIterator[None]:
-        """Only so many turns are prepared at once; one that has begun makes room for the next."""
-        async with _place(self._starts) as leave:
-            running.on_begun = leave
-            yield
 
     @contextlib.asynccontextmanager
     async def _apart(self, turn: Turn) -> AsyncIterator[None]:
