@@ -100,7 +100,8 @@ def _check(args: argparse.Namespace) -> None:
     if args.json:
         output.print_json(facts)
         return
-    config_file = "read, no mistake found" if facts["config.yaml"] else "not there; the defaults hold"
+    found = "see the notes" if facts["notes"] else "no mistake found"
+    config_file = f"read, {found}" if facts["config.yaml"] else "not there; the defaults hold"
     print(f"home         {loaded.home}\nconfig.yaml  {config_file}\n.env         {len(loaded.dotenv)} variables")
     for note in facts["notes"]:
         print(f"note         {note}")
@@ -109,11 +110,14 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def notes(loaded: config.Config) -> list[str]:
-    """Keys that look mistyped, and those of older homes that are read and mean something else here, or nothing."""
+    """Keys that look mistyped, values that cannot be, keys of older homes that mean something else here, or nothing."""
     from hermes_agent.approvals.policy import read_policy  # only this verb needs it
     from hermes_config import settings
 
-    found = [*settings.mistyped(loaded.tree), *read_policy(loaded.tree).notes]
+    policy = read_policy(loaded.tree).notes
+    told = {note.partition(" ")[0] for note in policy}
+    refused = [note for note in settings.refused(loaded.tree) if note.partition(" ")[0] not in told]
+    found = [*settings.mistyped(loaded.tree), *refused, *policy]
     compression = loaded.tree.get("compression")
     if isinstance(compression, Mapping) and "in_place" in compression:
         found.append(

@@ -60,6 +60,12 @@ def refusal(key: str, value: Any) -> str:
     return "" if set(words) & set(choices) else f"must be {said}, not {secrets.shown(value)}"
 
 
+def refused(tree: Mapping[str, Any]) -> list[str]:
+    """Values of config.yaml that cannot be, by the table; who reads them takes the default, or says so much later."""
+    found = ((".".join(path), value) for path, value in _values(tree))
+    return [f"{key} {why}" for key, value in found if (why := refusal(key, value))]
+
+
 def _refused_number(row: Setting, value: Any) -> str:
     least, most = BOUNDS[row.key]
     whole = isinstance(least, int)
@@ -133,11 +139,15 @@ def _near_section(name: str) -> str:
     return close[0] if close else ""
 
 
-def _paths(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _paths(tree: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    return (path for path, _ in _values(tree))
+
+
+def _values(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every key that has a value, and no section."""
     for key, value in tree.items():
         path = (*above, str(key))
         if isinstance(value, Mapping):
-            yield from _paths(value, path)
+            yield from _values(value, path)
         elif value is not None:
-            yield path
+            yield path, value

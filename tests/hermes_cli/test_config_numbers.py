@@ -74,3 +74,18 @@ def test_the_bounds_are_those_of_the_rooms(home: Path, end: int) -> None:
     names = ("threshold", "target_ratio", "protect_first_n", "protect_last_n")
     assert found == tuple(BOUNDS[f"compression.{name}"][end] for name in names)
     assert read_policy(tree).seconds == BOUNDS["approvals.timeout"][end] and not read_policy(tree).notes
+
+
+def test_a_file_edited_by_hand_is_checked_like_what_is_set(run: Run, home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    written = "agent: {max_turns: many}\ncompression: {threshold: 50, enabled: perhaps}\nterminal: {timeout: 90}\n"
+    (home / "config.yaml").write_text(f"{written}approvals: {{timeout: 0}}\nmodel: {{context_length: '200,000'}}\n")
+    checked = run("config", "check")
+    assert checked.code == 0 and "read, see the notes" in checked.out
+    notes = [line.removeprefix("note").strip() for line in checked.out.splitlines() if line.startswith("note")]
+    assert notes[:3] == [
+        "agent.max_turns must be a whole number of at least 1, not 'many'",
+        "compression.threshold must be a number from 0.05 to 0.95, not 50",
+        "compression.enabled must be true or false, not 'perhaps'",
+    ]
+    assert len(notes) == 4 and notes[3].startswith("approvals.timeout must be")
