@@ -86,7 +86,7 @@ class Intake:
         }  # fmt: skip
         begun = False
         try:
-            arriving = db.inbox.arriving(**message)
+            arriving = db.inbox.arriving(surely_new=event.surely_new, **message)
             if waiting := self._lanes.too_many(arriving.row):
                 return await self._no_room(event, adapter, waiting)
             if event.surely_new:

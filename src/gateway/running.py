@@ -94,9 +94,9 @@ class Running:
             self.on_asking(False, here)
 
     @property
-    def claims(self) -> tuple[int, ...] | Callable[[], tuple[int, ...]]:
+    def claims(self) -> tuple[int, ...] | Arriving:
         """The rows it answers."""
-        return tuple(row.id for row in self.rows) if self.arriving is None else self.arriving.ids
+        return tuple(row.id for row in self.rows) if self.arriving is None else self.arriving
 
     def stored(self, done: asyncio.Future[Accepted]) -> None:
         """What was arriving is a row now."""

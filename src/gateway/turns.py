@@ -303,7 +303,7 @@ class TurnRunner:
                 self._ended(result, [] if shown is None else [shown])
 
         return Errand(
-            route=route, inbox_ids=running.claims, owe=owe, began=began, taken_up=taken_up,
+            route=route, claim=running.claims, owe=owe, began=began, taken_up=taken_up,
             person_id=running.person_id, identity=lambda work: _identity(work, source, route),
         )  # fmt: skip
 

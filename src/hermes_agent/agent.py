@@ -273,7 +273,7 @@ class AIAgent(Listeners):
     async def _open(self, user: Mapping[str, Any] | None, stop: Stop, errand: Errand | None) -> Journal:
         """A new turn. One that a lost process left in this conversation is brought to its end first."""
         setup, seat = self._setup, self._seat
-        route, claim = (None, ()) if errand is None else (errand.route, errand.inbox_ids)
+        route, claim = (None, ()) if errand is None else (errand.route, errand.claim)
         freed = False
         while True:
             try:

@@ -15,6 +15,7 @@ from typing import Any
 
 from hermes_agent.context import Identity
 from hermes_state.ids import PersonId, SessionKey
+from hermes_state.inbox import Arriving
 from hermes_state.outbox import Parcel
 from hermes_state.turns import EndState, Turn, Work
 
@@ -34,9 +35,9 @@ Owe = Callable[[Work, Ending], Parcel | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errand:
     route: SessionKey | None
-    inbox_ids: tuple[int, ...] | Callable[[], tuple[int, ...]]
-    """Rows to claim; the turn is not opened unless all of them are still queued. A function is asked in the transaction
-    that opens it, for rows that are stored in the same one; it raises `NotQueued`."""
+    claim: tuple[int, ...] | Arriving
+    """Rows of the inbox, by their numbers, or the message that is about to be one; the turn is not opened unless all of
+    them are still queued."""
     owe: Owe
     began: Callable[[Work], None] = lambda work: None
     """Told when a turn, this one or one that was left behind, has its row."""

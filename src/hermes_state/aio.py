@@ -71,18 +71,28 @@ class AsyncSessionDB(InThreads):
 
 
 def queued(
-    engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, whole: bool = False, patience: float = 0.0
+    engine: Engine,
+    fn: Callable[[Connection, *Ts], T],
+    *args: *Ts,
+    whole: bool = False,
+    patience: float = 0.0,
+    after: Job | None = None,
 ) -> asyncio.Future[T]:
     """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it.
 
-    `patience`: seconds it may wait for another job of this loop to share a commit with.
+    `patience`: seconds it may wait for another job of this loop to share a commit with. `after`: see `Job`.
     """
-    done: asyncio.Future[T] = posted(engine, fn, *args, whole=whole, patience=patience).ticket
+    done: asyncio.Future[T] = posted(engine, fn, *args, whole=whole, patience=patience, after=after).ticket
     return done
 
 
 def posted(
-    engine: Engine, fn: Callable[[Connection, *Ts], Any], *args: *Ts, whole: bool = False, patience: float = 0.0
+    engine: Engine,
+    fn: Callable[[Connection, *Ts], Any],
+    *args: *Ts,
+    whole: bool = False,
+    patience: float = 0.0,
+    after: Job | None = None,
 ) -> Job:
     """As `queued`, and the job itself: `ticket` is the future. Jobs of a loop run in the order in which they came, so a
     later one can look at what became of it, perhaps in the same transaction."""
@@ -93,7 +103,7 @@ def posted(
     if mailbox is None:
         mailbox = _mailboxes[loop] = _Mailbox(loop)
     future = loop.create_future()
-    job = Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future)
+    job = Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future, after=after)
     if patience:
         mailbox.post_later(engine, job, patience)
     else:

@@ -20,10 +20,11 @@ from typing import Any, NamedTuple, TypeVar
 from hermes_state import aio, chain, leases, live, messages, prefixes, transcript, usage
 from hermes_state.effects import Effects, Started
 from hermes_state.engine.base import Connection
+from hermes_state.engine.writer import Job
 from hermes_state.errors import SessionNotFound
 from hermes_state.handles import Handle
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
-from hermes_state.inbox import Inbox, Outcome
+from hermes_state.inbox import Arriving, Inbox, Outcome
 from hermes_state.leases import Lease, Leases
 from hermes_state.outbox import Parcel
 from hermes_state.store import Store
@@ -94,15 +95,15 @@ class Journal:
         ttl: float,
         user: Row | None = None,
         route: SessionKey | None = None,
-        claim: int | Sequence[int] | Callable[[], Sequence[int]] = 0,
+        claim: int | Sequence[int] | Arriving = 0,
         left_open: Callable[[], bool] = lambda: False,
     ) -> Journal | None:
         """A new turn on the newest segment of the conversation, with the user's row; None while somebody else works.
 
         A turn that a lost process left behind comes first: then that one is opened (`resumed`), nothing of `user` is
         written, and the caller asks again when it has ended. `claim`: how many of the route's queued rows it takes, or
-        which; a function is asked in the transaction. `left_open`: asked when the caller is cancelled, whether
-        the turn is for another process to take up; else it ends there.
+        which, or the message that arrives meanwhile. `left_open`: asked when the caller is cancelled, whether the turn
+        is for another process to take up; else it ends there.
         """
 
         def run(conn: Connection) -> _Opened | None:
@@ -120,7 +121,7 @@ class Journal:
                 )
             work = Turns(store).begin_in(
                 conn, conversation_id=conversation, session_id=segment, fence=lease.fence, route=route,
-                claim=claim() if callable(claim) else claim,
+                claim=claim,
             )  # fmt: skip
             if work is None:
                 Leases(store).release_in(conn, lease)
@@ -132,6 +133,8 @@ class Journal:
             stands = live.state_in(conn, segment, below=row_id), prefixes.newest_in(conn, conversation)
             return lease, work, segment, Begun(user, row_id, *stands)
 
+        if isinstance(claim, Arriving):
+            return await cls._opened(store, claim.with_turn(run), left_open, after=claim.job)
         return await cls._opened(store, run, left_open)
 
     @classmethod
@@ -155,12 +158,16 @@ class Journal:
 
     @classmethod
     async def _opened(
-        cls, store: Store, run: Callable[[Connection], _Opened | None], left_open: Callable[[], bool]
+        cls,
+        store: Store,
+        run: Callable[[Connection], _Opened | None],
+        left_open: Callable[[], bool],
+        after: Job | None = None,
     ) -> Journal | None:
         """Whoever is cancelled here gets no journal, so the turn that was opened meanwhile is ended or left at once."""
         import asyncio
 
-        opening = aio.queued(store.engine, run, whole=True)
+        opening = aio.queued(store.engine, run, whole=True, after=after)
         try:
             opened = await asyncio.shield(opening)
         except asyncio.CancelledError:

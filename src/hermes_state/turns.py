@@ -21,7 +21,7 @@ from hermes_state.engine.base import Connection, Row, scalar
 from hermes_state.errors import NotQueued, StateError, TurnOver
 from hermes_state.events import Events
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId, checked_id, new_trace_id, new_turn_id
-from hermes_state.inbox import Inbox, InboxRow, Outcome
+from hermes_state.inbox import Arriving, Inbox, InboxRow, Outcome
 from hermes_state.outbox import Outbox, OutboxItem, Parcel
 from hermes_state.statements import Queries
 from hermes_state.store import Store
@@ -105,13 +105,14 @@ class Turns:
         session_id: SessionId,
         fence: int,
         route: SessionKey | None = None,
-        claim: int | Sequence[int] = 0,
+        claim: int | Sequence[int] | Arriving = 0,
         trace_id: str | None = None,
         turn_id: TurnId | None = None,
     ) -> Work | None:
         """As `begin`, in a transaction of the caller's that has just taken or checked the lease.
 
-        `claim` may name the very rows; when one of them is not queued any more, `NotQueued` undoes the transaction.
+        `claim` may name the very rows, or the message that arrives in this transaction; when one of them is not queued
+        any more, `NotQueued` undoes the transaction.
         """
         new = turn_id or new_turn_id()
         checked_id(new, what="turn id")
@@ -123,9 +124,7 @@ class Turns:
                 if not taken:
                     return None
             else:
-                taken = self._inbox.claim_ids_in(conn, route=route, turn_id=new, ids=claim)
-                if len(taken) != len(claim):
-                    raise NotQueued(f"of {len(claim)} messages {len(claim) - len(taken)} are not waiting any more")
+                taken = self._claimed(conn, route, new, claim)
         now = self._store.clock()
         trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
@@ -133,6 +132,17 @@ class Turns:
         self._event(conn, conversation_id, new, trace, "turn.begun", detail)
         turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
         return Work(turn, taken)
+
+    def _claimed(
+        self, conn: Connection, route: SessionKey, turn_id: TurnId, claim: Sequence[int] | Arriving
+    ) -> tuple[InboxRow, ...]:
+        if isinstance(claim, Arriving):
+            taken, asked = claim.claim_in(conn, route=route, turn_id=turn_id), 1
+        else:
+            taken, asked = self._inbox.claim_ids_in(conn, route=route, turn_id=turn_id, ids=claim), len(claim)
+        if len(taken) != asked:
+            raise NotQueued(f"of {asked} messages {asked - len(taken)} are not waiting any more")
+        return taken
 
     def resume(self, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
         """Take over a turn that nobody works on: the next attempt, under the caller's own fence."""

@@ -75,7 +75,7 @@ def errand(db: SessionDB, session_id: str | None, *, began: Callable[[Work], Non
         # What stands in the chat is not known here; whatever it is, it is brought to what was said.
         return replies.owe(work, ending, place=places.get(work.turn.route), shown=ending.text or "")
 
-    return Errand(route=None, inbox_ids=(), owe=owe, began=began, person_id=LOCAL_OWNER)
+    return Errand(route=None, claim=(), owe=owe, began=began, person_id=LOCAL_OWNER)
 
 
 def has_route(db: SessionDB, session_id: str) -> bool:

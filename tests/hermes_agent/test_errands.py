@@ -40,7 +40,7 @@ def owe(work: Work, ending: Ending) -> Parcel:
 
 
 def errand(*rows: InboxRow, **more: Any) -> Errand:
-    return Errand(route=ROUTE, inbox_ids=tuple(row.id for row in rows), owe=owe, **more)
+    return Errand(route=ROUTE, claim=tuple(row.id for row in rows), owe=owe, **more)
 
 
 def outcomes(db: SessionDB) -> list[tuple[str, str]]:

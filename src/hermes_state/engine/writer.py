@@ -48,7 +48,7 @@ class Job:
     event loop a tenth of its time in the garbage collector.
     """
 
-    __slots__ = ("args", "done", "error", "fn", "notify", "result", "ticket", "whole")
+    __slots__ = ("after", "args", "done", "error", "fn", "followed", "notify", "result", "ticket", "whole")
 
     def __init__(
         self,
@@ -57,12 +57,17 @@ class Job:
         whole: bool = False,
         notify: Notify | None = None,
         ticket: Any = None,
+        after: Job | None = None,
     ) -> None:
         self.fn = fn
         self.args = args
         self.whole = whole
         self.notify = notify
         self.ticket = ticket
+        self.after = after
+        """The job whose work this one may do together with its own, when it comes right behind it."""
+        self.followed = False
+        """The job that comes `after` it is the next in its transaction, and may do its work."""
         self.result: Any = None
         self.error: BaseException | None = None
         self.done = False
@@ -169,7 +174,10 @@ class Writer:
         """Commit up to a group's worth of queued jobs. The caller holds the lock."""
         jobs: list[Job] = []
         while self.queue and len(jobs) < self._max_group:
-            jobs.append(self.queue.popleft())
+            job = self.queue.popleft()
+            if job.after is not None and jobs and jobs[-1] is job.after:
+                job.after.followed = True
+            jobs.append(job)
         try:
             if len(jobs) == 1:
                 self._alone(jobs[0])
@@ -190,7 +198,7 @@ class Writer:
 
     def _one_by_one(self, jobs: list[Job]) -> None:
         for job in jobs:  # of the group's run nothing is left
-            job.error, job.result = _Unwritten(), None
+            job.error, job.result, job.followed = _Unwritten(), None, False
         try:
             for job in jobs:
                 self._alone(job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,34 +14,166 @@ from tests.gateway.api.door import said, until
 from tests.hermes_state.test_inbox import ROUTE
 
 from hermes_agent import user_row
+from hermes_config.limits import Limits
 from hermes_state import SessionDB
-from hermes_state.errors import NotQueued, StoreFull
+from hermes_state.errors import InvalidValue, NotQueued, SessionNotFound, StoreFull
 from hermes_state.inbox import Arriving, Inbox
 from hermes_state.journal import Journal
 from hermes_testing.scripted_model import ScriptedModel, always, say
+from hermes_testing.stores import TestStores
 
 HOUR = 3_600.0
 
 
-def arriving(db: SessionDB, number: int) -> Arriving:
+def arriving(db: SessionDB, number: int, *, surely_new: bool = False) -> Arriving:
     return db.inbox.arriving(
-        platform="api_server", chat_id="42", message_id=str(number), route=ROUTE, payload={"text": "hello"}
-    )
+        platform="api_server", chat_id="42", message_id=str(number), route=ROUTE, payload={"text": "hello"},
+        surely_new=surely_new,
+    )  # fmt: skip
 
 
 async def opened(db: SessionDB, message: Arriving) -> Journal | None:
-    return await Journal.open(db, "s1", holder="test", ttl=60, route=ROUTE, claim=message.ids)
+    return await Journal.open(db, "s1", holder="test", ttl=60, route=ROUTE, claim=message)
 
 
-def test_a_message_goes_into_the_store_with_the_turn_that_claims_it(db: SessionDB) -> None:
+@pytest.mark.parametrize("surely_new", [False, True])
+def test_a_message_goes_into_the_store_with_the_turn_that_claims_it(db: SessionDB, surely_new: bool) -> None:
     async def go() -> None:
         db.create_session("s1", "api_server")
-        message = arriving(db, 1)
+        message = arriving(db, 1, surely_new=surely_new)
         stored = message.store(patience=HOUR)
         journal = await opened(db, message)
         assert journal is not None and stored.done(), "which waits for nothing else"
-        assert [row.id for row in journal.work.inbox] == [stored.result().row.id]
+        accepted = stored.result()
+        assert accepted.new and [row.id for row in journal.work.inbox] == [accepted.row.id]
+        assert journal.work.inbox == (db.inbox.get(accepted.row.id),) == db.inbox.of_turn(journal.turn_id)
+        assert journal.work.turn.trace_id == accepted.row.trace_id
         await journal.leave()
+
+    asyncio.run(go())
+
+
+def test_what_is_surely_new_and_begins_its_turn_at_once_is_written_once(stores: TestStores) -> None:
+    """As the turn's own: the index of what waits is not written to for something that never waits."""
+
+    async def go() -> None:
+        with contextlib.closing(SessionDB(stores.sqlite())) as db:
+            db.create_session("s1", "api_server")
+            # Seen from inside, because from outside nobody can tell.
+            db._execute_write(
+                lambda conn: conn.run(
+                    "CREATE TRIGGER seen AFTER INSERT ON inbox BEGIN"
+                    " INSERT INTO state_meta (key, value) VALUES (new.message_id, new.state); END"
+                )
+            )
+            for number, surely_new in ((1, True), (2, False)):
+                message = arriving(db, number, surely_new=surely_new)
+                message.store(patience=HOUR)
+                journal = await opened(db, message)
+                assert journal is not None
+                await journal.commit()
+            assert (db.get_meta("1"), db.get_meta("2")) == ("claimed", "queued")
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("surely_new", [False, True])
+def test_a_message_whose_turn_does_not_open_waits(db: SessionDB, surely_new: bool) -> None:
+    """Whatever the reason: somebody works there, there is no such place, what is to be said cannot be stored."""
+
+    async def go() -> None:
+        db.create_session("s1", "api_server")
+        conversation = db.get_conversation_root("s1")
+        theirs = db.leases.acquire(conversation, holder="another", ttl=60)
+        assert theirs is not None
+        busy, nowhere, unsaid = (arriving(db, number, surely_new=surely_new) for number in (1, 2, 3))
+
+        waits = busy.store(patience=HOUR)
+        assert await opened(db, busy) is None
+        assert db.leases.get(conversation) == theirs
+
+        waits_too = nowhere.store(patience=HOUR)
+        with pytest.raises(SessionNotFound):
+            await Journal.open(db, "s2", holder="test", ttl=60, route=ROUTE, claim=nowhere)
+
+        db.leases.release(theirs)
+        waits_as_well = unsaid.store(patience=HOUR)
+        with pytest.raises(InvalidValue):
+            said = {"role": "user", "content": "x" * (db.limits.message_bytes + 1)}
+            await Journal.open(db, "s1", holder="test", ttl=60, route=ROUTE, claim=unsaid, user=said)
+
+        accepted = [one.result() for one in (waits, waits_too, waits_as_well)]
+        assert [(one.new, one.row.state) for one in accepted] == [(True, "queued")] * 3
+        assert [row.id for row in db.inbox.queued(ROUTE)] == [one.row.id for one in accepted]
+        assert db.turns.list() == () and db.leases.get(conversation) is None
+        journal = await opened(db, busy)
+        assert journal is not None and [row.message_id for row in journal.work.inbox] == ["1"]
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("surely_new", [False, True])
+def test_a_message_waits_while_a_turn_is_ended_that_was_left_there(db: SessionDB, surely_new: bool) -> None:
+    async def go() -> None:
+        db.create_session("s1", "api_server")
+        lost = await Journal.open(db, "s1", holder="lost", ttl=60, user={"role": "user", "content": "before"})
+        assert lost is not None
+        await lost.leave()
+        message = arriving(db, 1, surely_new=surely_new)
+        stored = message.store(patience=HOUR)
+        journal = await opened(db, message)
+        assert journal is not None and journal.resumed and journal.turn_id == lost.turn_id
+        assert stored.result().new and [row.message_id for row in db.inbox.queued(ROUTE)] == ["1"]
+        await journal.commit({"role": "assistant", "content": "after"})
+        own = await opened(db, message)
+        assert own is not None and [row.id for row in own.work.inbox] == [stored.result().row.id]
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("surely_new", [False, True])
+def test_what_comes_behind_a_message_stays_behind_it(db: SessionDB, surely_new: bool) -> None:
+    """Also when it comes before the turn of the first one is opened, and in the same commit."""
+
+    async def go() -> None:
+        db.create_session("s1", "api_server")
+        first, second = (arriving(db, number, surely_new=surely_new) for number in (1, 2))
+        stored, behind = first.store(patience=HOUR), second.store()
+        journal = await opened(db, first)
+        assert journal is not None and [row.message_id for row in journal.work.inbox] == ["1"]
+        assert stored.result().row.id < (await behind).row.id
+        assert [row.message_id for row in db.inbox.queued(ROUTE)] == ["2"]
+
+    asyncio.run(go())
+
+
+def test_what_was_thought_new_and_was_here_begins_nothing(db: SessionDB) -> None:
+    async def go() -> None:
+        db.create_session("s1", "api_server")
+        first, again = (arriving(db, 1, surely_new=True) for _ in range(2))
+        here = await first.store()
+        stored = again.store(patience=HOUR)
+        with pytest.raises(NotQueued):
+            await opened(db, again)
+        assert not stored.result().new and stored.result().row == here.row
+        assert db.turns.list() == () and [row.state for row in db.inbox.list()] == ["queued"]
+
+    asyncio.run(go())
+
+
+def test_a_group_that_is_cut_keeps_a_message_that_its_turn_follows_later(stores: TestStores) -> None:
+    """The turn is the first of the next commit: in between, the message waits as any other."""
+
+    async def go() -> None:
+        address = stores.sqlite()
+        with contextlib.closing(SessionDB(address, limits=Limits(group_commit=2))) as db:
+            db.create_session("s1", "api_server")
+            other, message = (arriving(db, number, surely_new=True) for number in (1, 2))
+            before, stored = other.store(patience=HOUR), message.store(patience=HOUR)
+            journal = await opened(db, message)
+            assert journal is not None and [row.message_id for row in journal.work.inbox] == ["2"]
+            assert (await before).row.id < stored.result().row.id
+            assert stored.result().row.state == "queued"
 
     asyncio.run(go())
 
@@ -69,7 +202,7 @@ def test_a_turn_does_not_begin_without_its_message(db: SessionDB, monkeypatch: p
         await again.store()
         with pytest.raises(NotQueued):
             await opened(db, again)
-        monkeypatch.setattr(Inbox, "_accept_in", full)
+        monkeypatch.setattr(Inbox, "accept_in", full)
         stored = lost.store(patience=HOUR)
         with pytest.raises(NotQueued):
             await opened(db, lost)
@@ -88,7 +221,8 @@ def test_what_cannot_be_stored_reaches_no_model(door: Open, monkeypatch: pytest.
             async with door(model) as here:
                 assert said(await here.ask("hello", name="one")) == "Hi."
                 with monkeypatch.context() as patch:
-                    patch.setattr(Inbox, "_accept_in", full)
+                    patch.setattr(Inbox, "accept_in", full)
+                    patch.setattr(Inbox, "accept_claimed_in", full)
                     answer = await here.ask("hello?", name="one")
                     assert answer.status_code == 503 and "disk is full" in answer.text
                 assert said(await here.ask("and now?", name="one")) == "Hi."
