@@ -53,18 +53,15 @@ def owe(
     sender: str | None = None,
     shown: str = "",
 ) -> Parcel | None:
-    """What is owed to the chat of the turn's messages, or to `place` for a turn that has none; nothing without both.
+    """What is owed to `place`, where the turn's messages came from; nothing without it.
 
-    `shown`: what stands in the chat of the answer already, as the draft of this very parcel.
+    `account`: ours there, for a turn that has no messages. `shown`: what stands in the chat of the answer already, as
+    the draft of this very parcel.
     """
     text = _text(ending, shown=shown)
-    if not text:
+    if place is None or not text:
         return None
     row = work.inbox[-1] if work.inbox else None
-    if row is not None and row.payload is not None:
-        place, account = SessionSource.from_dict(row.payload["source"]), row.account
-    if place is None:
-        return None
     payload: dict[str, Any] = {"text": text, "kind": "answer"}
     if place.platform is Platform.API_SERVER:  # whoever asks again is told what the turn used, too
         payload["result"] = {name: ending.facts.get(name) for name in _TOLD}
@@ -73,7 +70,8 @@ def owe(
     if row is not None and place.chat_type != "dm":
         payload["reply_to"] = row.message_id  # in a room it says whom it answers
     return Parcel(
-        dedup_key=answer_key(work.turn.id), platform=place.platform.value, account=account, chat_id=str(place.chat_id),
+        dedup_key=answer_key(work.turn.id), platform=place.platform.value,
+        account=account if row is None else row.account, chat_id=str(place.chat_id),
         payload=payload, sender=sender,
     )  # fmt: skip
 

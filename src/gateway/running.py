@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gateway.intake import source_of
+
 if TYPE_CHECKING:
     from gateway.entries import SessionSource
     from gateway.watching import Watcher
@@ -72,6 +74,16 @@ class Running:
     @property
     def started(self) -> bool:
         return self.work is not None
+
+    def place_of(self, work: Work) -> SessionSource:
+        """Where the message came from that the turn answers: in a room the speaker changes.
+
+        It need not be a message of this lane: a turn that was left behind is brought to its end first.
+        """
+        row = work.inbox[-1] if work.inbox else None
+        if row is None or (self.rows and self.rows[-1].payload == row.payload):
+            return self.source
+        return source_of(row)
 
     def begun(self, work: Work) -> None:
         self.work, self.begun_at = work, time.monotonic()

@@ -19,7 +19,6 @@ from gateway import authorisation, media, notices, onlookers, prepared, replies
 from gateway.agents import PENDING, Agents, Wanted
 from gateway.beside import is_beside
 from gateway.entries import SessionSource
-from gateway.intake import source_of
 from gateway.looking import look
 from gateway.resolving import BY_ITSELF
 from gateway.running import Running, ShutOut, Stopped, watched
@@ -282,14 +281,14 @@ class TurnRunner:
         return shown
 
     def _errand(self, running: Running, shown: Projection | None, watchers: list[Watcher]) -> Errand:
-        source, route, holder = running.source, running.route, self._board.holder
+        route, holder = running.route, self._board.holder
         account = running.rows[-1].account if running.rows else ""
 
         def owe(work: Work, ending: Ending) -> Parcel | None:
             if work.turn.route != route:
                 return None  # a terminal's turn, which was left here: no chat asked for it
             stands = "" if shown is None else shown.shown
-            return replies.owe(work, ending, place=source, account=account, sender=holder, shown=stands)
+            return replies.owe(work, ending, place=running.place_of(work), account=account, sender=holder, shown=stands)
 
         def began(work: Work) -> None:
             running.begun(work)
@@ -304,7 +303,7 @@ class TurnRunner:
 
         return Errand(
             route=route, claim=running.claims, owe=owe, began=began, taken_up=taken_up,
-            person_id=running.person_id, identity=lambda work: _identity(work, source, route),
+            person_id=running.person_id, identity=lambda work: _identity(work, running.place_of(work), route),
         )  # fmt: skip
 
     # -- after -------------------------------------------------------------------------------------------
@@ -361,11 +360,9 @@ def _only_one(agent: AIAgent) -> None:
         raise ConversationBusy(where=str(agent.session_id))
 
 
-def _identity(work: Work, source: SessionSource, route: SessionKey) -> context.Identity:
-    """What tools and their children are told, from the turn's own message: in a room the speaker changes."""
-    row = work.inbox[-1] if work.inbox else None
-    place = source if row is None else source_of(row)
-    platform = place.platform.value
+def _identity(work: Work, place: SessionSource, route: SessionKey) -> context.Identity:
+    """What tools and their children are told."""
+    row, platform = work.inbox[-1] if work.inbox else None, place.platform.value
     return context.Identity(
         platform=platform, source=platform, chat_id=str(place.chat_id or ""), chat_name=place.chat_name or "",
         thread_id=place.thread_id or "", user_id=place.user_id or "", user_name=place.user_name or "",
@@ -394,7 +391,8 @@ def _sees(tree: Mapping[str, Any], model: str) -> bool:
     """`model.vision` says whether the model takes pictures; without it, its name does."""
     section = tree.get("model")
     said = section.get("vision") if isinstance(section, Mapping) else None
-    return said if isinstance(said, bool) else any(part in model.lower() for part in _SEEING)
+    name = model.lower()
+    return said if isinstance(said, bool) else any(part in name for part in _SEEING)
 
 
 def _group_toolsets(tree: Mapping[str, Any]) -> tuple[str, ...] | None:

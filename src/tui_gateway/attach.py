@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from gateway import authorisation, beside, replies, status
 from gateway.config import Platform, load_gateway_config
 from gateway.entries import SessionSource
+from gateway.intake import source_of
 from hermes_agent.errand import Ending, Errand
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionKey
@@ -72,8 +73,9 @@ def errand(db: SessionDB, session_id: str | None, *, began: Callable[[Work], Non
     def owe(work: Work, ending: Ending) -> Parcel | None:
         if work.turn.route is None:
             return None
+        place = source_of(work.inbox[-1]) if work.inbox else places.get(work.turn.route)
         # What stands in the chat is not known here; whatever it is, it is brought to what was said.
-        return replies.owe(work, ending, place=places.get(work.turn.route), shown=ending.text or "")
+        return replies.owe(work, ending, place=place, shown=ending.text or "")
 
     return Errand(route=None, claim=(), owe=owe, began=began, person_id=LOCAL_OWNER)
 
