@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hermes_agent import hooks, tokens
@@ -80,8 +80,7 @@ class Spent:
         if usage is None:
             return
         self.last_prompt_tokens = usage.input_tokens
-        names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-        self.usage = replace(self.usage, **{n: getattr(self.usage, n) + getattr(usage, n) for n in names})
+        self.usage += usage
         if cost is not None:
             self.cost = (self.cost or 0.0) + cost
 

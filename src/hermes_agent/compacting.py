@@ -13,10 +13,11 @@ from hermes_agent import context, side_calls
 from hermes_agent.asking import Asker, until_stopped
 from hermes_agent.compression import when
 from hermes_agent.listeners import Listeners
-from hermes_agent.models.base import ModelError, Reply
+from hermes_agent.models.base import Endpoint, ModelError, Reply
 from hermes_agent.setup import Setup
 from hermes_agent.signals import Stop
 from hermes_agent.track import Track
+from hermes_config.records import replace
 from hermes_state.journal import Journal
 
 _OVERFLOW = frozenset({"context_overflow", "payload_too_large"})
@@ -31,6 +32,7 @@ class Compactor:
         self._stop = stop
         self._calls_left = when.SUMMARY_CALLS
         self._estimate = 0
+        self._last_window: tuple[Endpoint, when.Window] | None = None
         self.count = 0
 
     async def before_call(self, asker: Asker) -> None:
@@ -67,10 +69,11 @@ class Compactor:
         from hermes_agent.compression import run as compression  # most turns never need it
 
         old = self._journal.session_id
+        window = replace(self._window(asker), prefix_tokens=self._track.prefix_tokens(asker.endpoint))
         outcome = await compression.compress(
             db=self._setup.db, writer=self._journal.writer, session_id=old,
             summarise=lambda prompt, max_tokens: self._summarise(asker, prompt, max_tokens),
-            window=self._window(asker), focus=focus, force=force, must=must, calls_left=self._calls_left,
+            window=window, focus=focus, force=force, must=must, calls_left=self._calls_left,
         )  # fmt: skip
         self._calls_left -= outcome.summary_calls
         if outcome.kind != "rotated":
@@ -87,9 +90,11 @@ class Compactor:
         return True
 
     def _window(self, asker: Asker) -> when.Window:
-        return when.window_for(
-            asker.endpoint, self._setup.tree, prefix_tokens=self._track.prefix_tokens(asker.endpoint)
-        )
+        """Of the model that is asked now; a turn asks one model, as a rule."""
+        known = self._last_window
+        if known is None or known[0] is not asker.endpoint:
+            known = self._last_window = (asker.endpoint, when.window_for(asker.endpoint, self._setup.tree))
+        return known[1]
 
     async def moved(self, old: str) -> None:
         """The one place where everything of this turn that names the segment is brought in line."""

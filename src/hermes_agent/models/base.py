@@ -71,6 +71,15 @@ class Usage:
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
 
+    def __add__(self, more: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + more.input_tokens,
+            self.output_tokens + more.output_tokens,
+            self.cache_read_tokens + more.cache_read_tokens,
+            self.cache_write_tokens + more.cache_write_tokens,
+            self.reasoning_tokens + more.reasoning_tokens,
+        )
+
 
 @record
 class Reply:
