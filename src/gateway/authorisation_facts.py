@@ -154,13 +154,15 @@ class Policy:
 
 def principal_of(source: SessionSource, *, account: str = "") -> Principal:
     """Who wrote it. Only our own API server makes sources of its platform, for who showed a key: `user_id` names it."""
-    kind: Kind = "api_key" if source.platform.value == API else "bot" if source.is_bot else "user"
-    return Principal(kind, source.platform.value, "" if source.user_id is None else str(source.user_id), account)
+    platform = source.platform.value
+    kind: Kind = "api_key" if platform == API else "bot" if source.is_bot else "user"
+    return Principal(kind, platform, "" if source.user_id is None else str(source.user_id), account)
 
 
 def surface_of(source: SessionSource, *, account: str = "", addressed: bool = False) -> Surface:
-    place: Place = "api" if source.platform.value == API else "dm" if source.chat_type == "dm" else "group"
-    return Surface(place, source.platform.value, str(source.chat_id), account, addressed)
+    platform = source.platform.value
+    place: Place = "api" if platform == API else "dm" if source.chat_type == "dm" else "group"
+    return Surface(place, platform, str(source.chat_id), account, addressed)
 
 
 TERMINAL = (Principal("local", LOCAL, "owner"), Surface("terminal", LOCAL))

@@ -82,8 +82,10 @@ def place_of(
 
 
 def key_of(place: Place) -> SessionKey:
-    parts = ["agent", _escaped(place.profile), _escaped(place.platform), _escaped(place.chat_type)]
-    chat, thread, person = _escaped(place.chat), _escaped(place.thread), _escaped(place.person)
+    if _UNSAFE.search(" ".join(place)):  # most ids are plain
+        place = Place(*map(_escaped, place))
+    chat, thread, person = place.chat, place.thread, place.person
+    parts = ["agent", place.profile, place.platform, place.chat_type]
     if chat or (place.chat_type != "dm" and (thread or person)):
         parts.append(chat)
     if place.chat_type == "dm":
@@ -131,7 +133,7 @@ def whatsapp_name(name: str) -> str:
 
 
 def _escaped(part: str) -> str:
-    return _UNSAFE.sub(_percent, part) if part else ""
+    return _UNSAFE.sub(_percent, part)
 
 
 def _percent(found: re.Match[str]) -> str:
