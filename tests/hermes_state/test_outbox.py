@@ -8,11 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from hermes_config.limits import Limits
+from hermes_state import outbox, work
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId
 from hermes_state.outbox import OutboxItem, Parcel
 from hermes_state.session_db import SessionDB
+from hermes_state.statements import Statement
 from hermes_testing.clock import Clock
+from hermes_testing.stores import TestStores
 
 CHAT = ConversationId("c1")
 
@@ -247,3 +250,27 @@ def test_old_deliveries_go_and_dead_letters_stay(db: SessionDB, clock: Clock) ->
     clock.advance(31 * 86_400)
     assert outbox.prune() == 2
     assert {item.dedup_key for item in outbox.list()} == {"failed", "pending"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        (outbox.Q.of_sender, "idx_outbox_open"),
+        (outbox.Q.senders, "idx_outbox_open"),
+        (outbox.Q.lose_senders, "idx_outbox_open"),
+        (outbox.Q.drop_drafts, "idx_outbox_draft"),
+        (outbox.Q.prune_drafts, "idx_outbox_draft"),
+        (work.Q.erase_turn_parcels, "idx_outbox_loose"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_what_was_sent_long_ago_is_not_walked_for_what_is_not(
+    stores: TestStores, statement: Statement, index: str
+) -> None:
+    """Few items are open or drafts at any moment, and of those that were sent there may be a million."""
+    db = SessionDB(stores.sqlite())
+    params = (None,) * statement.sqlite.count("?")
+    plan = db._read(lambda conn: [row[3] for row in conn.rows(f"EXPLAIN QUERY PLAN {statement.sqlite}", params)])
+    assert any(f"USING INDEX {index}" in step for step in plan), plan
+    assert not any(step in ("SCAN outbox", "SCAN o") for step in plan), plan
+    db.close()

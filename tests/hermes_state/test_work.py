@@ -94,6 +94,25 @@ def test_everything_goes_with_its_conversation_and_nothing_else(db: SessionDB, c
     db._execute_write(lambda conn: work.erase(conn, []))
 
 
+def test_what_a_turn_owes_goes_with_its_conversation_named_or_not(db: SessionDB, clock: Clock) -> None:
+    """Something that is owed may name its turn alone, or its conversation alone, or both."""
+    for name, lease in {name: live(db, clock, name) for name in ("a", "b")}.items():
+        chat = lease.conversation_id
+        begun = db.turns.begin(conversation_id=chat, session_id=SessionId(name), fence=lease.fence)
+        assert begun is not None
+        for key, names in (
+            ("turn", {"turn_id": begun.turn.id}),
+            ("conversation", {"conversation_id": chat}),
+            ("both", {"turn_id": begun.turn.id, "conversation_id": chat}),
+        ):
+            parcel = Parcel(dedup_key=f"{key}-{name}", platform="telegram", chat_id=name, payload={}, **names)
+            db.outbox.enqueue(parcel)
+    db.outbox.enqueue(Parcel(dedup_key="neither", platform="telegram", chat_id="a", payload={}))
+    db._execute_write(lambda conn: work.erase(conn, [ConversationId("a")]))
+    left = {item.dedup_key for item in db.outbox.list()}
+    assert left == {"reply-b", "turn-b", "conversation-b", "both-b", "neither"}
+
+
 def test_a_conversation_id_used_again_does_not_revive_an_old_fence(db: SessionDB, clock: Clock) -> None:
     old = live(db, clock, "a")
     db._execute_write(lambda conn: work.erase(conn, [old.conversation_id]))

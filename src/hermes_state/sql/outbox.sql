@@ -8,6 +8,10 @@ id, dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, p
 -- let: in_place
 (outbox.platform, outbox.account, outbox.chat_id) = (excluded.platform, excluded.account, excluded.chat_id)
 
+-- let: under_way
+-- Of the few that are open some are being sent. Their index is named by its own words, which SQLite looks for.
+state IN ('pending', 'sending') AND state = 'sending'
+
 -- name: enqueue
 -- Owed from now on, and due at once (0) whatever becomes of the clock. The same key again changes nothing, unless it
 -- was only a draft so far. Of one that stood in another chat nothing counts here: it is said anew where it is owed.
@@ -133,15 +137,15 @@ RETURNING {columns}
 -- name: lose_senders
 -- Nobody has heard of the sender in time, or it is known to be dead: what the chat shows is unknown.
 UPDATE outbox SET state = 'unknown', error = ?, sending_until = NULL, ended_at = {now}
-WHERE state = 'sending' AND (sending_until <= {now} OR sending_until > {now} + ? OR sender = ?)
+WHERE {under_way} AND (sending_until <= {now} OR sending_until > {now} + ? OR sender = ?)
 RETURNING {columns}
 
 -- name: of_sender
 -- Asked again and again. The expression keeps the planner on the index of what is under way, instead of walking the table.
-SELECT {columns} FROM outbox WHERE state = 'sending' AND sender = ? ORDER BY id + 0
+SELECT {columns} FROM outbox WHERE {under_way} AND sender = ? ORDER BY id + 0
 
 -- name: senders
-SELECT DISTINCT sender FROM outbox WHERE state = 'sending' AND sender IS NOT NULL
+SELECT DISTINCT sender FROM outbox WHERE {under_way} AND sender IS NOT NULL
 
 -- name: go_on
 -- Its sender is lost, and it can be finished without a second copy.

@@ -8,7 +8,8 @@ DELETE FROM inbox WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id I
 DELETE FROM effects WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
 
 -- name: erase_turn_parcels
-DELETE FROM outbox WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
+DELETE FROM outbox
+WHERE conversation_id IS NULL AND turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
 
 -- name: erase_outbox
 DELETE FROM outbox WHERE conversation_id IN {texts}

@@ -319,9 +319,9 @@ CREATE TABLE outbox (
 CREATE UNIQUE INDEX idx_outbox_dedup ON outbox(dedup_key);
 CREATE INDEX idx_outbox_open ON outbox(platform, account, chat_id, id) WHERE state IN ('pending', 'sending');
 CREATE INDEX idx_outbox_due ON outbox(next_attempt_at) WHERE state = 'pending';
-CREATE INDEX idx_outbox_sending ON outbox(sending_until) WHERE state = 'sending';
 CREATE INDEX idx_outbox_dead ON outbox(id) WHERE state IN ('failed', 'unknown');
-CREATE INDEX idx_outbox_turn ON outbox(turn_id) WHERE turn_id IS NOT NULL;
+CREATE INDEX idx_outbox_draft ON outbox(turn_id) WHERE state = 'draft';
+CREATE INDEX idx_outbox_loose ON outbox(turn_id) WHERE turn_id IS NOT NULL AND conversation_id IS NULL;
 CREATE INDEX idx_outbox_conversation ON outbox(conversation_id) WHERE conversation_id IS NOT NULL;
 CREATE INDEX idx_outbox_trace ON outbox(trace_id);
 CREATE INDEX idx_outbox_ended ON outbox(ended_at) WHERE ended_at IS NOT NULL;
