@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hermes_agent import AIAgent
 from hermes_agent.models import providers
 from hermes_agent.tools import registry
+from hermes_config import config as configuration
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
 
 if TYPE_CHECKING:
@@ -137,8 +138,6 @@ class Agents:
         self, conversation_id: ConversationId, session_id: SessionId, wanted: Wanted, *, count: int | None
     ) -> AIAgent:
         """The conversation's agent for its next turn. Raises `ConfigError` when no model can be had."""
-        from hermes_config import config as configuration
-
         config, _ = configuration.load_or_last_good(self._board.home)
         with self.lock:
             entry, known = self.entries.get(conversation_id), self._bases.get(conversation_id)
@@ -192,6 +191,13 @@ class Agents:
         """What the agents held after their last turns."""
         with self.lock:
             return sum(self._bytes.values())
+
+    def message_count(self, conversation_id: str, session_id: SessionId) -> int | None:
+        """How many messages the conversation's agent knows of in this segment; None when it does not, or is none."""
+        with self.lock:
+            entry = self.entries.get(conversation_id)
+        agent: AIAgent | None = None if entry is None or entry[0] is PENDING else entry[0]
+        return None if agent is None else agent.message_count(session_id)
 
     def used(self, conversation_id: ConversationId) -> None:
         """A turn is over: the agent's size and idle time count from now."""

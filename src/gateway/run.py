@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from hermes_agent.approvals.base import Approver
     from hermes_agent.tools.base import Ask
     from hermes_state import AsyncSessionDB
-    from hermes_state.live import LiveState
 
 _log = logging.getLogger("hermes.gateway")
 
@@ -254,18 +253,24 @@ class GatewayRunner:
         if db is None or lock is None or not session_id:
             return
         try:
-            state = await (db.live_state(session_id) if self._parts is None else self._live_state(session_id))
+            count = await self._message_count(db, session_key, SessionId(session_id))
         except HermesError as error:
             _log.warning("a cached agent was not counted: %s", error.one_line(), extra={"action": "agent_cache"})
             return
-        if state is not None:
+        if count is not None:
             with lock:
-                agents_module.rebaseline(self._agent_cache, session_key, session_id, state.message_count)
+                agents_module.rebaseline(self._agent_cache, session_key, session_id, count)
 
-    async def _live_state(self, session_id: str) -> LiveState | None:
-        assert self._parts is not None
-        store = self._parts.board.db
-        return await look(store, store.live_state, session_id)
+    async def _message_count(self, db: AsyncSessionDB, session_key: str, session_id: SessionId) -> int | None:
+        """As the agent knows it, whose turn it was; else as the store does."""
+        if self._parts is None:
+            state = await db.live_state(session_id)
+        elif (known := self._parts.agents.message_count(session_key, session_id)) is not None:
+            return known
+        else:
+            store = self._parts.board.db
+            state = await look(store, store.live_state, session_id)
+        return None if state is None else int(state.message_count)
 
     def _evict_cached_agent(self, key: str) -> None:
         """Drop the agent of a conversation; one in a turn is only forgotten."""

@@ -149,6 +149,10 @@ class AIAgent(Listeners):
         """Memory that `release` would give back."""
         return self._seat.nbytes
 
+    def message_count(self, session_id: SessionId) -> int | None:
+        """How many messages the segment has, as far as this agent has read and written them; None: it does not know."""
+        return self._seat.message_count(session_id)
+
     # -- what a person can do to a running turn ------------------------------------------------------------
 
     def interrupt(self, message: str | None = None, *, reason: str | None = None) -> None:

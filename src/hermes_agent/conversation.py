@@ -91,6 +91,11 @@ class Conversation:
         self._load_once()
         return len(self._ids)
 
+    @property
+    def message_count(self) -> int | None:
+        """How many messages the store counts for the segment, as far as we have read and written them; None: unread."""
+        return None if self._known is None else self._known.message_count
+
     def is_current(self) -> bool:
         """Whether the store holds exactly the rows we know, in this segment. One small read."""
         state = self._db.live_state(self.session_id)

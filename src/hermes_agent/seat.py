@@ -48,6 +48,9 @@ class Seat:
     def nbytes(self) -> int:
         return 0 if self._track is None else self._track.nbytes
 
+    def message_count(self, session_id: SessionId) -> int | None:
+        return None if self._track is None else self._track.message_count(session_id)
+
     async def ready(self, history: Sequence[Mapping[str, Any]] = ()) -> None:
         """The conversation exists, and `session_id` names one of its segments: a turn opens on the newest."""
         if self.warm and not history:

@@ -117,6 +117,12 @@ class Track:
         for conversation in self._bytes.values():
             conversation.append(messages, ids)
 
+    def message_count(self, session_id: SessionId) -> int | None:
+        """How many messages the segment has, without asking the store; None when it is not the one that is warm."""
+        if session_id != self._session_id:
+            return None
+        return next((conversation.message_count for conversation in self._bytes.values()), None)
+
     def release(self) -> None:
         """Give the memory back; nothing is lost."""
         self._bytes.clear()

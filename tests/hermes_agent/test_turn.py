@@ -12,7 +12,7 @@ from tests.hermes_agent.conftest import MakeAgent
 from hermes_agent import signals
 from hermes_agent.agent import ConversationBusy
 from hermes_state import SessionDB
-from hermes_state.ids import ConversationId
+from hermes_state.ids import ConversationId, SessionId
 from hermes_testing.scripted_model import Hold, ScriptedModel, call, disconnect, fail, overflow, say
 
 
@@ -217,6 +217,26 @@ def test_a_foreign_message_is_in_the_next_prompt_and_breaks_nothing(
         texts = [m["content"] for m in json.loads(model.requests[2].body)["messages"] if m["role"] == "user"]
     assert texts == ["first", "from elsewhere", "and here again"]
     assert db.prefixes.break_count() == 0
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [[say("Yes.")], [say(calls=[call("todo")]), say("Planned.")], [fail(401)], [say("")] * 3],
+    ids=["an answer", "a tool", "a fault", "no answer"],
+)
+def test_an_agent_knows_how_many_messages_it_left_in_the_store(
+    db: SessionDB, make_agent: MakeAgent, run: Any, steps: list[Any]
+) -> None:
+    with ScriptedModel(say("First."), *steps) as model:
+        agent = make_agent(model)
+        for words in ("one", "two"):
+            run(agent.arun_conversation(words))
+    state = db.live_state(agent.session_id)
+    assert state is not None
+    assert agent.message_count(agent.session_id) == state.message_count
+    assert agent.message_count(SessionId("another")) is None
+    agent.release()
+    assert agent.message_count(agent.session_id) is None
 
 
 @pytest.mark.parametrize("said_at", [None, 1_790_000_000.0])
