@@ -88,6 +88,7 @@ def _file(home: Path, conversation_id: str, kind: str) -> Path:
     return Path(_name(home, conversation_id, kind))
 
 
+@functools.lru_cache(maxsize=256)
 def _name(home: Path, conversation_id: str, kind: str) -> str:
     name = hashlib.sha256(conversation_id.encode("utf-8", "replace")).hexdigest()[:32]
     return f"{home}/beside/{name}{kind}"

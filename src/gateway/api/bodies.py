@@ -127,7 +127,7 @@ def asked(body: Mapping[str, Any]) -> Asked:
     if not spoken or spoken[-1].role != "user":
         raise _wrong("messages", "must end with a message of the user")
     options = body.get("stream_options") or {}
-    if not isinstance(options, Mapping):
+    if not isinstance(options, dict):
         raise _wrong("stream_options", "must be an object")
     if (body.get("n") or 1) != 1:
         raise _wrong("n", "must be 1: there is one answer")
@@ -176,7 +176,7 @@ def whole(request: Request, name: str, default: int, *, least: int, most: int) -
 
 
 def _said(message: object, where: str) -> Said:
-    if not isinstance(message, Mapping):
+    if not isinstance(message, dict):
         raise _wrong(where, "must be an object with role and content")
     role = message.get("role")
     if role not in (*_SYSTEM, "user", "assistant", *_LEFT_OUT):

@@ -103,8 +103,10 @@ class ChatReader:
         else:
             self._content.add(content)
         # Some servers send both names with the same words.
-        self._reasoning.add(message.get("reasoning") or message.get("reasoning_content"))
-        self._refusal.add(message.get("refusal"))
+        if reasoning := message.get("reasoning") or message.get("reasoning_content"):
+            self._reasoning.add(reasoning)
+        if refusal := message.get("refusal"):
+            self._refusal.add(refusal)
         details = message.get("reasoning_details")
         for detail in details if isinstance(details, list) else ():
             self._detail(detail)
