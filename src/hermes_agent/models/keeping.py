@@ -28,6 +28,8 @@ from hermes_agent.models.dialling import dialled
 
 _UNREAD = 256 * 1024
 """How far ahead of its reader a connection reads."""
+_PIECE = 64
+"""What a piece takes beside its bytes: many small ones are more than they hold."""
 _HEAD = 100 * 1024
 """How much may come without a byte of the body: the head of an answer, whatever stands behind its last piece."""
 _HEADS = 16
@@ -62,12 +64,11 @@ class Transport:
         self._room = asyncio.Semaphore(most)
         self._idle: deque[Connection] = deque()
         self._busy: set[Connection] = set()
-        self._heads: dict[object, tuple[bytes, bytes]] = {}
+        self._heads: dict[object, tuple[bytes, bytes, bool]] = {}
 
     async def post(self, address: Address, headers: dict[str, str], body: bytes, *, connect_seconds: float) -> Answer:
         """Send a request and wait for the head of its answer, which has to be closed."""
-        before, behind = self._head(address, headers)
-        request = b"".join((before, b"%d" % len(body), behind, body))
+        before, behind, last = self._head(address, headers)
         await self._room.acquire()
         try:
             connection = self._kept() or await self._connected(address, connect_seconds)
@@ -76,7 +77,8 @@ class Transport:
             raise
         self._busy.add(connection)
         try:
-            status = await connection.ask(request)
+            connection.send(b"".join((before, b"%d" % len(body), behind, body)), last=last)
+            status = await connection.answered()
         except BaseException:
             self.give_back(connection)
             raise
@@ -88,7 +90,7 @@ class Transport:
         self._idle.clear()
         self._heads.clear()
 
-    def _head(self, address: Address, headers: dict[str, str]) -> tuple[bytes, bytes]:
+    def _head(self, address: Address, headers: dict[str, str]) -> tuple[bytes, bytes, bool]:
         key = (address.target, *headers.items())
         known = self._heads.get(key)
         if known is None:
@@ -138,9 +140,16 @@ class Transport:
             raise httpx2.ConnectError(str(error)) from error
 
 
-def _head(address: Address, headers: dict[str, str]) -> tuple[bytes, bytes]:
-    """The head of a request, before and behind the length of its body."""
-    fields = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+def _head(address: Address, headers: dict[str, str]) -> tuple[bytes, bytes, bool]:
+    """The head of a request, before and behind the length of its body; whether its connection ends with it.
+
+    How the body is sent is not the caller's to say.
+    """
+    fields = [
+        (name.encode("ascii"), value.encode("ascii"))
+        for name, value in headers.items()
+        if name.lower() not in ("content-length", "transfer-encoding")
+    ]
     if not any(name.lower() == b"host" for name, _ in fields):
         fields.insert(0, (b"Host", address.authority))
     try:
@@ -150,7 +159,8 @@ def _head(address: Address, headers: dict[str, str]) -> tuple[bytes, bytes]:
     except h11.LocalProtocolError as error:
         raise httpx2.LocalProtocolError(str(error)) from error
     before, _, behind = (written or b"").rpartition(_LENGTH)
-    return before, behind
+    last = any(name.lower() == b"connection" and b"close" in value.lower() for name, value in fields)
+    return before, behind, last
 
 
 class Answer(httpx2.AsyncByteStream):
@@ -209,6 +219,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._listen()  # who is too busy may say so before it is asked
 
     def data_received(self, data: bytes) -> None:
         http = self._http
@@ -223,7 +234,7 @@ class Connection(asyncio.Protocol):
                 self._beyond = True
             else:
                 self._broken = httpx2.RemoteProtocolError(f"that is not HTTP: {error}")
-        if self._aside > _HEAD and self._broken is None:
+        if self._aside > _HEAD and not self._is_over():
             self._broken = httpx2.RemoteProtocolError("the head of the answer does not end")
         if self._unread > _UNREAD and not self._paused:
             self._paused = True
@@ -263,7 +274,7 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         assert self._http is not None
         status = self._http.get_status_code()
-        if status == 101:
+        if status < 100 or status == 101:
             raise ValueError("the server speaks of something else than HTTP")
         if status < 200:
             self.head.clear()  # "go on": the answer is still to come
@@ -272,7 +283,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)
-        self._unread += len(body)
+        self._unread += len(body) + _PIECE
         self._aside = 0
 
     def on_message_complete(self) -> None:
@@ -280,19 +291,30 @@ class Connection(asyncio.Protocol):
 
     # -- a request and its answer --------------------------------------------------------------------------
 
-    async def ask(self, request: bytes) -> int:
-        """Send a request and wait for the head of its answer: its status."""
-        self._http = httptools.HttpResponseParser(self)
-        # As forgiving as h11: a lone LF, blanks behind the size of a piece, a length that the pieces make void.
-        self._http.set_dangerous_leniencies(
-            lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True, lenient_chunked_length=True
-        )
-        self.head, self._status, self._aside, self._whole = [], 0, 0, False
+    def send(self, request: bytes, *, last: bool) -> None:
+        """`last`: it says itself that none will follow."""
+        if self._http is None:
+            self._listen()
+        self._beyond = last or self._aside > 0 or self._status > 0  # who spoke unasked is not asked again
         if not self._ended:  # reading tells of an end
             self._open().write(request)
+
+    async def answered(self) -> int:
+        """Wait for the head of the answer: its status."""
         while not self._status:
             await self._more()
         return self._status
+
+    def _listen(self) -> None:
+        """To one answer."""
+        self._http = httptools.HttpResponseParser(self)
+        # As forgiving as h11: a lone LF, blanks behind the size of a piece, a length that the pieces make void, a
+        # "go on" that speaks of closing. Two lengths, folded headers and odd extensions it does not forgive.
+        self._http.set_dangerous_leniencies(
+            lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True, lenient_chunked_length=True,
+            lenient_keep_alive=True,
+        )  # fmt: skip
+        self.head, self._status, self._aside, self._whole = [], 0, 0, False
 
     async def piece(self) -> bytes | None:
         """What has arrived of the body, at least one byte; None at its end."""
@@ -329,8 +351,7 @@ class Connection(asyncio.Protocol):
 
     def _has_bounds(self) -> bool:
         """The answer says itself where it ends; else it does so by hanging up."""
-        names = {name.lower(): value.lower() for name, value in self.head}
-        return b"content-length" in names or names.get(b"transfer-encoding", b"").endswith(b"chunked")
+        return any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self.head)
 
     # -- between requests ----------------------------------------------------------------------------------
 

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import ssl
 import subprocess
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+import uvloop
 
 from hermes_agent.models.keeping import Address, Answer, Connection, Transport
 
@@ -80,7 +82,12 @@ class Server:
 
 
 def against(
-    server: Server, act: Act, *, most: int = 8, tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
+    server: Server,
+    act: Act,
+    *,
+    most: int = 8,
+    tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
+    run_on: Callable[..., Any] = asyncio.run,
 ) -> Any:
     at_work: set[asyncio.Task[Any]] = set()
 
@@ -110,7 +117,7 @@ def against(
                         task.cancel()
                     await asyncio.wait(at_work)
 
-    return asyncio.run(run())
+    return run_on(run())
 
 
 async def one_after_another(client: Caller, url: str, server: Server) -> list[bytes]:
@@ -199,6 +206,7 @@ def test_what_a_server_says_beyond_its_answer_is_nobodys_answer() -> None:
     [
         (b"HTTP/1.1 200 OK\r\n\r\nuntil it hangs up", b"until it hangs up"),
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", b"ok"),
+        (b"HTTP/1.0 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", b"ok"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nin\r\n7\r\n pieces\r\n0\r\n\r\n", b"in pieces"),
         (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
         (b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 3\r\n\r\nold", b"old"),
@@ -227,6 +235,8 @@ def test_every_form_of_an_answer_is_read(answer: bytes, expected: bytes) -> None
         b"220 mail.example ready\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000,
         b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
+        b"HTTP/1.1 099 ?\r\ncontent-length: 3\r\n\r\nbadHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked \r\n\r\n5\r\nshort\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort\r\n",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: " + b"y" * 900_000,
@@ -343,6 +353,90 @@ def test_a_host_of_ones_own_is_the_one_that_is_named() -> None:
     default, own = against(server, named)
     assert default.startswith(b"host: 127.0.0.1:")
     assert own == b"host: models.example"
+
+
+@pytest.mark.parametrize("run_on", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("stays", [False, True])
+def test_who_is_busy_may_say_so_before_it_is_asked(run_on: Callable[..., Any], stays: bool) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 503 Busy\r\nconnection: close\r\ncontent-length: 4\r\n\r\nbusy")
+        if stays:
+            await reader.read()
+        writer.close()
+
+    async def thrice(client: Caller, url: str, server: Server) -> list[bytes]:
+        async with asyncio.timeout(10):
+            return [await client.post(url) for _ in range(3)]
+
+    server = Server()
+    server.serve = serve  # type: ignore[method-assign]
+    assert against(server, thrice, most=1, run_on=run_on) == [b"busy"] * 3
+
+
+@pytest.mark.parametrize("whose", ["request", "answer"])
+def test_the_last_of_a_connection_is_the_last(whose: str) -> None:
+    class Closing(Server):
+        async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.connections += 1
+            await reader.readuntil(b"\r\n\r\n")
+            said = b"connection: close\r\n" if whose == "answer" else b""
+            writer.write(b"HTTP/1.1 200 OK\r\n%bcontent-length: 2\r\n\r\nok" % said)
+            await reader.read()  # and stays, as if it could be asked again
+
+    async def thrice(client: Caller, url: str, server: Server) -> list[bytes]:
+        headers = {"Connection": "close"} if whose == "request" else {}
+        async with asyncio.timeout(10):
+            return [await client.post(url, b"", headers) for _ in range(3)]
+
+    server = Closing()
+    assert against(server, thrice) == [b"ok"] * 3
+    assert server.connections == 3
+
+
+def test_an_answer_that_is_all_head_does_not_spoil_the_next() -> None:
+    long = b"HTTP/1.1 429 Slow\r\nx: " + b"y" * 110_000 + b"\r\ncontent-length: 0\r\n\r\n"
+
+    async def twice(client: Caller, url: str, server: Server) -> list[bytes]:
+        return [await client.post(url), await client.post(url)]
+
+    server = Server()
+    server.serve = answering(long, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")  # type: ignore[method-assign]
+    assert against(server, twice) == [b"", b"ok"]
+
+
+def test_a_call_that_waits_keeps_no_copy_of_its_request() -> None:
+    size = 8_000_000
+
+    class Swallowing(Server):
+        async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(size)
+            self.pieces.append(1)
+            await reader.read()
+
+    async def held(client: Caller, url: str, server: Server) -> int:
+        body = b"x" * size
+        tracemalloc.start()
+        try:
+            call = asyncio.ensure_future(client.post(url, body))
+            async with asyncio.timeout(20):
+                while not server.pieces:  # noqa: ASYNC110 - the other side has no way to tell
+                    await asyncio.sleep(0.01)
+            keeps, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        call.cancel()
+        await asyncio.wait([call])
+        return keeps
+
+    assert against(Swallowing(), held) < size / 2
+
+
+def test_how_a_body_is_sent_is_not_for_a_header_to_say() -> None:
+    async def sent(client: Caller, url: str, server: Server) -> bytes:
+        return await client.post(url, b"body", {"Transfer-Encoding": "chunked", "Content-Length": "9"})
+
+    assert against(Server(), sent) == b"body"
 
 
 def test_nobody_there_is_a_connect_error() -> None:
