@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_state import rows
-from hermes_state.engine.base import Connection, scalar
+from hermes_state.engine.base import Connection, Row, scalar
 from hermes_state.statements import Queries
 from hermes_state.store import Store
 
@@ -42,6 +42,7 @@ class Traces:
 
         def read(conn: Connection) -> list[Moment]:
             found: list[Moment] = []
+            turns: set[tuple[str, str]] = set()
             for where, statement in (
                 ("inbox", Q.inbox),
                 ("turn", Q.turns),
@@ -51,7 +52,9 @@ class Traces:
             ):
                 for row in conn.execute(statement, (trace_id,)).dicts():
                     found += _both_ends(where, row)
-            for at, ref, conversation_id, turn_id, kind, detail in conn.rows(Q.events, (trace_id,)):
+                    if where == "turn":
+                        turns.add((row["conversation_id"], row["id"]))
+            for at, ref, conversation_id, turn_id, kind, detail in _events(conn, trace_id, turns):
                 facts = {"conversation_id": conversation_id, "turn_id": turn_id, **(rows.from_json(detail) or {})}
                 found.append(Moment(at, "event", kind, str(ref), facts))
             return found
@@ -62,6 +65,15 @@ class Traces:
         """The trace id of the newest message that was let in."""
         found: str | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.last)))
         return found
+
+
+def _events(conn: Connection, trace_id: str, turns: set[tuple[str, str]]) -> list[Row]:
+    """In order. That a turn has begun is found through the turn, or, when retention has removed that, through what was
+    written of it later: at least its end, under the same trace, which the log keeps for longer than the beginning."""
+    found = conn.rows(Q.events, (trace_id,))
+    for conversation_id, turn_id in turns | {(row[2], row[3]) for row in found if row[3] is not None}:
+        found += conn.rows(Q.begun, (conversation_id, turn_id, trace_id))
+    return sorted(found, key=lambda row: row[1])
 
 
 def _both_ends(where: str, row: dict[str, Any]) -> list[Moment]:

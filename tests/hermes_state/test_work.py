@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from hermes_state import work
-from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
+import pytest
+
+from hermes_state import traces, work
+from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, TurnId
 from hermes_state.leases import Lease
 from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
+from hermes_testing.stores import TestStores
 
 TABLES = (
     "inbox", "outbox", "turns", "leases", "approvals", "effects", "events",
@@ -79,6 +82,55 @@ def test_a_trace_tells_the_life_of_a_message_in_order(db: SessionDB, clock: Cloc
 def test_an_unanswered_message_shows_where_it_stands(db: SessionDB, clock: Clock) -> None:
     db.inbox.accept(platform="p", chat_id="c", message_id="1", route=SessionKey("r"), payload={}, trace_id="t")
     assert [(m.where, m.what) for m in db.traces.get("t")] == [("inbox", "received")]
+
+
+def told(db: SessionDB, trace_id: str) -> list[str]:
+    return [m.what for m in db.traces.get(trace_id) if m.where == "event"]
+
+
+def test_a_trace_tells_what_the_log_has_of_a_turn_that_runs_or_was_taken_up(db: SessionDB, clock: Clock) -> None:
+    chat = ConversationId("a")
+    lease = db.leases.acquire(chat, holder="lost", ttl=60)
+    assert lease is not None
+    begun = db.turns.begin(conversation_id=chat, session_id=SessionId("a"), fence=lease.fence)
+    assert begun is not None
+    trace = begun.turn.trace_id
+    assert told(db, trace) == ["turn.begun"]
+    clock.advance(61)
+    lease = db.leases.acquire(chat, holder="next", ttl=60)
+    assert lease is not None
+    db.turns.resume(begun.turn.id, fence=lease.fence)
+    assert told(db, trace) == ["turn.begun", "turn.resumed"]
+    db.turns.fail(begun.turn.id, fence=lease.fence, reason="broken")
+    other = db.turns.begin(conversation_id=chat, session_id=SessionId("a"), fence=lease.fence)
+    assert other is not None
+    assert told(db, trace) == ["turn.begun", "turn.resumed", "turn.failed"], "and nothing of another turn"
+    assert told(db, other.turn.trace_id) == ["turn.begun"]
+
+
+def test_a_trace_tells_what_the_log_has_of_a_turn_that_retention_removed(db: SessionDB, clock: Clock) -> None:
+    live(db, clock, "a")
+    live(db, clock, "b")
+    before = told(db, "trace-a")
+    clock.advance(400 * 86_400)
+    work.prune(db)
+    assert db.turns.list() == () and told(db, "trace-a") == before == ["turn.begun", "turn.done"]
+
+
+def test_a_trace_tells_of_events_that_are_no_turns(db: SessionDB) -> None:
+    db.events.append(ConversationId("a"), "outbox.dead_letter_removed", trace_id="t")
+    db.events.append(ConversationId("a"), "outbox.dead_letter_removed", trace_id="t", turn_id=TurnId("gone"))
+    assert told(db, "t") == ["outbox.dead_letter_removed"] * 2
+
+
+@pytest.mark.parametrize("name", ["inbox", "turns", "effects", "approvals", "outbox", "events", "begun"])
+def test_a_trace_walks_no_table(stores: TestStores, name: str) -> None:
+    db = SessionDB(stores.sqlite())
+    statement = getattr(traces.Q, name)
+    params = (None,) * statement.sqlite.count("?")
+    plan = db._read(lambda conn: [row[3] for row in conn.rows(f"EXPLAIN QUERY PLAN {statement.sqlite}", params)])
+    assert plan and not any(step.startswith("SCAN") for step in plan), plan
+    db.close()
 
 
 def test_everything_goes_with_its_conversation_and_nothing_else(db: SessionDB, clock: Clock) -> None:

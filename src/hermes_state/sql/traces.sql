@@ -23,7 +23,12 @@ SELECT created_at, id, turn_id, platform, chat_id, state, attempts, platform_ids
 FROM outbox WHERE trace_id = ? ORDER BY id
 
 -- name: events
-SELECT at, id, conversation_id, turn_id, kind, detail FROM events WHERE trace_id = ? ORDER BY id
+-- All but that a turn has begun, which the index leaves out.
+SELECT at, id, conversation_id, turn_id, kind, detail FROM events WHERE trace_id = ? AND kind <> 'turn.begun' ORDER BY id
+
+-- name: begun
+SELECT at, id, conversation_id, turn_id, kind, detail FROM events
+WHERE conversation_id = ? AND turn_id = ? AND trace_id = ? AND kind = 'turn.begun'
 
 -- name: last
 SELECT trace_id FROM inbox WHERE state <> 'refused' ORDER BY id DESC LIMIT 1

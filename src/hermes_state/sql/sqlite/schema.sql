@@ -391,7 +391,8 @@ CREATE TABLE events (
     at REAL NOT NULL
 );
 CREATE INDEX idx_events_conversation ON events(conversation_id, seq);
-CREATE INDEX idx_events_trace ON events(trace_id) WHERE trace_id IS NOT NULL;
+-- That a turn has begun is found through the turn, or through what was written of it later.
+CREATE INDEX idx_events_trace ON events(trace_id) WHERE trace_id IS NOT NULL AND kind <> 'turn.begun';
 
 -- Spending. What calls used, by day, for reports: written in the commit that counts them on their session. The days are
 -- those of the machine that wrote it. Rows of a deleted session become rows of session '': sums without a name.
