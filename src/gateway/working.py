@@ -140,7 +140,7 @@ class Worker:
     ) -> dict[str, Any] | None:
         """A task of its own: whoever gives the turn up cancels that and not the lane."""
         # Only so many turns are prepared at once; one that has begun makes room for the next.
-        async with self._room, _place(self._starts) as running.on_begun:
+        async with self._room, _Place(self._starts) as running.on_begun:
             if self._troubles.closing.is_set():
                 return None  # it waited for room until the gateway ended: the next one begins it
             running.task = asyncio.ensure_future(work())
@@ -158,7 +158,7 @@ class Worker:
         if turn.attempt < _SUSPECT or turn.attempt - await look(db, db.turns.times_left, turn) < _SUSPECT:
             yield
             return
-        async with _place(self._suspects) as leave:
+        async with _Place(self._suspects) as leave:
             long_enough = asyncio.get_running_loop().call_later(db.limits.turn_alone_ms / 1000, leave)
             try:
                 yield
@@ -236,19 +236,21 @@ class Worker:
         return tuple(rows)
 
 
-@contextlib.asynccontextmanager
-async def _place(within: asyncio.Semaphore) -> AsyncIterator[Callable[[], None]]:
-    """One of the places there are; what is yielded gives it back before the end."""
-    await within.acquire()
-    inside = True
+class _Place:
+    """One of the places there are, until the end or until it is given back before."""
 
-    def leave() -> None:
-        nonlocal inside
-        if inside:
-            inside = False
-            within.release()
+    def __init__(self, within: asyncio.Semaphore) -> None:
+        self._within, self._inside = within, False
 
-    try:
-        yield leave
-    finally:
-        leave()
+    async def __aenter__(self) -> Callable[[], None]:
+        await self._within.acquire()
+        self._inside = True
+        return self._leave
+
+    async def __aexit__(self, *error: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._inside:
+            self._inside = False
+            self._within.release()

@@ -97,7 +97,7 @@ class Attempt:
         journal = self._journal
         try:
             running = self._assembled(turn.nothing_owed)
-            async with turn.lease_kept(journal, self._setup.lease_seconds):
+            async with turn.LeaseKept(journal, self._setup.lease_seconds):
                 await running.track.ready(journal.session_id, fence=journal.fence)
                 done = await running.compactor.compress(running.asker, force=True, focus=focus)
                 await journal.commit(reason="compress" if done else "nothing to compress")

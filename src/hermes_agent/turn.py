@@ -10,9 +10,8 @@ written down by the journal together with the last row.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +81,7 @@ class Running:
 
 async def run(turn: Running, *, pending: Pending | None = None) -> Outcome:
     """To the end, whatever comes. Only losing the lease is the caller's business: then nothing may be written."""
-    async with lease_kept(turn.journal, turn.setup.lease_seconds):
+    async with LeaseKept(turn.journal, turn.setup.lease_seconds):
         try:
             return await _loop(turn, pending)
         except Interrupted as stopped:
@@ -250,43 +249,48 @@ async def _failed(turn: Running, error: ModelError) -> Outcome:
     return await _gave_up(turn, "failed", last, outcome, reason=error.one_line())
 
 
-@contextlib.asynccontextmanager
-async def lease_kept(journal: Journal, seconds: float) -> AsyncIterator[None]:
-    """Renew the lease while the turn runs; when it is lost, stop the work, which may write nothing any more."""
-    worker = asyncio.current_task()
-    lost = False
+class LeaseKept:
+    """Renews the lease while the turn runs; when it is lost, stops the work, which may write nothing any more.
 
-    async def keep() -> None:
-        nonlocal lost
+    Most turns are over before a renewal is due: until then it is a timer, not a task.
+    """
+
+    def __init__(self, journal: Journal, seconds: float) -> None:
+        self._journal, self._seconds = journal, seconds
+        self._worker = asyncio.current_task()
+        self._keeper: asyncio.Task[None] | None = None
+        self._lost = False
+
+    async def __aenter__(self) -> None:
+        self._due = asyncio.get_running_loop().call_later(self._seconds / 3, self._begin)
+
+    def _begin(self) -> None:
+        self._keeper = asyncio.ensure_future(self._keep())
+
+    async def _keep(self) -> None:
         while True:
             try:
-                kept = await journal.renew(ttl=seconds)
+                kept = await self._journal.renew(ttl=self._seconds)
             except HermesError as error:  # the store is busy, say; there is time for another try
                 _log.warning("a lease was not renewed", extra={"action": "lease", "error": type(error).__name__})
                 kept = True
             if not kept:
-                lost = True
-                if worker is not None:
-                    worker.cancel()
+                self._lost = True
+                if self._worker is not None:
+                    self._worker.cancel()
                 return
-            await asyncio.sleep(seconds / 3)
+            await asyncio.sleep(self._seconds / 3)
 
-    # Most turns are over before it is due: until then it is a timer, not a task.
-    keepers: list[asyncio.Task[None]] = []
-    due = asyncio.get_running_loop().call_later(seconds / 3, lambda: keepers.append(asyncio.ensure_future(keep())))
-    try:
-        yield
-    except asyncio.CancelledError:
-        if lost:
-            if worker is not None:
-                worker.uncancel()  # it was us, and this is the answer to it
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        stopped = self._lost and isinstance(error, asyncio.CancelledError)
+        if stopped and self._worker is not None:
+            self._worker.uncancel()  # it was us, and `StaleFence` is the answer to it
+        self._due.cancel()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        if stopped:
             raise StaleFence("another process took this conversation over") from None
-        raise
-    finally:
-        due.cancel()
-        for keeper in keepers:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
 
 
 def _all_unknown(made: Sequence[ToolCall], bench: Workbench) -> bool:

@@ -21,6 +21,7 @@ from tests.hermes_agent.conftest import MakeAgent
 from hermes_agent import AIAgent
 from hermes_agent.agent import ConversationBusy
 from hermes_state import SessionDB
+from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId
 from hermes_state.journal import Journal
 from hermes_testing.clock import Clock
@@ -272,6 +273,31 @@ def test_a_slow_compression_keeps_its_conversation(db: SessionDB, make_agent: Ma
 
     asyncio.run(go())
     assert db.turns.counts() == {"done": 1}
+
+
+def test_a_turn_whose_conversation_was_taken_over_stops_and_writes_nothing_more(
+    db: SessionDB, make_agent: MakeAgent
+) -> None:
+    async def go() -> AIAgent:
+        hold = Hold()
+        with ScriptedModel(say("Too late.", hold=hold)) as model:
+            agent = make_agent(model, session_id=db.ledger.open(source="cli").session_id)
+            agent._setup = replace(agent._setup, lease_seconds=0.3)
+            task = asyncio.ensure_future(agent.arun_conversation("hello"))
+            await hold.reached()
+            lease = db.leases.get(ConversationId(str(agent.session_id)))
+            assert lease is not None and db.leases.release(lease)
+            assert db.leases.acquire(lease.conversation_id, holder="another process", ttl=60)
+            async with asyncio.timeout(10):
+                with pytest.raises(StaleFence):
+                    await task
+            assert not task.cancelling()
+            hold.release()
+            return agent
+
+    agent = asyncio.run(go())
+    assert said(db, agent) == [("user", "hello")]
+    assert db.turns.counts() == {"running": 1}  # the other process ends it
 
 
 # -- the model ----------------------------------------------------------------------------------------------------
