@@ -84,9 +84,9 @@ class ChatReader:
             raise errors.from_event(payload)
         if isinstance(payload.get("model"), str):
             self._model = payload["model"]
-        usage = section(payload, "usage") or section(payload.get("x_groq"), "usage")
-        if usage:
-            self._usage = _usage(usage)
+        if payload.get("usage") or payload.get("x_groq"):  # in one piece of many
+            usage = section(payload, "usage") or section(payload.get("x_groq"), "usage")
+            self._usage = _usage(usage) if usage else self._usage
 
     def _end(self, choice: Mapping[str, Any]) -> None:
         reason = choice.get("finish_reason")
