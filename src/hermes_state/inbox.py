@@ -156,7 +156,9 @@ class Arriving:
     def _is_late(self) -> bool:
         """Not stored yet, because whoever opens its turn does it."""
         job = self.job
-        return job is not None and job.followed and job.result is None and self._message.surely_new
+        if job is None or not job.followed or job.done:
+            return False
+        return job.result is None and self._message.surely_new
 
     def _store_late(self, conn: Connection) -> None:
         if self._is_late:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import apsw
 import pytest
 import uvloop
 from tests.gateway.api.conftest import Open
@@ -16,7 +17,7 @@ from tests.hermes_state.test_inbox import ROUTE
 from hermes_agent import user_row
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
-from hermes_state.errors import InvalidValue, NotQueued, SessionNotFound, StoreFull
+from hermes_state.errors import InvalidValue, NotQueued, SessionNotFound, StoreBusy, StoreFull
 from hermes_state.inbox import Arriving, Inbox
 from hermes_state.journal import Journal
 from hermes_testing.scripted_model import ScriptedModel, always, say
@@ -157,6 +158,28 @@ def test_what_was_thought_new_and_was_here_begins_nothing(db: SessionDB) -> None
             await opened(db, again)
         assert not stored.result().new and stored.result().row == here.row
         assert db.turns.list() == () and [row.state for row in db.inbox.list()] == ["queued"]
+
+    asyncio.run(go())
+
+
+def test_what_was_not_stored_is_not_stored_later(stores: TestStores) -> None:
+    """Its sender was told so."""
+
+    async def go() -> None:
+        address = stores.sqlite()
+        with contextlib.closing(SessionDB(address, limits=Limits(write_wait_ms=100))) as db:
+            db.create_session("s1", "api_server")
+            message = arriving(db, 1, surely_new=True)
+            with contextlib.closing(apsw.Connection(str(address))) as another:
+                another.execute("BEGIN IMMEDIATE")
+                stored = message.store(patience=HOUR)
+                with pytest.raises(StoreBusy):
+                    await opened(db, message)
+                assert isinstance(stored.exception(), StoreBusy)
+                another.execute("ROLLBACK")
+            with pytest.raises(NotQueued):
+                await opened(db, message)
+            assert db.inbox.list() == () and db.turns.list() == ()
 
     asyncio.run(go())
 
