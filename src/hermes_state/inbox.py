@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict,
 from hermes_config.records import record
 from hermes_state import leases, rows
 from hermes_state.engine.base import Connection, Row, scalar
+from hermes_state.engine.writer import NotWhole
 from hermes_state.errors import InvalidValue, NotQueued, StateError
 from hermes_state.ids import PersonId, SessionKey, TurnId, checked_id, new_trace_id
 from hermes_state.statements import Queries
@@ -156,13 +157,15 @@ class Arriving:
     def _is_late(self) -> bool:
         """Not stored yet, because whoever opens its turn does it."""
         job = self.job
-        if job is None or not job.followed or job.done:
-            return False
-        return job.result is None and self._message.surely_new
+        return job is not None and job.followed and job.result is None and self._message.surely_new
 
     def _store_late(self, conn: Connection) -> None:
-        if self._is_late:
+        if not self._is_late:
+            return
+        try:
             self._stored(self._inbox.accept_in(conn, self._message))
+        except StateError as error:  # which is the message's own, and not that of whoever opens its turn
+            raise NotWhole from error
 
     def _stored(self, accepted: Accepted) -> None:
         assert self.job is not None, "it was queued before"

@@ -84,6 +84,10 @@ class _Unwritten(Exception):
     """Its turn has not come."""
 
 
+def _over(*_: Any) -> Any:
+    raise AssertionError("a job runs once")
+
+
 class Writer:
     """The queue in front of the one writing connection."""
 
@@ -190,7 +194,8 @@ class Writer:
                 job.error, job.result = error, None
         told: dict[Notify, list[Job]] = {}
         for job in jobs:
-            job.done = True
+            # Nobody does its work any more, and what it was to do is let go of: it may know the job.
+            job.done, job.followed, job.after, job.fn, job.args = True, False, None, _over, ()
             if job.notify is not None:
                 told.setdefault(job.notify, []).append(job)
         for notify, finished in told.items():

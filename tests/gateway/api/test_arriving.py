@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.hermes_state.test_inbox import ROUTE
 from hermes_agent import user_row
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
+from hermes_state.engine.writer import Job
 from hermes_state.errors import InvalidValue, NotQueued, SessionNotFound, StoreBusy, StoreFull
 from hermes_state.inbox import Arriving, Inbox
 from hermes_state.journal import Journal
@@ -180,6 +182,54 @@ def test_what_was_not_stored_is_not_stored_later(stores: TestStores) -> None:
             with pytest.raises(NotQueued):
                 await opened(db, message)
             assert db.inbox.list() == () and db.turns.list() == ()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_what_cannot_be_stored_behind_an_opening_that_wrote_nothing_is_not_accepted(
+    db: SessionDB, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreFull("the disk is full; nothing was written")
+
+    async def go() -> None:
+        db.create_session("s1", "api_server")
+        if busy:
+            db.leases.acquire(db.get_conversation_root("s1"), holder="another", ttl=60)
+        monkeypatch.setattr(Inbox, "accept_in", full)
+        message = arriving(db, 1, surely_new=True)
+        stored = message.store(patience=HOUR)
+        if busy:
+            assert await opened(db, message) is None
+        else:
+            with pytest.raises(SessionNotFound):
+                await Journal.open(db, "s2", holder="test", ttl=60, route=ROUTE, claim=message)
+        assert isinstance(stored.exception(), StoreFull)
+
+    asyncio.run(go())
+
+
+def test_a_message_that_was_stored_goes_without_the_collector(db: SessionDB) -> None:
+    """Full collections are rare in a gateway, so what a turn leaves must not wait for one."""
+
+    async def go() -> None:
+        db.create_session("s1", "api_server")
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(5):
+                message = arriving(db, number, surely_new=True)
+                message.store(patience=HOUR)
+                journal = await opened(db, message)
+                assert journal is not None
+                await journal.commit()
+                del message, journal
+            async with asyncio.timeout(10):
+                while [one for one in gc.get_objects() if type(one) in (Arriving, Job)]:  # noqa: ASYNC110 - it is silent
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
 
     asyncio.run(go())
 
