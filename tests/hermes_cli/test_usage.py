@@ -18,13 +18,16 @@ from hermes_state.ids import ConversationId, PersonId
 from hermes_state.session_db import SessionDB
 
 Run = Callable[..., Any]
-TODAY = time.strftime("%Y-%m-%d")
 pytestmark = pytest.mark.usefixtures("spent")
 
 
 @pytest.fixture
 def spent(address: str | Path, named_store: object, home: Path) -> None:
-    """Ada used $1.75 of three calls on two models; one call of Bob's has no price."""
+    """Ada used $1.75 of three calls on two models; one call of Bob's has no price. All on one day."""
+    now = time.localtime()
+    left = 86_400 - (now.tm_hour * 60 + now.tm_min) * 60 - now.tm_sec
+    if left < 20:
+        time.sleep(left)
     home.mkdir()
     db = SessionDB(address)
     ada = db.people.ensure(platform="telegram", native_id="1", display_name="Ada").id
@@ -43,6 +46,10 @@ def spent(address: str | Path, named_store: object, home: Path) -> None:
     db.close()
 
 
+def today() -> str:
+    return time.strftime("%Y-%m-%d")
+
+
 def limit(home: Path, text: str) -> None:
     (home / "config.yaml").write_text(f"budget: {text}\n")
 
@@ -56,7 +63,7 @@ def row(out: str, name: str) -> list[str]:
 def test_by_day(run: Run) -> None:
     done = run("usage")
     assert row(done.out, "Day") == ["Calls", "Input", "Cached", "Output", "Cost"]
-    assert row(done.out, TODAY) == ["4", "12,110", "8,000", "309", "$1.75+"]
+    assert row(done.out, today()) == ["4", "12,110", "8,000", "309", "$1.75+"]
     assert "The price of 1 call is not known" in done.out
     assert "No spending limit is set; hermes config set budget.day.usd 5" in done.out
 
@@ -73,7 +80,7 @@ def test_by_model_person_and_conversation(run: Run) -> None:
 
 def test_since(run: Run) -> None:
     assert "Nothing was used since 2999-01-01." in run("usage", "--since", "2999-01-01").out
-    assert row(run("usage", "--since", "2d").out, TODAY)[0] == "4"
+    assert row(run("usage", "--since", "2d").out, today())[0] == "4"
 
 
 def test_limits_and_what_is_left_of_them(run: Run, home: Path) -> None:
@@ -125,7 +132,7 @@ def test_json(run: Run, home: Path) -> None:
     assert data["total"]["cost_usd"] == 1.75 and data["open_calls"] == []
     assert data["limits"] == [
         {
-            "key": "budget.day.usd", "scope": "day", "unit": "usd", "subject": None, "period": TODAY, "limit": 5.0,
+            "key": "budget.day.usd", "scope": "day", "unit": "usd", "subject": None, "period": today(), "limit": 5.0,
             "used": 1.75, "left": 3.25,
         }
     ]  # fmt: skip
