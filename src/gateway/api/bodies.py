@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from gateway.api.shapes import ApiError
 
@@ -62,14 +62,10 @@ async def raw_body(request: Request) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "the body must be JSON: Content-Type: application/json", code="wrong_content_type")
-    pieces, more = [], True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ApiError(400, "the body did not arrive", code="cut_off")
-        pieces.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(pieces)
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise ApiError(400, "the body did not arrive", code="cut_off") from error
 
 
 def parsed(raw: bytes) -> dict[str, Any]:
