@@ -77,7 +77,7 @@ class Window:
         return max(self.trigger - self.prefix_tokens, self.trigger // 4) * 3 // 4
 
 
-def window_for(endpoint: Endpoint, tree: Mapping[str, Any], *, prefix_tokens: int = 0) -> Window:
+def window_for(endpoint: Endpoint, tree: Mapping[str, Any]) -> Window:
     """The window of a model with the settings of config.yaml; a value that makes no sense is the default."""
     found = tree.get("compression")
     given: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
@@ -89,7 +89,6 @@ def window_for(endpoint: Endpoint, tree: Mapping[str, Any], *, prefix_tokens: in
         enabled=given.get("enabled") is not False,
         protect_first=int(_number(given, "protect_first_n", 3, 0, 100)),
         protect_last=int(_number(given, "protect_last_n", 20, 0, 1_000)),
-        prefix_tokens=prefix_tokens,
         model=endpoint.model,
         give_up_on_failure=given.get("abort_on_summary_failure") is True,
     )

@@ -41,9 +41,9 @@ def test_room_for_the_answer_and_the_floor_move_the_trigger(window: Window, trig
 def test_settings_come_from_the_home_and_nonsense_is_the_default() -> None:
     endpoint = Endpoint("custom", "chat", "http://127.0.0.1:1", "m", context_length=200_000, max_tokens=4_000)
     given = {"compression": {"threshold": 0.9, "target_ratio": 0.1, "protect_last_n": 6, "enabled": False}}
-    window = when.window_for(endpoint, given, prefix_tokens=7)
+    window = when.window_for(endpoint, given)
     assert (window.threshold, window.target_ratio, window.protect_last, window.enabled) == (0.9, 0.1, 6, False)
-    assert (window.context_length, window.max_tokens, window.prefix_tokens, window.model) == (200_000, 4_000, 7, "m")
+    assert (window.context_length, window.max_tokens, window.model) == (200_000, 4_000, "m")
     odd = {"compression": {"threshold": "half", "target_ratio": 70, "protect_last_n": True, "in_place": True}}
     assert when.window_for(endpoint, odd) == when.window_for(endpoint, {"compression": "yes"})
 
