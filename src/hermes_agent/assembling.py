@@ -96,7 +96,7 @@ def assemble(
 ) -> Running:
     """A turn that can be run. `notes` is small state that lives as long as the agent: the to-do list."""
     gate = CommandGate(
-        db=setup.db, home=setup.home, config=setup.tree, conversation_id=journal.conversation_id,
+        db=setup.db, home=setup.home, config=setup.tree, wall="host", conversation_id=journal.conversation_id,
         turn_id=journal.turn_id, person_id=setup.person_id, approver=setup.approver, approver_id=setup.approver_id,
         fence=journal.fence, yolo=setup.yolo, platform=setup.platform, workspace=setup.workdir,
     )  # fmt: skip

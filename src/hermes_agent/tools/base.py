@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes_agent.execution.base import Permit
 from hermes_config.records import field, record
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
@@ -29,6 +30,16 @@ class Action:
     """The exact command or the exact path: what the person sees and what an approval is bound to."""
     workdir: str
     detail: str = ""
+    outside: bool = False
+    """The model asks to run exactly this command outside the wall."""
+    before: bytes | None = None
+    """Of a write: the content that is there now; None: there is no file."""
+    after: bytes | None = None
+    """Of a write: the content that will be there; None: the file is deleted."""
+
+    @property
+    def is_write(self) -> bool:
+        return self.kind == "write"
 
 
 @record
@@ -36,6 +47,8 @@ class Verdict:
     allowed: bool
     reason: str = ""
     """Why not; told to the model, which must not try again."""
+    permit: Permit | None = None
+    """What is open for exactly this command or write; None: it stays strictly behind the wall."""
 
 
 class Gate(Protocol):
