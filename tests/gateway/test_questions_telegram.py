@@ -15,11 +15,14 @@ def test_leave_is_asked_for_pressed_and_shown_and_survives_a_kill() -> None:
         scene.start()
         ada.say("tidy up")
         asked = ada.expect("rm -rf old")
-        assert asked.labels == ["Once", "This conversation", "Always", "Deny"]
+        assert asked.labels == [
+            "This command for this task", "This command once", "This command in this conversation",
+            "This command always", "Deny",
+        ]  # fmt: skip
         scene.wait(lambda: "sent" in scene.hermes("outbox", "list", "--state", "sent", "--json"), "it counts as sent")
         scene.kill()
         scene.start()
-        ada.press("Once", message=asked.id)
+        ada.press("This command once", message=asked.id)
         ada.expect("It is gone.")
         scene.wait(lambda: "allowed, this once" in ada.chat_text(), "the question shows its answer")
         shown = [one for one in ada.replies() if "rm -rf old" in one.text]
