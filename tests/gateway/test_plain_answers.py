@@ -291,7 +291,7 @@ def test_a_yes_may_have_an_end(
         assert grant.span == "conversation" and (grant.expires_at is not None) == ends
         assert grant.expires_at is None or clock() < grant.expires_at <= clock() + 86_400
         await here.until(lambda: db.approvals.grants_of(number(shown))[0].uses_left == (uses - 1 if uses else None))
-        said = next(one for one in here.chat.chat(OWNER) if one.startswith("Allowed"))
+        said = (await here.until(lambda: [one for one in here.chat.chat(OWNER) if one.startswith("Allowed")]))[0]
         assert COMMAND in said and (words == "conversation" or words in said)
 
     asked_once(db, home, case)
