@@ -129,7 +129,7 @@ ip: link+set addr+add addr+del route+add route+del
 _LOOPBACK = re.compile(
     r"(?:\w+://)?(?:[^/@\s]*@)?(?:localhost|127(?:\.\d+){3}|0\.0\.0\.0|\[::1?\]|::1)(?:[:/?#].*|)", re.DOTALL | re.I
 )
-_REMOTE = re.compile(r"(?!file:)[\w+.-]+://|[\w.-]+@[\w.-]+:|[\w-]+(?:\.[\w-]+)+:|[\w-]{2,}:(?![\\/]{2})", re.I)
+_REMOTE = re.compile(r"(?!file:)[\w+.-]+://|[\w.-]+@[\w.-]+:|[\w-]+(?:\.[\w-]+)+:|[\w-]+:(?!//)", re.I)
 _DATABASES = _table("""
 psql pg_dump pg_restore pg_dumpall createdb dropdb pg_isready mysql mysqldump mysqladmin mariadb: -h --host
 redis-cli mongosh mongo mongodump mongorestore clickhouse-client cqlsh: -h --host
@@ -266,7 +266,9 @@ def _gives_away(rest: Sequence[Word]) -> bool:
 
 def _lost(name: str, rest: Sequence[Word], texts: Sequence[str], cwd: str | None, places: Places) -> str:
     """Why nothing would bring back what this call removes from the workspace; empty when it removes nothing."""
-    if name == "rm" and is_recursive(texts) and not all(_temporary(word, cwd, places) for word in operands(rest)):
+    if name == "rm" and is_recursive(texts) and not (
+        operands(rest) and all(_temporary(word, cwd, places) for word in operands(rest))
+    ):
         return "rm -r deletes folders with all that is in them"
     if name == "find":
         runs = [texts[at + 1 : at + 3] for at, text in enumerate(texts) if text.startswith(("-exec", "-ok"))]
@@ -354,6 +356,8 @@ def _written_by_git(texts: Sequence[str], plain: Sequence[Word]) -> Iterator[Wor
             yield from plain[1:2]
         case ["worktree", "add"]:
             yield from plain[2:3]
+        case ["push", *_]:
+            yield from plain[1:2]
 
 
 _FOLDERS = names("-C --directory -P --directory-prefix --outdir --output-dir -t --target")
