@@ -629,7 +629,7 @@ class Reader:
 
     def substituted(self, node: Node, scope: Scope) -> None:
         """`$(…)`, `<(…)` and backquotes. Backquotes take off a layer of backslashes before they are read."""
-        if self.source[node.start_byte : node.start_byte + 1] == b"`" and "\\" in self.text(node):
+        if self.source[node.start_byte : node.start_byte + 1] == b"`" and re.search(r"\\|<<", self.text(node)):
             self.work.doubt()
         self.sequence(node.children, scope.fork())
 
