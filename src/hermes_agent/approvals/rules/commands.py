@@ -266,8 +266,10 @@ def _gives_away(rest: Sequence[Word]) -> bool:
 
 def _lost(name: str, rest: Sequence[Word], texts: Sequence[str], cwd: str | None, places: Places) -> str:
     """Why nothing would bring back what this call removes from the workspace; empty when it removes nothing."""
-    if name == "rm" and is_recursive(texts) and not (
-        operands(rest) and all(_temporary(word, cwd, places) for word in operands(rest))
+    if (
+        name == "rm"
+        and is_recursive(texts)
+        and not (operands(rest) and all(_temporary(word, cwd, places) for word in operands(rest)))
     ):
         return "rm -r deletes folders with all that is in them"
     if name == "find":
