@@ -48,7 +48,7 @@ class Places:
     """The folders a call is judged against, all absolute. `home` is that of Hermes."""
 
     def __init__(self, workspace: str, home: str, user_home: str) -> None:
-        self.workspace, self.home, self.user_home = workspace, home, user_home
+        workspace, self.home, self.user_home = map(os.path.normpath, (workspace, home, user_home))
         self.real_home = os.path.realpath(home)
         self._roots = [os.path.realpath(posixpath.join(home, "workspace"))]
         if workspace != "/" and workspace not in SYSTEM - {"/root"}:  # those are nobody's workspace
@@ -87,6 +87,13 @@ class Places:
 
     def in_workspace(self, path: str) -> bool:
         return any(within(path, root) for root in self._roots) and not self.is_control(path)
+
+    def is_temporary(self, word: Word, cwd: str | None) -> bool:
+        """In a temporary folder, as far as can be seen; a workspace that lies in one is none."""
+        path = self.path(Word(word.text.replace(UNKNOWN, "x"), glob=True), cwd)
+        if path is None or self.in_workspace(path) or word.text.startswith(UNKNOWN):
+            return False
+        return any(path.startswith(f"{folder}/") for folder in _TEMPORARY)
 
     def is_control(self, path: str) -> bool:
         """The database of Hermes and the files that say what it may do."""
