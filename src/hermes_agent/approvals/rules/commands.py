@@ -1,7 +1,7 @@
-"""What a call visibly needs, by what is known of its program: who reaches the network, who acts on the host, what cannot
-be undone, where it writes. The tables stand in `commands.toml`; here stands what a table cannot say.
+"""What a call visibly needs, by what is known of its program: the network, the host, a change for good, a folder.
 
-A program that is not known needs nothing: it runs confined, and what it may not do there fails.
+The tables stand in `commands.toml`; here stands what a table cannot say. A program that is not known needs
+nothing: it runs confined, and what it may not do there fails.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ Limits: it sees the line, not what a program does: `python script.py` and `make`
 from __future__ import annotations
 
 import os.path
+import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -189,7 +190,7 @@ class _Case:
                 Word(self.places.user_home)
             ]
             known = UNKNOWN not in where[0].text and not where[0].glob and where[0].text != "-"
-            path = os.path.join(scope.cwd or "", where[0].text)
+            path = posixpath.join(scope.cwd or "", where[0].text)
             scope.cwd = path if known and path.startswith("/") else None
         elif name in ("pushd", "popd"):
             scope.cwd = None

@@ -31,17 +31,19 @@ _STEPS, _DEPTH, _UNROLLED = 5_000, 40, 8
 _HEAVY, _LIGHT = 256, 2_048
 """Tokens in a window: those in which the grammar is quadratic, and all."""
 _TOKEN = re.compile(
-    r"""\\.|'[^']*+'|"(?:[^"\\]++|\\.)*+"|(?P<line>\n)|<<(?P<tabs>-?)[ \t]*+(?P<mark>(?:[\w-]|\\.|'[^'\n]*'|"[^"\n]*")++)"""
+    r"""\\.|'[^']*+'|"(?:[^"\\]++|\\.)*+"|(?P<line>\n)|<<(?P<tabs>-?)[ \t]*+(?P<mark>(?:[\w-]|\\.|'[^'\n]*')++)"""
     r"""|(?P<heavy>[({|<\[=]|\b(?:case|function|select|for)\b)|\w++|[^\w\s]|\s""",
     re.DOTALL,
-)  # fmt: skip
+)
 _PRIVATE_USE = re.compile("[\ue000-\uf8ff]")
 _BLANK = re.compile(r"(?:[ \t\n]|\\\n)*")
 _PLAIN_WORD = re.compile(r"""(?:\\.|[^\s\\'"`$;|&<>()])*""", re.DOTALL)
 _HIDDEN = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$[({\[\w@*#?!$-])")
 _RUNS = re.compile(r"`|[$<>]\(|\$\{")
 _TEMPORARY = re.compile(r"\"?\$\(\s*mktemp(?:\s+(?:-[dqu]+|-t\s+[\w.-]+|/tmp/[\w.-]+))*\s*\)\"?")
-_BETWEEN = names("&& || ; & | |& ( ) { } ! ;; ;& ;;& $( ` <( >( if then elif else fi while until do done for select in case") | {"\n", "esac"}  # fmt: skip
+_BETWEEN = names(
+    "&& || ; & | |& ( ) { } ! ;; ;& ;;& $( ` <( >( if then elif else fi while until do done for select in case esac"
+) | {"\n"}
 _STATEMENTS = names(
     "command list pipeline redirected_statement negated_command compound_statement subshell variable_assignment "
     "variable_assignments declaration_command unset_command test_command if_statement while_statement case_statement "
@@ -377,19 +379,12 @@ class Reader:
                 self.statement(child, scope, stdin)
 
     def run_function(self, node: Node, name: str, call: Call) -> bool:
-        """The body of a function, with the words it is called with. True when it starts itself again, without end."""
+        """The body of a function; what it is called with counts as unknown. True when it starts itself without end."""
         if name in self.active:
             return bool(re.search(r"[|&]", self.text(node)))
         self.active.add(name)
-        outer = call.scope.variables
-        inner = {key: value for key, value in outer.items() if not key.isdigit() and key != "@"}
-        inner |= {str(at): word for at, word in enumerate(call.words) if at}
-        call.scope.variables = inner | ({"@": call.words[1]} if len(call.words) == 2 else {})
-        for child in node.children:
-            if child == node.child_by_field_name("body") or child.type.endswith("redirect"):
-                self.statement(child, call.scope, call.stdin)
-        own = {key: value for key, value in outer.items() if key.isdigit() or key == "@"}
-        call.scope.variables = {key: value for key, value in call.scope.variables.items() if not key.isdigit()} | own
+        for child in node.named_children[1:]:
+            self.statement(child, call.scope, call.stdin)
         self.active.discard(name)
         return False
 
