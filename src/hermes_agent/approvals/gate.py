@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_agent.approvals import text
-from hermes_agent.approvals.base import ApprovalQuestion, Approver, Choice, Yolo, question_of
+from hermes_agent.approvals.base import CHOICES, ApprovalQuestion, Approver, Choice, Yolo, question_of
 from hermes_agent.approvals.judgement import Judgement, Need
 from hermes_agent.approvals.policy import Policy, read_policy
 from hermes_agent.execution.base import CLOSED, Opening, Permit, Wall, content_digest, digest
@@ -434,12 +434,10 @@ def _only_seen_needs(call: _Call) -> bool:
 
 
 def _choices(call: _Call, *, known: bool) -> tuple[Choice, ...]:
-    """The answers that fit. Nobody may always write: what is written differs from time to time."""
+    """The answers that fit. A write is never allowed for always: what is written differs from time to time."""
     if not known:
         return ("once", "deny")
-    return (
-        ("task", "once", "session", "deny") if call.action.is_write else ("task", "once", "session", "always", "deny")
-    )
+    return tuple(one for one in CHOICES if one != "always" or not call.action.is_write)
 
 
 def _not_opened(call: _Call, wall: Wall) -> str:
