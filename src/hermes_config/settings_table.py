@@ -60,6 +60,7 @@ AGENT = (
     _s("platform_toolsets.<name>", "list", None, "the same for one platform"),
     _s("terminal.timeout", "seconds", None, "of a command that names none; without it `limits.terminal_seconds`"),
     _s("terminal.env_passthrough", "list", None, "further variables that commands see, unless they look like secrets"),
+    _s("sandbox.secrets", "list of patterns", None, "further files that commands do not see and file tools ask about"),
     _s("approvals.mode", "manual, off", "manual", "whether a person is asked before something dangerous runs"),
     _s("approvals.timeout", "seconds", 60, "a question nobody answers is a denial"),
     _s("approvals.deny", "list of patterns", None, "commands that never run"),
