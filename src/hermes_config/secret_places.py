@@ -29,7 +29,7 @@ import re
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
@@ -366,6 +366,8 @@ class Found:
     """False: the walk was ended by its bounds, so there may be secrets that are not named here."""
     unseen: tuple[Path, ...] = ()
     """Folders that were not looked into then."""
+    folders: Collection[str] = ()
+    """Every folder that was looked into."""
 
 
 @dataclass(slots=True)
@@ -483,6 +485,7 @@ class _Walk:
             tuple(map(Path, pinned)),
             not unseen,
             tuple(map(Path, unseen)),
+            tree.folders.keys(),
         )
 
     @staticmethod
