@@ -47,7 +47,8 @@ def _facts() -> dict[str, Any]:
     home = hermes_home()
     facts: dict[str, Any] = {
         "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home),
-        "config_loads": False, "model": None, "database": None, "executor": None, "gateway": {"running": False}, "platforms": {},
+        "config_loads": False, "model": None, "database": None, "executor": None,
+        "gateway": {"running": False}, "platforms": {},
         "prefix_breaks": None, "budget": [], "conversations": [], "problems": [],
     }  # fmt: skip
     for part in (_folder, _configuration, _executor, _limits, _model, _gateway, _stored):

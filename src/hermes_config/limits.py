@@ -139,9 +139,9 @@ class Limits:
     )
     command_processes: int = _limit(1024, "processes", "a command that starts more at once is ended", minimum=16)
     command_tmp_bytes: int = _limit(
-        1024 * _MIB, "bytes", "a confined command's /tmp, /dev/shm and home are full", minimum=_MIB
+        _GIB, "bytes", "a confined command's /tmp, /dev/shm and home are full", minimum=_MIB
     )
-    command_file_bytes: int = _limit(16_384 * _MIB, "bytes", "a command cannot make a larger file", minimum=_MIB)
+    command_file_bytes: int = _limit(16 * _GIB, "bytes", "a command cannot make a larger file", minimum=_MIB)
     command_disk_reserve_bytes: int = _limit(
         512 * _MIB, "bytes", "a command that leaves less free on the disk is ended", minimum=0
     )

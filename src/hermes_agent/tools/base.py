@@ -16,6 +16,7 @@ from hermes_config.records import field, record
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
 if TYPE_CHECKING:
+    from hermes_agent.execution.base import Permit
     from hermes_state import SessionDB
 
 
@@ -43,8 +44,8 @@ class Verdict:
     allowed: bool
     reason: str = ""
     """Why not; told to the model, which must not try again."""
-    permit: object | None = None
-    """What the approval covers, for whoever carries the call out to check."""
+    permit: Permit | None = None
+    """The opening in the wall that was approved, for the executor to check; None: strictly confined."""
 
 
 class Gate(Protocol):
