@@ -141,12 +141,11 @@ class Executor:
         """One line for a model whose confined command failed: which wall it was in, and what that hides and forbids."""
         found = wall_of(self.config)
         if found.wall == "host":
-            return "it ran on the host"
-        extra = "" if found.wall == "bubblewrap" else " (with Landlock: no sockets at all, and no shared memory)"
+            return "on the host, without a wall"
+        network = "no network but its own loopback" if found.wall == "bubblewrap" else "no sockets, no shared memory"
         return (
-            f"it ran inside {found.wall}: no network but its own loopback{extra}; writable are {workspace} and $TMPDIR;"
-            " secret files and the rest of the home are hidden; existing git hooks and start-up files are read-only."
-            " If that is why it failed, outside=true asks a person to run exactly this command outside"
+            f"inside {found.wall}: {network}; writable are {workspace} and $TMPDIR; secret files and the rest of the"
+            " home are hidden, git hooks and start-up files read-only; outside=true asks a person to run it outside"
         )
 
     def prepare(self, command: Command, *, workspace: Path, permit: Permit | None = None) -> Prepared:
