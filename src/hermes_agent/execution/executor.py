@@ -126,9 +126,17 @@ class Executor:
         permit: Permit | None = None,
         grace: float = 1.0,
         with_errors: bool = True,
+        ours: bool = False,
+        reads: tuple[Path, ...] = (),
     ) -> AsyncIterator[ChildProcess]:
-        """Start a command; when the block is left, nothing of it runs any more and `undone` says what was put back."""
-        prepared = await asyncio.to_thread(self.prepare, command, workspace=workspace, permit=permit)
+        """Start a command; when the block is left, nothing of it runs any more and `undone` says what was put back.
+
+        `ours`: a fixed program of ours and not a model's text, which also runs where no wall works. `reads`: further
+        places that the caller has permission to read.
+        """
+        prepared = await asyncio.to_thread(
+            self.prepare, command, workspace=workspace, permit=permit, ours=ours, reads=reads
+        )
         request = {**prepared.request, "grace": grace, "with_errors": with_errors}
         child = ChildProcess(request, workdir=command.workdir, on_output=on_output)
         try:
@@ -141,14 +149,22 @@ class Executor:
         """One line for a model whose confined command failed: which wall it was in, and what that hides and forbids."""
         found = wall_of(self.config)
         if found.wall == "host":
-            return "on the host, without a wall"
+            return "without a wall"
         network = "no network but its own loopback" if found.wall == "bubblewrap" else "no sockets, no shared memory"
         return (
             f"inside {found.wall}: {network}; writable are {workspace} and $TMPDIR; secret files and the rest of the"
             " home are hidden, git hooks and start-up files read-only; outside=true asks a person to run it outside"
         )
 
-    def prepare(self, command: Command, *, workspace: Path, permit: Permit | None = None) -> Prepared:
+    def prepare(
+        self,
+        command: Command,
+        *,
+        workspace: Path,
+        permit: Permit | None = None,
+        ours: bool = False,
+        reads: tuple[Path, ...] = (),
+    ) -> Prepared:
         """What the supervisor is asked for. Blocks on the file system. Raises for what must not be run."""
         opening = CLOSED
         if permit is not None:
@@ -156,13 +172,15 @@ class Executor:
                 raise CommandChanged("the command is not the one that was approved; nothing was run")
             opening = permit.opening
         found = wall_of(self.config)
-        if opening.host or found.wall == "host":
+        if opening.host or found.wall == "host" or (found.wall == "none" and ours):
             return Prepared({"argv": command.argv, "environ": dict(command.environ)})
         if found.wall == "none":
             raise ExecutorUnavailable(f"no wall works here ({found.why}), so a person has to approve each command")
-        return self._confined(found, command, workspace, opening)
+        return self._confined(found, command, workspace, opening, reads)
 
-    def _confined(self, found: Found, command: Command, workspace: Path, opening: Opening) -> Prepared:
+    def _confined(
+        self, found: Found, command: Command, workspace: Path, opening: Opening, reads: tuple[Path, ...]
+    ) -> Prepared:
         environ = {name: value for name, value in command.environ.items() if name not in _DROPPED}
         if not opening.network:
             environ = {name: value for name, value in environ.items() if name not in _PROXIES}
@@ -172,9 +190,9 @@ class Executor:
             raise ExecutorUnavailable(f"{root} is too wide for a workspace", hint="Start Hermes in a project's folder.")
         inside = secret_places.found_in(root, user_home=user_home, own=secret_places.own_patterns(self.config))
         seen = view(
-            workspace=root, home=self.home, environ=environ, opening=opening, read=self._folders("read"),
+            workspace=root, home=self.home, environ=environ, opening=opening, read=(*self._folders("read"), *reads),
             write=self._folders("write"), hidden=(*inside.secrets, *inside.unseen), protected=inside.protected,
-            own=secret_places.own_patterns(self.config),
+            own=secret_places.own_patterns(self.config), shown=reads,
         )  # fmt: skip
         if not seen.holds(Path(os.path.realpath(command.workdir))):
             raise ExecutorUnavailable(

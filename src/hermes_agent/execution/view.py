@@ -78,10 +78,12 @@ def view(
     hidden: Iterable[Path] = (),
     protected: Iterable[Path] = (),
     own: tuple[str, ...] = (),
+    shown: Iterable[Path] = (),
 ) -> View:
     """What a command in this workspace sees.
 
-    `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets.
+    `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets;
+    `shown` are places that stay visible although they are on the list of secrets.
     """
     user_home = Path(os.path.realpath(environ.get("HOME") or Path.home()))
     root = Path(os.path.realpath(workspace))
@@ -99,7 +101,7 @@ def view(
         user_home=user_home,
         read=tuple(path for path in readable if path not in writable),
         write=tuple(writable),
-        hidden=tuple(dict.fromkeys(_below(secrets, visible))),
+        hidden=tuple(path for path in dict.fromkeys(_below(secrets, visible)) if path not in set(shown)),
         protected=tuple(dict.fromkeys([*protected, *_git_settings(git_folders)])),
         links=links,
     )

@@ -73,7 +73,7 @@ async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         ended = await _run(run, child, verdict.permit, seconds, capture, ctx)
         output = await _transformed(capture.text(), command, ended, ctx)
     notes = _notes(ended, seconds, ctx)
-    if verdict.permit is None and (ended.status or (ended.why == "exit" and ended.trouble)):
+    if verdict.permit is None and run.wall != "host" and (ended.status or ended.trouble):
         notes.append(f"[{run.explanation(ctx.workdir)}]")
     text = "\n".join([*([output.rstrip("\n")] if output.strip() else ["(no output)"]), *notes])
     shown = f"{notes[0].strip('[]')}, {time.monotonic() - began:.1f} s"

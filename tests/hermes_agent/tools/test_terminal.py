@@ -15,7 +15,6 @@ from hermes_agent.tools.base import ToolResult
 
 from .conftest import Bench
 
-
 BEAT = "while :; do echo $((n+=1)) > beat; sleep 0.02; done"
 """A process that shows in a file that it runs. Its id would say nothing: a confined command has ids of its own."""
 
