@@ -84,7 +84,8 @@ def argv(
     for name, target in view.links.items():
         made += ["--symlink", target, name]
     made += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"]
-    made += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp", "--symlink", "/tmp", "/var/tmp"]
+    made += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
+    made += ["--perms", "1777", "--size", size, "--tmpfs", "/var/tmp"]
     for mount in _mounts(view, empty, size, pinned):
         made += mount
     return [*made, "--remount-ro", "/", "--chdir", str(workdir), "--", *command]

@@ -174,7 +174,6 @@ class _Keeper:
                     return self._outcome(os.waitstatus_to_exitcode(result), said, status if open_status else None)
             if not ready and (why := self._over_limit()):
                 self._kill_all()
-                os.waitpid(child, 0)
                 return -signal.SIGKILL, why
 
     def _outcome(self, code: int, said: bytes, status: int | None) -> tuple[int, str]:
