@@ -228,7 +228,8 @@ def test_missing_objects_are_not_fetched(desk: Desk, repository: Path, tmp_path:
     (repository / "notes.md").write_text("another text\n")  # else git takes the file for the object
     for name, value in (
         ("core.repositoryformatversion", "1"), ("extensions.partialClone", "origin"),
-        ("remote.origin.promisor", "true"), ("remote.origin.url", str(repository)), ("remote.origin.uploadpack", f"touch {tmp_path}/ran; false"),
+        ("remote.origin.promisor", "true"), ("remote.origin.url", str(repository)),
+        ("remote.origin.uploadpack", f"touch {tmp_path}/ran; false"),
     ):  # fmt: skip
         _git(repository, "config", name, value)
     subprocess.run(["git", "diff", "--staged"], cwd=repository, check=False, capture_output=True, timeout=20)
