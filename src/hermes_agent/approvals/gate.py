@@ -240,13 +240,15 @@ async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
 
 def _judged(action: Action, turn: _Turn) -> Judgement:
     """What would happen. A judge that fails has not shown that the floor is kept, so nothing may pass."""
-    from hermes_agent.approvals import judge  # brings the parser
+    from hermes_agent.approvals.shell import judge  # brings the parser
 
-    workspace = str(turn.workspace) if turn.workspace is not None else None
+    workspace = str(turn.workspace) if turn.workspace is not None else action.workdir
     try:
-        return judge.judge_action(
+        found = judge.judge_action(
             action.kind, action.text, workdir=action.workdir, home=str(turn.home), workspace=workspace
         )
+        calls = tuple(" ".join(program.words) for program in found.programs)
+        return Judgement("harmless" if found.level == "run" else found.level, found.why, calls)
     except Exception as error:
         log.exception("a call could not be judged", extra={"action": "approval", "kind": action.kind})
         return Judgement("never", f"it could not be judged ({type(error).__name__})")
