@@ -9,10 +9,11 @@ that would fetch missing objects. Neither a huge change nor a Git that hangs can
 from __future__ import annotations
 
 import re
-import subprocess
-import threading
+import shutil
 from typing import NamedTuple
 
+from hermes_agent.execution.base import Command
+from hermes_agent.execution.executor import Executor
 from hermes_agent.tools import paths
 from hermes_agent.tools.environment import child_environment
 
@@ -84,33 +85,24 @@ def _git(arguments: tuple[str, ...], desk: paths.Surroundings, *, most: int, non
     """What git prints; `none` is a status that says that there is nothing, and is no failure."""
     environment = child_environment(desk.environ, config={}, identity={}, home=desk.home) | _SAFE_ENVIRON
     safe = [word for setting in _SAFE for word in ("-c", setting)]
-    command = ["git", *safe, "--no-pager", *arguments]
-    try:
-        asking = subprocess.Popen(
-            command, cwd=desk.workdir, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )  # fmt: skip
-    except OSError as error:
-        raise paths.Refused(f"git cannot be run: {error.strerror}") from error
-    late = threading.Timer(_SECONDS, asking.kill)
-    late.start()
-    with asking:
-        assert asking.stdout is not None and asking.stderr is not None
-        said = asking.stdout.read(most + 1)
-        if len(said) > most:
-            asking.kill()
-        trouble = asking.stderr.read(10_000).decode("utf-8", "replace").strip()
-    in_time = late.is_alive()
-    late.cancel()
-    if not in_time:
+    git = shutil.which("git", path=environment.get("PATH"))
+    if git is None:
+        raise paths.Refused("git cannot be run: it is not installed")
+    run = Executor(desk.home, desk.config, desk.db.limits)
+    command = Command((git, *safe, "--no-pager", *arguments), desk.workdir, environment)
+    status, said = run.output(command, workspace=desk.workdir, seconds=_SECONDS, most=most)
+    if status is None:
         raise paths.Refused(f"git did not answer within {_SECONDS:.0f} seconds")
     if len(said) > most:
         raise paths.Refused(
             f"what git shows is too long to go along: there is room for {max(most, 0):,} characters",
             hint="Name the files that matter, or ask for it in words, without the @.",
         )
-    if asking.returncode not in (0, none):
-        raise paths.Refused(_said_of(trouble), hint="To speak of it only, write it without the @.")
+    if status not in (0, none):
+        # Asked again for its errors, which would only disturb what it says otherwise.
+        _, trouble = run.output(command, workspace=desk.workdir, seconds=_SECONDS, most=10_000, with_errors=True)
+        said_of = _said_of(trouble.decode("utf-8", "replace").strip())
+        raise paths.Refused(said_of, hint="To speak of it only, write it without the @.")
     return said.decode("utf-8", "replace")
 
 

@@ -108,7 +108,9 @@ def _mounts(view: View, empty: Path, size: str, pinned: Iterable[Path]) -> list[
         add(path, 3, "--ro-bind", str(path), str(path))
     for path in view.hidden:
         if path.is_dir():
-            add(path, 4, "--perms", "0000", "--size", "4096", "--tmpfs", str(path))
+            # What is visible deeper down must stay within reach.
+            within = any(root.is_relative_to(path) for root in (*view.read, *view.write))
+            add(path, 4, "--perms", "0755" if within else "0000", "--size", "4096", "--tmpfs", str(path))
         else:
             add(path, 4, "--ro-bind", str(empty), str(path))
     return [words for _, _, words in sorted(found, key=lambda one: one[:2])]

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -131,8 +131,8 @@ class Executor:
     ) -> AsyncIterator[ChildProcess]:
         """Start a command; when the block is left, nothing of it runs any more and `undone` says what was put back.
 
-        `ours`: a fixed program of ours and not a model's text, which also runs where no wall works. `reads`: further
-        places that the caller has permission to read.
+        `ours`: a fixed program of ours and not a model's text. It also runs where no wall works, and nothing is hidden
+        from it: whoever asks for it leaves secrets out of what it says. `reads`: further places that it reads.
         """
         prepared = await asyncio.to_thread(
             self.prepare, command, workspace=workspace, permit=permit, ours=ours, reads=reads
@@ -144,6 +144,39 @@ class Executor:
         finally:
             await child.end()
             child.undone = await asyncio.to_thread(prepared.undo)
+
+    def output(
+        self, command: Command, *, workspace: Path, seconds: float, most: int, with_errors: bool = False
+    ) -> tuple[int | None, bytes]:
+        """Run a fixed program of ours and wait for it, where no event loop runs: its exit status and output.
+
+        The status is None when it did not end in time; output beyond `most` bytes is cut, and ends it.
+        """
+        out = bytearray()
+
+        async def go() -> int | None:
+            full = asyncio.Event()
+
+            def take(data: bytes) -> None:
+                out.extend(data)
+                if len(out) > most:
+                    full.set()
+
+            async with self.run(
+                command, workspace=workspace, on_output=take, ours=True, with_errors=with_errors
+            ) as child:
+                ways = {asyncio.ensure_future(child.exited()), asyncio.ensure_future(full.wait())}
+                done, waiting = await asyncio.wait(ways, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                for way in waiting:
+                    way.cancel()
+                if not done:
+                    return None
+                if not full.is_set():
+                    await child.drained(seconds)
+                    return await child.exited()
+            return 0
+
+        return asyncio.run(go()), bytes(out[: most + 1])
 
     def explanation(self, workspace: Path) -> str:
         """One line for a model whose confined command failed: which wall it was in, and what that hides and forbids."""
@@ -176,10 +209,10 @@ class Executor:
             return Prepared({"argv": command.argv, "environ": dict(command.environ)})
         if found.wall == "none":
             raise ExecutorUnavailable(f"no wall works here ({found.why}), so a person has to approve each command")
-        return self._confined(found, command, workspace, opening, reads)
+        return self._confined(found, command, workspace, opening, ours, reads)
 
     def _confined(
-        self, found: Found, command: Command, workspace: Path, opening: Opening, reads: tuple[Path, ...]
+        self, found: Found, command: Command, workspace: Path, opening: Opening, ours: bool, reads: tuple[Path, ...]
     ) -> Prepared:
         environ = {name: value for name, value in command.environ.items() if name not in _DROPPED}
         if not opening.network:
@@ -192,8 +225,10 @@ class Executor:
         seen = view(
             workspace=root, home=self.home, environ=environ, opening=opening, read=(*self._folders("read"), *reads),
             write=self._folders("write"), hidden=(*inside.secrets, *inside.unseen), protected=inside.protected,
-            own=secret_places.own_patterns(self.config), shown=reads,
+            own=secret_places.own_patterns(self.config),
         )  # fmt: skip
+        if ours:
+            seen = replace(seen, hidden=())
         if not seen.holds(Path(os.path.realpath(command.workdir))):
             raise ExecutorUnavailable(
                 f"{command.workdir} is outside the workspace", hint="With outside=true a person is asked."

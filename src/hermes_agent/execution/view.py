@@ -78,12 +78,10 @@ def view(
     hidden: Iterable[Path] = (),
     protected: Iterable[Path] = (),
     own: tuple[str, ...] = (),
-    shown: Iterable[Path] = (),
 ) -> View:
     """What a command in this workspace sees.
 
-    `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets;
-    `shown` are places that stay visible although they are on the list of secrets.
+    `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets.
     """
     user_home = Path(os.path.realpath(environ.get("HOME") or Path.home()))
     root = Path(os.path.realpath(workspace))
@@ -101,7 +99,7 @@ def view(
         user_home=user_home,
         read=tuple(path for path in readable if path not in writable),
         write=tuple(writable),
-        hidden=tuple(path for path in dict.fromkeys(_below(secrets, visible)) if path not in set(shown)),
+        hidden=tuple(dict.fromkeys(_below(secrets, visible))),
         protected=tuple(dict.fromkeys([*protected, *_git_settings(git_folders)])),
         links=links,
     )
