@@ -20,7 +20,7 @@ from hermes_agent.command_set.base import STAFF, Surface, Why
 from hermes_agent.models import providers
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
-from hermes_state.ids import SessionId, SessionKey
+from hermes_state.ids import ConversationId, SessionId, SessionKey
 
 if TYPE_CHECKING:
     from gateway.agents import Agents
@@ -157,12 +157,10 @@ class ChatDesk:
         return await self._switch.reset(event)
 
     def _leave(self) -> None:
-        """Leave that was given for a conversation does not outlive the leaving of it."""
+        """Permissions for a conversation end when its person leaves it."""
         if self.session_id is not None:
-            root = self.db.get_conversation_root(self.session_id)
-            for rule in self.db.approvals.rules(self.person.id):
-                if rule.scope == "session" and rule.conversation_id == root:
-                    self.db.approvals.revoke(rule.id, reason="the conversation was left")
+            root = ConversationId(self.db.get_conversation_root(self.session_id))
+            self.db.approvals.leave_conversation(root, person_id=self.person.id)
 
     async def changed(self, reason: str) -> None:
         if self.session_id is not None:

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-
 from hermes_agent.approvals.judge import judge
 
 from .shell_lines import Lines

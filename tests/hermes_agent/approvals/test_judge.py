@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hermes_agent.approvals.judge import judge
 
 from hermes_agent.approvals.base import Judgement
-from hermes_agent.approvals.judge import judge
 
 TABLE = Path(__file__).parent / "commands.toml"
 
