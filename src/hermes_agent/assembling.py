@@ -98,8 +98,9 @@ def assemble(
     """A turn that can be run. `notes` is small state that lives as long as the agent: the to-do list."""
     gate = CommandGate(
         db=setup.db, home=setup.home, config=setup.tree, wall=executor.wall_of(setup.tree).wall,
-        conversation_id=journal.conversation_id, turn_id=journal.turn_id, person_id=setup.person_id, approver=setup.approver, approver_id=setup.approver_id,
-        fence=journal.fence, yolo=setup.yolo, platform=setup.platform, workspace=setup.workdir,
+        conversation_id=journal.conversation_id, turn_id=journal.turn_id, person_id=setup.person_id,
+        approver=setup.approver, approver_id=setup.approver_id, fence=journal.fence, yolo=setup.yolo,
+        platform=setup.platform, workspace=setup.workdir,
     )  # fmt: skip
 
     def for_call(call_id: str, mark: str) -> ToolContext:

@@ -85,7 +85,8 @@ def argv(
         made += ["--symlink", target, name]
     made += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"]
     made += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
-    made += ["--perms", "1777", "--size", size, "--tmpfs", "/var/tmp"]
+    if not any(path.is_relative_to("/var/tmp") for path in (*view.read, *view.write)):
+        made += ["--symlink", "/tmp", "/var/tmp"]
     for mount in _mounts(view, empty, size, pinned):
         made += mount
     return [*made, "--remount-ro", "/", "--chdir", str(workdir), "--", *command]
