@@ -147,7 +147,7 @@ PROTECTED_FILES: frozenset[str] = frozenset({
 OPEN_IN_HERMES_HOME: tuple[str, ...] = ("workspace", "skills")
 """The folders of the Hermes home that commands and file tools may read; all else in it is somebody's data."""
 
-_GIT_FILES = ("config", "config.worktree", "hooks")
+_GIT_FILES = ("config", "config.worktree", "hooks", "commondir")
 _GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
 _WRITABLE_IN_HOME = frozenset({".cache"})
 _SYSTEM_ROOTS = (

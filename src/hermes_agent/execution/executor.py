@@ -183,7 +183,9 @@ class Executor:
         found = wall_of(self.config)
         if found.wall == "host":
             return "without a wall"
-        network = "no network but its own loopback" if found.wall == "bubblewrap" else "no sockets, no shared memory"
+        network = "no network but its own loopback"
+        if found.wall == "landlock":
+            network = "no sockets, no shared memory; new files beside a secret one are readable from the next command on"
         return (
             f"inside {found.wall}: {network}; writable are {workspace} and $TMPDIR; secret files and the rest of the"
             " home are hidden, git hooks and start-up files read-only; outside=true asks a person to run it outside"
