@@ -11,24 +11,26 @@ Limits: `{1..9}`, arrays and the editing forms of `${…}` are unknown, as is ne
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, pairwise
 
 UNKNOWN = "\0"
 _PRIVATE = 0xE000
 _SPLIT, _VANISHING, _NOTHING = "\uf8fd", "\uf8fe", "\uf8ff"
 """Between two fields of an unquoted variable · an unquoted unknown · a pair of quotes, which keeps an empty word."""
-_ACTIVE = frozenset("{},*?[]~ \t\n\\!^-")
+_ACTIVE = "{},*?[]~ \t\n\\!^-"
 _FORTH = {ord(char): chr(_PRIVATE + ord(char)) for char in _ACTIVE}
-_BACK = {_PRIVATE + ord(char): char for char in _ACTIVE}
-_FIELDS = 64
-_BRACES, _LONGEST = 32, 4_096
-"""More than this in one word is not expanded: it could take all the time there is."""
-
+_BACK = {_PRIVATE + ord(char): char for char in _ACTIVE} | {
+    ord(_NOTHING): "",
+    ord(_VANISHING): UNKNOWN,
+    ord(_SPLIT): " ",
+}
+_IN_VARIABLE = {code: char for code, char in _FORTH.items() if chr(code) not in "*?[]"}
+_SPLITTING = _IN_VARIABLE | dict.fromkeys(map(ord, " \t\n"), _SPLIT)
+_FIELDS, _BRACES, _LONGEST = 64, 32, 4_096
+"""More than this of one word is not expanded: it could take all the time there is."""
 _ANSI_C = re.compile(
-    r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x\{([0-9a-fA-F]+)\}|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})"
-    r"|U([0-9a-fA-F]{1,8})|c(.))",
+    r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|(?:x\{0*|x|u|U)((?<=\{)[0-9a-fA-F]{1,8}(?=\})|(?<=x)[0-9a-fA-F]{1,2}"
+    r"|(?<=u)[0-9a-fA-F]{1,4}|(?<=U)[0-9a-fA-F]{1,8})\}?|c(.))",
     re.DOTALL,
 )
 _ANSI_C_LETTERS = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
@@ -55,7 +57,7 @@ def names(text: str) -> frozenset[str]:
 
 def quoted(text: str) -> str:
     """Text that stood in quotes: nothing in it is special any more, and it is a word even when empty."""
-    return _NOTHING + plain(text)
+    return _NOTHING + text.translate(_FORTH)
 
 
 def plain(text: str) -> str:
@@ -70,27 +72,21 @@ def unescaped(text: str) -> str:
 
 def value_in_word(value: Word, *, quotes: bool) -> str:
     """What `"$x"` or `$x` leaves in a word: unquoted it is split at blanks and globbed, its braces are only text."""
-    if quotes and not value.glob:
-        return quoted(value.text)
-    if not quotes and (value.text == UNKNOWN or len(value.text) > _LONGEST):
-        return _VANISHING
-    kept = (char if char in "*?[]" else plain(char) for char in value.text)
     if quotes:
-        return _NOTHING + "".join(kept)
-    blanks = (plain(" "), plain("\t"), plain("\n"))
-    return "".join(_SPLIT if char in blanks else char for char in kept)
+        return _NOTHING + value.text.translate(_IN_VARIABLE if value.glob else _FORTH)
+    if value.text == UNKNOWN or len(value.text) > _LONGEST:
+        return _VANISHING
+    return value.text.translate(_SPLITTING)
 
 
 def ansi_c(body: str) -> str:
     """The inside of `$'…'`. A NUL ends it, as it does in bash."""
 
     def one(match: re.Match[str]) -> str:
-        letter, octal, braced, byte, short, long, control = match.groups()
-        if letter:
-            return _ANSI_C_LETTERS.get(letter, letter)
-        if control:
-            return chr(ord(control) & 0x1F)
-        number = int(octal, 8) & 0xFF if octal else int((braced or byte or short or long)[-8:], 16)
+        letter, octal, hexadecimal, control = match.groups()
+        if letter or control:
+            return _ANSI_C_LETTERS.get(letter, letter) if letter else chr(ord(control) & 0x1F)
+        number = int(octal, 8) & 0xFF if octal else int(hexadecimal, 16)
         return chr(number) if number < 0x110000 else "\ufffd"
 
     return _ANSI_C.sub(one, body).partition("\0")[0]
@@ -101,74 +97,37 @@ def fields(encoded: str, *, sure: bool, user_home: str) -> list[Word]:
     braces = encoded.count("{")
     if braces > _BRACES or (braces and len(encoded) > _LONGEST):
         return [NOT_KNOWN]
-    found: list[Word] = []
-    for alternative in islice(_braces(encoded), _FIELDS):
-        for part in alternative.split(_SPLIT) if _SPLIT in alternative else (alternative,):
-            if part:
-                found.append(_finished(part, sure=sure, user_home=user_home))
-    if len(found) >= _FIELDS:
-        found.append(NOT_KNOWN)
-    return found
+    sure = sure and not re.search(r"\{[^}]*\{", encoded)  # the order of nested ones is a guess
+    found = [part for whole in _braces(encoded) for part in whole.split(_SPLIT) if part]
+    made = [_finished(part, sure=sure, user_home=user_home) for part in found[:_FIELDS]]
+    return [*made, NOT_KNOWN] if len(found) >= _FIELDS else made
 
 
 def assigned(encoded: str, *, sure: bool, user_home: str) -> Word:
     """The value of `x=…`: neither split nor globbed, braces are text."""
-    if encoded.startswith("~"):
-        encoded, _ = _tilde(encoded, user_home)
-    text = encoded.replace(_NOTHING, "").replace(_VANISHING, UNKNOWN).replace(_SPLIT, " ").translate(_BACK)
-    return Word(text, sure=sure and UNKNOWN not in text)
+    return Word((word := _finished(encoded, sure=sure, user_home=user_home)).text, word.sure)
 
 
 def _finished(part: str, *, sure: bool, user_home: str) -> Word:
-    if part.startswith("~"):
-        part, certain = _tilde(part, user_home)
-        sure = sure and certain
-    glob = any(char in part for char in "*?[")
-    text = part.replace(_NOTHING, "").replace(_VANISHING, UNKNOWN).translate(_BACK)
-    return Word(text, sure=sure and UNKNOWN not in text, glob=glob)
-
-
-def _tilde(encoded: str, user_home: str) -> tuple[str, bool]:
     """`~` is certain; where another person lives is a guess."""
-    name, slash, rest = encoded[1:].partition("/")
-    if not name:
-        return user_home + slash + rest, True
-    guess = "/root" if name == "root" else f"{user_home.rpartition('/')[0]}/{name}" if name.isalnum() else UNKNOWN
-    return guess + slash + rest, False
+    if part.startswith("~"):
+        name, slash, rest = part[1:].partition("/")
+        neighbour = f"{user_home.rpartition('/')[0]}/{name}" if name.isalnum() else UNKNOWN
+        place = user_home if not name else "/root" if name == "root" else neighbour
+        part, sure = place + slash + rest, sure and not name
+    text = part.translate(_BACK)
+    return Word(text, sure and UNKNOWN not in text, any(char in part for char in "*?["))
 
 
-def _braces(encoded: str) -> Iterator[str]:
+def _braces(encoded: str) -> list[str]:
     """`a{b,c}d` → `abd`, `acd`. Braces without a comma are text, a `{1..3}` is unknown."""
-    opened = encoded.find("{")
-    while opened >= 0:
-        found = _closing(encoded, opened)
-        if found is not None:
-            closing, commas = found
-            head, tail = encoded[:opened], encoded[closing + 1 :]
-            if commas:
-                for start, end in pairwise([opened, *commas, closing]):
-                    for inner in _braces(encoded[start + 1 : end]):
-                        for rest in _braces(tail):
-                            yield head + inner + rest
-                return
-            if ".." in encoded[opened:closing]:
-                for rest in _braces(tail):
-                    yield head + UNKNOWN + rest
-                return
-        opened = encoded.find("{", opened + 1)
-    yield encoded
-
-
-def _closing(encoded: str, opened: int) -> tuple[int, list[int]] | None:
-    depth = 0
-    commas: list[int] = []
-    for match in re.finditer(r"[{},]", encoded[opened:]):
-        if match[0] == "{":
-            depth += 1
-        elif match[0] == "}":
-            depth -= 1
-            if depth == 0:
-                return opened + match.start(), commas
-        elif depth == 1:
-            commas.append(opened + match.start())
-    return None
+    waiting, done = [encoded], []
+    while waiting and len(done) < _FIELDS:
+        one = waiting.pop()
+        match = re.search(r"\{([^{}]*,[^{}]*)\}", one)
+        if match:
+            parts = match[1].split(",")[:_FIELDS]
+            waiting += [one[: match.start()] + part + one[match.end() :] for part in reversed(parts)]
+        else:
+            done.append(re.sub(r"\{[^{}]*\.\.[^{}]*\}", UNKNOWN, one))
+    return done
