@@ -38,7 +38,7 @@ def test_everything_needs_the_key_but_two_bare_words(door: Open, caplog: pytest.
                     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key"), path
                     assert answer.headers["www-authenticate"] == "Bearer"
                     wrong = shown.startswith("Bearer ")
-                    assert ("not the key of this home" in answer.json()["error"]["message"]) == wrong
+                    assert ("not a key of this home" in answer.json()["error"]["message"]) == wrong
             assert (await here.client.get("/nothing")).status_code == 404
             assert (await here.client.put(CHAT)).status_code == 405
             assert here.db.inbox.counts() == {} and here.db.session_count() == 0
