@@ -118,6 +118,13 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
         raise fault(config, f"{key}.default", "must be the name of a model")
     if not given or not given.strip():
         raise fault(config, f"{key}.default", "no model is chosen", hint=_NO_MODEL_HINT)
+    if "://" in given:
+        said, hint = "is an address, not the name of a model", "hermes setup asks for the address of your own server."
+        raise (
+            ConfigError(f"{given[:60]!r} {said}", file="")
+            if asked
+            else fault(config, f"{key}.default", said, hint=hint)
+        )
     row, entry = choosing.provider_of(config, entry, given.strip(), key=key)
     model = choosing.bare_id(row, given.strip())
     if row.name == "demo":
