@@ -89,6 +89,8 @@ class GatewayConfig:
     tool_progress: bool = True
     media_bytes: int = 20 * 1024 * 1024
     api_server: ApiServerConfig = ApiServerConfig()
+    model_choice: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Which models `/model` gives to admins and members besides the configured ones; `*`: any."""
 
     def get_reset_policy(self, platform: Platform | None = None, session_type: str | None = None) -> SessionResetPolicy:
         """The platform's rule, else the chat type's, else the general one."""

@@ -58,6 +58,7 @@ def read(config: Config) -> GatewayConfig:
         timezone=_zone(source),
         max_message_age=source.whole("max_message_age", 3600, most=YEAR),
         api_server=_api_server(source),
+        model_choice=_model_choice(source.find("model_choice")),
     )
     _other_rooms(settings, source)
     return settings
@@ -112,6 +113,16 @@ def _streaming(value: Value | None) -> StreamingConfig:
     if (found := value.at("enabled")) is not None:
         found.flag()
     return StreamingConfig.from_dict(value.raw)
+
+
+def _model_choice(value: Value | None) -> dict[str, tuple[str, ...]]:
+    """Models by role. Guests choose none, and the owner any."""
+    if value is None:
+        return {}
+    for role in value.section():
+        if role not in ("admin", "member"):
+            raise value.wrong(f"has lists for admin and member, not for {secrets.shown(role)}")
+    return {role: names.names() for role, names in value.parts()}
 
 
 def _hosts(value: Value) -> tuple[str, ...]:
