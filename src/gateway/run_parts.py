@@ -61,7 +61,7 @@ class Parts:
         try:
             endpoint = providers.primary(config)
         except ConfigError as error:
-            return error.one_line()
+            return error.in_chat()
         return f"Model: {endpoint.model} ({endpoint.provider}), {endpoint.context_length:,} tokens of context."
 
     async def close(self) -> None:

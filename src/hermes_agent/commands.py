@@ -119,7 +119,7 @@ async def run(ctx: CommandContext, text: str) -> bool:
             await ctx.stop()
         answer = await command.handler(ctx, typed.args)
     except HermesError as error:
-        answer = error.one_line()
+        answer = error.one_line() if ctx.surface in ("cli", "tui") else error.in_chat()
     if answer:
         await ctx.reply(answer)
     return True

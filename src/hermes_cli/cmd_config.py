@@ -128,7 +128,7 @@ def notes(loaded: config.Config) -> list[str]:
 
 def _show(args: argparse.Namespace) -> None:
     from hermes_cli import config_variables  # only the verbs of one key need them
-    from hermes_config import secrets
+    from hermes_config import config_view
 
     path = [] if args.key is None else args.key.split(".")
     if not all(path):
@@ -142,7 +142,7 @@ def _show(args: argparse.Namespace) -> None:
         if not isinstance(value, Mapping) or name not in value:
             raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
         value = value[name]
-    plain = secrets.presentable(value, path)
+    plain = config_view.presentable(value, path)
     if args.json:
         output.print_json(plain)
     elif isinstance(plain, dict | list):
