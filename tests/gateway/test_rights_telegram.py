@@ -1,0 +1,115 @@
+"""Rights of people in a real gateway on Telegram: each test is an attack that once worked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zipfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_state.session_db import SessionDB
+from hermes_testing.scenario import Scenario
+from hermes_testing.scripted_model import ScriptedModel, always, say
+from hermes_testing.telegram_client import Person
+from hermes_testing.telegram_server import FakeTelegram
+
+CONFIG = {"auto_title": False}
+
+
+def answer(person: Person, text: str) -> str:
+    """What the gateway replies to this message."""
+    said = person.say(text)
+    return person.expect("", after=said.message).text
+
+
+def forged(archive: Path, changes: dict[str, str], *, without: tuple[str, ...] = ()) -> Path:
+    """An archive after its maker has replaced words in it, checksums included."""
+    with zipfile.ZipFile(archive) as file:
+        found = {name: file.read(name) for name in file.namelist()}
+    manifest = json.loads(found.pop("manifest.json"))
+    for name, data in found.items():
+        for old, new in changes.items():
+            data = data.replace(old.encode(), new.encode())
+        found[name] = b"" if name in without else data
+    manifest["files"] = {
+        name: {"rows": data.count(b"\n"), "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in found.items()
+    }
+    target = archive.with_name("forged.zip")
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in {"manifest.json": json.dumps(manifest).encode(), **found}.items():
+            file.writestr(name, data)
+    return target
+
+
+def requests_said(model: ScriptedModel) -> list[str]:
+    return [request.body.decode() for request in model.requests]
+
+
+@pytest.mark.parametrize("without", [(), ("routes.jsonl",)], ids=["with-route", "without-route"])
+def test_an_archive_does_not_lead_a_chat_to_a_conversation_of_its_maker(
+    tmp_path: Path, without: tuple[str, ...]
+) -> None:
+    model = ScriptedModel(always(say("understood")))
+    with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=CONFIG) as scene:
+        bob, carol = scene.member("bob"), scene.member("carol")
+        scene.start()
+        assert answer(bob, "hello, I am bob") == "understood"
+        listed = json.loads(scene.hermes("sessions", "list", "--json"))
+        scene.stop()
+        (session,) = (row["id"] for row in listed)
+        scene.hermes("sessions", "export", str(tmp_path / "innocent.zip"), session)
+        evil = forged(
+            tmp_path / "innocent.zip",
+            {session: "20261115_010101_deadbeef", str(bob.id): str(carol.id)},
+            without=without,
+        )
+        said = scene.hermes("sessions", "import", str(evil))
+        assert "brings no rights and no routes" in said
+        scene.start()
+        assert answer(carol, "private: my diagnosis is X7") == "understood"
+        assert "hello, I am bob" not in requests_said(model)[-1]
+        assert "deadbeef" not in answer(bob, "/sessions")
+        assert answer(bob, "/resume 20261115_010101_deadbeef").startswith("You have no conversation")
+        answer(bob, "go on")
+        assert "go on" in requests_said(model)[-1] and "X7" not in requests_said(model)[-1]
+        assert "private: my diagnosis" in answer(carol, "/sessions")
+
+
+def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path) -> None:
+    """Whatever put it there, such as an older version or a hand in the database."""
+    model = ScriptedModel(always(say("understood")))
+    with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=CONFIG) as scene:
+        bob, carol = scene.member("bob"), scene.member("carol")
+        scene.start()
+        answer(bob, "hello, I am bob")
+        answer(carol, "hello, I am carol")
+        scene.stop()
+        of = _routes(scene.home)
+        with closing(SessionDB(scene.home / "state.db")) as db:
+            db.ledger.switch(f"agent:main:telegram:dm:{carol.id}", of[str(bob.id)], scope="sessions")
+        assert _routes(scene.home)[str(carol.id)] == of[str(bob.id)]
+        scene.start()
+        assert answer(carol, "private: my diagnosis is X7") == "understood"
+        assert "hello, I am bob" not in requests_said(model)[-1]
+        assert answer(bob, "go on") == "understood"
+        assert "X7" not in requests_said(model)[-1]
+        assert "hello, I am bob" in requests_said(model)[-1], "his own conversation goes on"
+        now = _routes(scene.home)
+        assert now[str(bob.id)] == of[str(bob.id)]
+        assert now[str(carol.id)] not in of.values()
+        logged = scene.log(200)
+        assert "led to another person's conversation" in logged
+        assert answer(carol, "and on") == "understood"
+        assert "X7" in requests_said(model)[-1], "the new conversation is hers"
+
+
+def _routes(home: Path) -> dict[str, Any]:
+    with closing(SessionDB(home / "state.db", read_only=True)) as db:
+        rows = db.load_gateway_routing_entries(scope="sessions")
+    return {re.split(":", key)[-1]: json.loads(text)["session_id"] for key, text in rows.items()}
