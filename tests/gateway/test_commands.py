@@ -488,9 +488,11 @@ def test_commands_of_plugins(db: SessionDB, home: Path) -> None:
 
         async def go() -> None:
             async with gateway(db, home, plugins={"enabled": ["loud"]}) as here:
-                assert await told(here, "/shout hello", MEMBER) == "HELLO"
-                assert "loud" in await told(here, "/broken", MEMBER)
-                assert "/shout" in await told(here, "/help", MEMBER)
+                assert await told(here, "/shout hello") == "HELLO"
+                assert "loud" in await told(here, "/broken")
+                assert "/shout" in await told(here, "/help")
+                assert await told(here, "/shout hello", MEMBER) == "/shout is not for members."
+                assert "/shout" not in await told(here, "/help", MEMBER)
 
         asyncio.run(go())
 

@@ -19,6 +19,16 @@ from hermes_testing.telegram_client import Person
 from hermes_testing.telegram_server import FakeTelegram
 
 CONFIG = {"auto_title": False}
+OPS = """
+import subprocess
+
+def register(ctx):
+    ctx.register_command("ops", lambda args: subprocess.run(args, shell=True, capture_output=True, text=True).stdout)
+    ctx.register_command("dice", dice, roles=("owner", "admin", "member", "guest"))
+
+def dice(raw_args, asker):
+    return f"{asker.role} on {asker.platform}: {asker.person_id}"
+"""
 
 
 def answer(person: Person, text: str) -> str:
@@ -107,6 +117,31 @@ def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path) -> 
         assert "led to another person's conversation" in logged
         assert answer(carol, "and on") == "understood"
         assert "X7" in requests_said(model)[-1], "the new conversation is hers"
+
+
+def test_a_slash_command_of_a_plugin_is_for_staff_unless_it_says_otherwise(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "plugins" / "ops"
+    folder.mkdir(parents=True)
+    (folder / "plugin.yaml").write_text("name: ops\nversion: '1'\ndescription: run things\n", encoding="utf-8")
+    (folder / "__init__.py").write_text(OPS, encoding="utf-8")
+    config = {**CONFIG, "plugins": {"enabled": ["ops"]}, "platforms": {"telegram": {"allow_all": True}}}
+    fake = FakeTelegram()
+    environment = {"GATEWAY_ALLOW_ALL_USERS": "true", "TELEGRAM_ALLOW_ALL_USERS": "true"}
+    with Scenario(fake, home=tmp_path / "home", config=config, environment=environment) as scene:
+        ada, bob, mallory = scene.owner("ada"), scene.member("bob"), scene.stranger("mallory")
+        scene.start()
+        assert "guest" in answer(mallory, "/whoami")
+        for person, role in ((mallory, "guest"), (bob, "member")):
+            assert answer(person, "/ops touch owned; echo ran") == f"/ops is not for {role}s."
+            assert "/ops" not in answer(person, "/commands")
+        assert not (scene.home / "owned").exists()
+        assert answer(ada, "/ops echo ran").strip() == "ran"
+        told = [answer(person, "/dice") for person in (mallory, bob, ada)]
+        roles = [f"{role} on telegram" for role in ("guest", "member", "owner")]
+        assert [one.rpartition(": ")[0] for one in told] == roles
+        people = json.loads(scene.hermes("people", "list", "--json"))
+        known = {one["native_id"]: row["id"] for row in people for one in row["accounts"]}
+        assert [one.rpartition(": ")[2] for one in told] == [known[str(who.id)] for who in (mallory, bob, ada)]
 
 
 def _routes(home: Path) -> dict[str, Any]:
