@@ -39,10 +39,11 @@ from hermes_config.limits import DEFAULTS, Limits
 
 __all__ = [
     "HOOKS", "Asker", "LoadedPlugin", "PluginCliCommand", "PluginCommand", "PluginContext", "PluginError",
-    "PluginManager", "PluginPlatform", "PluginSkill", "PluginTool", "PreToolDecision", "ToolOverrideDenied", "ainvoke_hook",
-    "call_plugin", "complain", "discover_plugins", "get_plugin_cli_commands", "get_plugin_command_handler",
-    "get_plugin_commands", "get_plugin_manager", "get_plugin_skills", "get_plugin_tools", "get_plugin_toolsets",
-    "has_hook", "invoke_hook", "resolve_plugin_command_result", "resolve_pre_tool_block",
+    "PluginManager", "PluginPlatform", "PluginSkill", "PluginTool", "PreToolDecision", "ToolOverrideDenied",
+    "ainvoke_hook", "call_plugin", "complain", "discover_plugins", "get_plugin_cli_commands",
+    "get_plugin_command_handler", "get_plugin_commands", "get_plugin_manager", "get_plugin_skills",
+    "get_plugin_tools", "get_plugin_toolsets", "has_hook", "invoke_hook", "resolve_plugin_command_result",
+    "resolve_pre_tool_block",
 ]  # fmt: skip
 
 TELEMETRY_SCHEMA = "hermes.observer.v1"
