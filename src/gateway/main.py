@@ -54,6 +54,7 @@ async def serve(config: Config, *, attached: bool = False) -> int:
         tracing.install()
         _discover_plugins()
         settings = load_gateway_config(config)
+        configuration.refuse_backend(config)
         url = config.database_url() or config.home / "state.db"
         db = SessionDB(url, synchronous=config.state.synchronous.upper(), limits=config.limits)
         try:

@@ -69,6 +69,7 @@ def _chat(args: argparse.Namespace) -> int:
         from hermes_cli import cmd_setup
 
         cmd_setup.before_talking()
+    config.refuse_backend(config.load())
     if talks and not args.plain and _has_window():
         return _open_window(args)
     wishes = _wishes(args)

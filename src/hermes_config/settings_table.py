@@ -60,6 +60,7 @@ AGENT = (
     _s("platform_toolsets.<name>", "list", None, "the same for one platform"),
     _s("terminal.timeout", "seconds", None, "of a command that names none; without it `limits.terminal_seconds`"),
     _s("terminal.env_passthrough", "list", None, "further variables that commands see, unless they look like secrets"),
+    _s("executor", "confined, host", "confined", "where commands run: behind a wall, or as you"),
     _s("approvals.mode", "manual, off", "manual", "whether a person is asked before something dangerous runs"),
     _s("approvals.timeout", "seconds", 60, "a question nobody answers is a denial"),
     _s("approvals.deny", "list of patterns", None, "commands that never run"),
@@ -80,6 +81,7 @@ AGENT = (
     _s("skills.platform_disabled.<name>", "list", None, "the same for one platform"),
     _s("plugins.enabled", "list", None, "plug-ins that are loaded"),
     _s("plugins.disabled", "list", None, "plug-ins that are not, whatever else is said"),
+    _s("hooks.enabled", "list", None, "folders of `<home>/hooks` that are loaded"),
     _s("plugins.entries.<name>", "section", None, "settings of one plug-in, its own"),
     _kept("compression.hygiene_hard_message_limit", "messages"),
     _kept("compression.in_place", "true or false"),
@@ -87,6 +89,7 @@ AGENT = (
     _kept("agent.system_prompt", "text"),
     _kept("agent.service_tier", "text"),
     _kept("terminal.cwd", "folder"),
+    _kept("terminal.backend", "text"),
 )
 STORE = (
     _s("state.database_url", "address", None, "`postgresql://…`; without it `<home>/state.db`", "HERMES_DATABASE_URL"),

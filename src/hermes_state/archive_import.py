@@ -38,7 +38,7 @@ Q = Queries("archive")
 _MEMORY = 4 << 20
 _TITLE_ROOM = 90
 _RIGHTS = ("people", "identities", "routes")
-_NO_CHAT = dict.fromkeys(
+NO_CHAT = dict.fromkeys(
     (
         "session_key", "user_id", "chat_id", "chat_type", "thread_id", "origin_json", "profile_name",
         "handoff_state", "handoff_platform", "handoff_error",
@@ -168,7 +168,7 @@ def _add_conversation(
     """Put a conversation in that is not here; the titles that had to be changed."""
     sessions, messages, usage = map(tables.named, ("sessions", "messages", "session_model_usage"))
     renamed = _free_titles(conn, conversation.sessions)
-    rows = [{**row, **_NO_CHAT, "title": renamed.get(row["id"], row["title"])} for row in conversation.sessions]
+    rows = [{**row, **NO_CHAT, "title": renamed.get(row["id"], row["title"])} for row in conversation.sessions]
     tables.fill(conn, sessions, [as_tuple(sessions.names, row) for row in rows])
     if conversation.row is not None:
         named = tables.named("conversations")

@@ -465,7 +465,7 @@ def test_hooks_deny_handle_and_rewrite(db: SessionDB, home: Path) -> None:
     (folder / "handler.py").write_text(HOOK, encoding="utf-8")
 
     async def go() -> None:
-        async with gateway(db, home) as here:
+        async with gateway(db, home, hooks={"enabled": ["rules"]}) as here:
             assert await told(here, "/title x") == "No titles here."
             assert await told(here, "/usage") == "Ask the accountant."
             assert "Asia/Tokyo" in await told(here, "/whoami")

@@ -144,6 +144,29 @@ def test_a_slash_command_of_a_plugin_is_for_staff_unless_it_says_otherwise(tmp_p
         assert [one.rpartition(": ")[2] for one in told] == [known[str(who.id)] for who in (mallory, bob, ada)]
 
 
+def test_a_hook_of_the_home_runs_only_when_the_configuration_names_it(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "hooks" / "audit"
+    folder.mkdir(parents=True)
+    (folder / "HOOK.yaml").write_text("name: audit\nevents: ['command:whoami']\n", encoding="utf-8")
+    code = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\ndef handle(event, context): ...\n"
+    (folder / "handler.py").write_text(code, encoding="utf-8")
+    line = "hermes config set hooks.enabled '[audit]'"
+    config = {**CONFIG, "model": "demo"}
+    with Scenario(FakeTelegram(), home=tmp_path / "home", config=config) as scene:
+        ada = scene.owner("ada")
+        scene.start()
+        assert "owner" in answer(ada, "/whoami")
+        assert not (folder / "ran").exists()
+        assert scene.log(200).count(line) == 1
+        assert line in scene.hermes("config", "check")
+        checks = json.loads(scene.hermes("doctor", "--json"))["checks"]
+        assert [one["fix"] for one in checks if one["check"] == "hooks"] == [line]
+        scene.config["hooks"] = {"enabled": ["audit"]}
+        scene.restart()
+        assert (folder / "ran").exists()
+        assert line not in scene.hermes("config", "check")
+
+
 def _routes(home: Path) -> dict[str, Any]:
     with closing(SessionDB(home / "state.db", read_only=True)) as db:
         rows = db.load_gateway_routing_entries(scope="sessions")
