@@ -167,6 +167,42 @@ def test_a_hook_of_the_home_runs_only_when_the_configuration_names_it(tmp_path: 
         assert line not in scene.hermes("config", "check")
 
 
+def test_a_spent_budget_is_told_as_one_and_another_time_zone_does_not_refill_it(tmp_path: Path) -> None:
+    model = ScriptedModel(always(say("understood")))
+    config = {**CONFIG, "budget": {"person_day": {"tokens": 20_000}}, "model": {"max_tokens": 1_000}}
+    with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=config) as scene:
+        bob = scene.member("bob")
+        scene.start()
+        replies = []
+        for number in range(40):
+            replies.append(answer(bob, f"say it, number {number}"))
+            if replies[-1] != "understood":
+                break
+        assert len(replies) > 1 and "your spending limit for today is 20,000 tokens" in replies[-1]
+        assert "context window" not in replies[-1]
+        for zone in ("Pacific/Pago_Pago", "Pacific/Kiritimati"):
+            assert zone in answer(bob, f"/timezone {zone}")
+            assert "your spending limit for today" in answer(bob, "and now?")
+
+
+def test_a_title_of_another_person_is_neither_taken_nor_told(tmp_path: Path) -> None:
+    model = ScriptedModel(always(say("understood")))
+    with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=CONFIG) as scene:
+        ada, bob = scene.owner("ada"), scene.member("bob")
+        scene.start()
+        for person in (ada, bob):
+            answer(person, "hello")
+        assert answer(ada, "/title Private Title") == "Title: Private Title"
+        assert answer(bob, "/title Private Title") == "Title: Private Title"
+        answer(bob, "/branch")
+        assert answer(bob, "/title") == "Title: Private Title #2"
+        answer(ada, "/branch")
+        assert answer(ada, "/title") == "Title: Private Title #2", "the numbers of others do not count"
+        answer(ada, "/new")
+        assert answer(ada, "hello again") == "understood"
+        assert "already" in answer(ada, "/title Private Title"), "one's own titles stay unique"
+
+
 def _routes(home: Path) -> dict[str, Any]:
     with closing(SessionDB(home / "state.db", read_only=True)) as db:
         rows = db.load_gateway_routing_entries(scope="sessions")
