@@ -207,6 +207,21 @@ def _was_the_owners(patient: Patient, key: str) -> bool:
     return person is not None and person.id == LOCAL_OWNER
 
 
+def hooks(patient: Patient) -> Iterator[Seen]:
+    from gateway import hooks as found
+
+    if patient.config is None:
+        return
+    try:
+        enabled = found.enabled_hooks(patient.config)
+    except ConfigError as error:
+        yield _broken(error)
+        return
+    for name in found.hooks_off(patient.config):
+        fix = found.how_to_enable(name, enabled)
+        yield Seen(check="hooks", mark="warning", says=f"the hook {text.harmless(name)} is not loaded", fix=fix)
+
+
 def plugins(patient: Patient) -> Iterator[Seen]:
     from hermes_cli import plugins as loaded
     from hermes_cli.plugins_found import Wishes

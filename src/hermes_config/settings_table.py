@@ -85,6 +85,7 @@ AGENT = (
     _s("skills.platform_disabled.<name>", "list", None, "the same for one platform"),
     _s("plugins.enabled", "list", None, "plug-ins that are loaded"),
     _s("plugins.disabled", "list", None, "plug-ins that are not, whatever else is said"),
+    _s("hooks.enabled", "list", None, "folders of `<home>/hooks` that are loaded"),
     _s("plugins.entries.<name>", "section", None, "settings of one plug-in, its own"),
     _kept("compression.hygiene_hard_message_limit", "messages"),
     _kept("compression.in_place", "true or false"),

@@ -217,7 +217,19 @@ class People:
         """An IANA name such as Europe/Lisbon; None for the machine's."""
         if zone is not None:
             _check_zone(zone)
-        self._set(Q.set_zone, zone, person_id)
+        now = self._store.clock()
+
+        def run(conn: Connection) -> None:
+            from hermes_state import budgets  # it stands on this module
+
+            known = first(conn.rows(Q.get, (person_id,)))
+            if known is None:
+                raise _nobody(person_id)
+            if known[3] != zone:
+                budgets.keep_zone(conn, person_id, known[3], now)
+                conn.run(Q.set_zone, (zone, person_id))
+
+        self._store.engine.write(run)
 
     def set_name(self, person_id: PersonId, display_name: str | None) -> None:
         self._set(Q.set_name, rows.note(display_name), person_id)

@@ -466,7 +466,7 @@ def test_hooks_deny_handle_and_rewrite(db: SessionDB, home: Path) -> None:
     (folder / "handler.py").write_text(HOOK, encoding="utf-8")
 
     async def go() -> None:
-        async with gateway(db, home) as here:
+        async with gateway(db, home, hooks={"enabled": ["rules"]}) as here:
             assert await told(here, "/title x") == "No titles here."
             assert await told(here, "/usage") == "Ask the accountant."
             assert "Asia/Tokyo" in await told(here, "/whoami")
@@ -489,9 +489,11 @@ def test_commands_of_plugins(db: SessionDB, home: Path) -> None:
 
         async def go() -> None:
             async with gateway(db, home, plugins={"enabled": ["loud"]}) as here:
-                assert await told(here, "/shout hello", MEMBER) == "HELLO"
-                assert "loud" in await told(here, "/broken", MEMBER)
-                assert "/shout" in await told(here, "/help", MEMBER)
+                assert await told(here, "/shout hello") == "HELLO"
+                assert "loud" in await told(here, "/broken")
+                assert "/shout" in await told(here, "/help")
+                assert await told(here, "/shout hello", MEMBER) == "/shout is not for members."
+                assert "/shout" not in await told(here, "/help", MEMBER)
 
         asyncio.run(go())
 

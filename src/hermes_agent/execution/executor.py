@@ -24,6 +24,7 @@ from hermes_agent.execution.base import CLOSED, Command, CommandChanged, Executo
 from hermes_agent.execution.process import ChildProcess
 from hermes_agent.execution.protection import Protection
 from hermes_agent.execution.view import View, too_wide, view
+from hermes_config import config as configuration
 from hermes_config import secret_places
 from hermes_config.limits import Limits
 
@@ -67,13 +68,9 @@ def chosen(config: Mapping[str, Any]) -> str:
         raise ExecutorUnavailable(
             f"executor {str(wish)[:40]!r} in config.yaml is not supported", hint=f"Use one of {', '.join(CHOICES)}."
         )
-    section = config.get("terminal")
-    backend = section.get("backend") if isinstance(section, Mapping) else None
-    if backend not in (None, "", "local"):
-        raise ExecutorUnavailable(
-            f"terminal.backend {str(backend)[:40]!r} in config.yaml is not supported",
-            hint="Remove it; `executor: confined` runs commands in a sandbox on this machine.",
-        )
+    if refused := configuration.unsupported_backend(config):
+        what, _, hint = refused.partition("; ")
+        raise ExecutorUnavailable(what, where="config.yaml", hint=f"{hint.capitalize()}.")
     return str(wish or "confined")
 
 
@@ -185,7 +182,9 @@ class Executor:
             return "without a wall"
         network = "no network but its own loopback"
         if found.wall == "landlock":
-            network = "no sockets, no shared memory; new files beside a secret one are readable from the next command on"
+            network = (
+                "no sockets, no shared memory; new files beside a secret one are readable from the next command on"
+            )
         return (
             f"inside {found.wall}: {network}; writable are {workspace} and $TMPDIR; secret files and the rest of the"
             " home are hidden, git hooks and start-up files read-only; outside=true asks a person to run it outside"
