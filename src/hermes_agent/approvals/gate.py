@@ -237,7 +237,7 @@ class CommandGate:
             reasons.append(_Reason("rule", "", ask))
         reasons += _needs_of(action, judged, wall, inside=inside)
         if action.outside:
-            reasons.append(_Reason("host", "", "Hermes asks to run exactly this outside the wall"))
+            reasons += _outside(action, reasons, inside=inside)
         if wall == "none" and action.kind == "command":
             reasons.append(_Reason("host", "", "no wall works on this machine, so every command asks"))
         if action.kind == "plugin" and not self._extra:
@@ -379,6 +379,16 @@ def _needs_of(action: Action, judged: Judgement | None, wall: Wall, *, inside: b
     if judged.level == "ask" and not needs:
         needs = (Need("host", "", judged.why),)
     return [_Reason("file" if inside and need.kind == "folder" else need.kind, need.value, need.why) for need in needs]
+
+
+def _outside(action: Action, reasons: Sequence[_Reason], *, inside: bool) -> list[_Reason]:
+    """A command that the model asks to run outside the wall, or a file that a tool finds out of its bounds."""
+    if action.kind == "command":
+        return [_Reason("host", "", "Hermes asks to run exactly this outside the wall")]
+    if action.kind != "write" or any(reason.kind in _OPENINGS for reason in reasons):
+        return []
+    folder = action.text.rpartition("/")[0] or "/"
+    return [_Reason("file" if inside else "folder", folder, f"{action.text} is not an ordinary file of the workspace")]
 
 
 def _is_inside(path: str, workspace: str) -> bool:

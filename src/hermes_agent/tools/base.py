@@ -17,6 +17,7 @@ from hermes_config.records import field, record
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
 if TYPE_CHECKING:
+    from hermes_agent.execution.base import Permit
     from hermes_state import SessionDB
 
 
@@ -31,11 +32,12 @@ class Action:
     workdir: str
     detail: str = ""
     outside: bool = False
-    """The model asks to run exactly this command outside the wall."""
+    """A command: the model asks to run it outside the wall. A write: the file is not the workspace's own (outside it, a
+    secret, or one that other programs run), so a person is asked."""
     before: bytes | None = None
-    """Of a write: the content that is there now; None: there is no file."""
+    """Of a write: what the file holds now; None for no file."""
     after: bytes | None = None
-    """Of a write: the content that will be there; None: the file is deleted."""
+    """Of a write: what it will hold; None when it is removed."""
 
     @property
     def is_write(self) -> bool:

@@ -541,6 +541,13 @@ class TestFiles:
         assert not permit(gate(db, None), hook, kind="write", after=b"2").allowed
         assert not permit(gate(db, None, yolo=True, turn="t2"), other, kind="write", after=b"1").allowed
 
+    def test_what_a_tool_finds_out_of_bounds_asks_whatever_the_judge_says(self, db: SessionDB) -> None:
+        plain = f"{WORKDIR}/src/a.py"
+        assert permit(gate(db, None), plain, kind="write", after=b"1") == Verdict(True)
+        assert not permit(gate(db, None), plain, kind="write", after=b"1", outside=True).allowed
+        verdict = permit(gate(db, Person("once")), HOSTS, kind="write", after=b"1", outside=True)
+        assert verdict.permit == Permit(content_digest(HOSTS, None, b"1"), Opening(folders=("/etc",)))
+
     def test_a_file_that_rules_hermes_is_never_written(self, db: SessionDB) -> None:
         assert not permit(gate(db, Person("once")), "/home/ada/.hermes/config.yaml", kind="write", after=b"x").allowed
 

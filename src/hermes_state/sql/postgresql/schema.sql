@@ -74,7 +74,7 @@ CREATE TABLE sessions (
     -- of this table; the minute changes seldom, and within a minute few rows are left to sort.
     active_minute BIGINT GENERATED ALWAYS AS (floor(last_active / 60)::bigint) STORED
 );
-CREATE UNIQUE INDEX idx_sessions_title_unique ON sessions(title) WHERE title IS NOT NULL;
+CREATE INDEX idx_sessions_title ON sessions(title) WHERE title IS NOT NULL;
 CREATE INDEX idx_sessions_root ON sessions(root_id);
 CREATE INDEX idx_sessions_parent ON sessions(parent_session_id) WHERE parent_session_id IS NOT NULL;
 CREATE INDEX idx_sessions_started ON sessions(started_at DESC);

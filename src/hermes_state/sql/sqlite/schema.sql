@@ -76,7 +76,7 @@ CREATE TABLE sessions (
 -- changes seldom, and within a minute few rows are left to sort.
 CREATE TRIGGER sessions_minute_insert AFTER INSERT ON sessions
     BEGIN UPDATE sessions SET active_minute = CAST(new.last_active / 60 AS INTEGER) WHERE id = new.id; END;
-CREATE UNIQUE INDEX idx_sessions_title_unique ON sessions(title) WHERE title IS NOT NULL;
+CREATE INDEX idx_sessions_title ON sessions(title) WHERE title IS NOT NULL;
 CREATE INDEX idx_sessions_root ON sessions(root_id);
 CREATE INDEX idx_sessions_parent ON sessions(parent_session_id) WHERE parent_session_id IS NOT NULL;
 CREATE INDEX idx_sessions_started ON sessions(started_at DESC);
