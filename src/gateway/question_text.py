@@ -9,11 +9,15 @@ from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.base import ApprovalQuestion, Choice
 
 LONGEST = 12_000
-"""Characters of a command that a chat can show as a whole; nobody is asked about what they cannot read."""
+"""Characters of a command, as it is shown, that a chat can hold; nobody is asked about what they cannot read."""
 _LABEL = 60
 _TYPED: dict[Choice, str] = {"session": "conversation"}
 """What a person types instead of the word on the wire."""
 _SHOWN_AGAIN = 300
+
+
+def is_too_long(question: ApprovalQuestion) -> bool:
+    return sum(len(line) + 1 for line in approval_text.exactly(question.command)) > LONGEST
 
 
 def approval(question: ApprovalQuestion, *, who: str, buttons: bool) -> str:

@@ -102,7 +102,7 @@ class ChatApprover:
         if turn is None:
             _log.warning("a question of no turn was denied", extra={"action": "approval", "id": question.id})
             return "deny"
-        if len(question.command) > question_text.LONGEST:
+        if question_text.is_too_long(question):
             return await self._denied(question, turn, "It is too long to be read and allowed in a chat")
         resource = authorisation.Question(question.person_id)
         places = await asked_places.places(self._board, self._adapters, turn, resource)

@@ -67,23 +67,23 @@ def test_blanks_and_length_do_not_hide_the_command_from_the_buttons() -> None:
         assert "rm -rf important;" in asked.text, "the message with the buttons says what it is about"
         assert f"{len(command):,} characters, hash " in asked.text and "deletes" in asked.text
         whole = "".join(one.text for one in shown)
-        assert "⟨3,500 empty lines⟩" in whole and "⟨8,000 blanks⟩" in whole and "⟨U+3164⟩⟨U+2800⟩" in whole
+        assert "⟨3,499 empty lines⟩" in whole and "⟨8,000 blanks⟩" in whole and "⟨U+3164⟩⟨U+2800⟩" in whole
         ada.say("no", reply_to=asked.id)
         ada.expect("Denied: rm -rf important;")
         ada.expect("I left it.")
 
 
-def test_the_second_curl_of_a_task_asks_nothing_and_the_log_names_the_grant() -> None:
-    first, second = (say(calls=[call("terminal", {"command": f"curl -s http://127.0.0.1:9/{n}"})]) for n in (1, 2))
-    script = ScriptedModel(first, second, say("Both were refused."), first, say("Not again."))
+def test_the_second_push_of_a_task_asks_nothing_and_the_log_names_the_grant() -> None:
+    first, second = (say(calls=[call("terminal", {"command": f"git push origin branch{n}"})]) for n in (1, 2))
+    script = ScriptedModel(first, second, say("Both failed."), first, say("Not again."))
     with Scenario(FakeTelegram(), script, config={"auto_title": False}) as scene:
         ada = scene.owner("ada")
         scene.start()
-        ada.say("fetch both")
-        asked = ada.expect("127.0.0.1:9/1")
+        ada.say("publish both")
+        asked = ada.expect("git push origin branch1")
         assert asked.labels[0] == "Network for this task"
         ada.press("Network for this task", message=asked.id)
-        ada.expect("Both were refused.")
+        ada.expect("Both failed.")
         left = json.loads(scene.hermes("approvals", "log", "--json"))
         assert [one["text"][-1] for one in left] == ["2", "1"] and left[0]["grants"] == left[1]["grants"]
         assert json.loads(scene.hermes("approvals", "list", "--json")) == [], "it ended with its task"
