@@ -29,7 +29,8 @@ from hermes_agent.execution import landlock, seccomp
 
 FILTER_FD, STATUS_FD = 8, 9
 """Where bubblewrap finds the system-call filter, and where it says how it went."""
-LARGEST = 8 << 20
+BINDS = "--binds"
+"""Where in a command line of bubblewrap the mounts go whose sources are opened by descriptor."""
 _LOOK_SECONDS = 0.5
 _SET_UP_FAILED = 125
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
@@ -133,7 +134,7 @@ class _Keeper:
         errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
         places = [(_above(filters), FILTER_FD), (_above(status), STATUS_FD), (self._output, 1), (errors, 2)]
         actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, old, new) for old, new in places]
-        argv = self._request["argv"]
+        argv = self._with_binds(self._request["argv"])
         try:
             return os.posix_spawn(
                 argv[0], argv, self._request["environ"], setpgroup=0, setsigdef=_SIGNALS,
@@ -142,6 +143,18 @@ class _Keeper:
         except OSError as error:
             os.write(status, f"{error.strerror} {argv[0]}".encode())
             return os.posix_spawn("/bin/false", ["false"], {}, setpgroup=0)
+
+    def _with_binds(self, argv: list[str]) -> list[str]:
+        """The command line with the mounts whose sources are opened here, so that no link can stand in for them."""
+        made: list[str] = []
+        for option, path in self._request["binds"]:
+            try:
+                handle = fcntl.fcntl(landlock.opened(path), fcntl.F_DUPFD, STATUS_FD + 1)  # bubblewrap inherits it
+            except OSError:  # gone, or a link by now: what a command does to it is undone afterwards
+                continue
+            made += [option, str(handle), path]
+        place = argv.index(BINDS)
+        return [*argv[:place], *made, *argv[place + 1 :]]
 
     def _leaves_some(self) -> bool:
         """Whether the command left anything running; with bubblewrap all of it ends with its first process."""
