@@ -134,12 +134,15 @@ class _Case:
             if socket:
                 self.needs.setdefault(Need("network", f"/dev/{socket[1]}", "it reaches the network"))
         for word in call.writes:
-            refusal, folder = (look(word, call.scope.cwd) for look in (self.places.unwritable, self.places.outside))
-            if refusal:
-                self.refusals.append(refusal)
-            elif folder and not word.text.startswith(("/dev/tcp/", "/dev/udp/")):
-                self.needs.setdefault(Need("folder", folder, f"it writes to {folder}, outside the workspace"))
+            self.writes(word, call, "it")
         self.named(call)
+
+    def writes(self, word: Word, call: Call, who: str) -> None:
+        refusal, folder = (look(word, call.scope.cwd) for look in (self.places.unwritable, self.places.outside))
+        if refusal:
+            self.refusals.append(refusal)
+        elif folder and not call.guess and not word.text.startswith(("/dev/tcp/", "/dev/udp/")):
+            self.needs.setdefault(Need("folder", folder, f"{who} writes to {folder}, outside the workspace"))
 
     def named(self, call: Call) -> None:
         """A call by its name: the floor first, then what the program needs, then what it runs."""
@@ -152,6 +155,9 @@ class _Case:
         refusal = floor.refusal([word for word in words if word.text != UNKNOWN], scope.cwd, self.places)
         if refusal:
             self.refusals.append(refusal)
+        words = self.without_global_options(name, words)
+        for target in commands.written(name, [word for word in words[1:] if word.text], self.places):
+            self.writes(target, call, name)
         if call.guess:
             return
         if name in scope.functions and first.sure:
@@ -161,7 +167,6 @@ class _Case:
         elif first.glob or UNKNOWN in name:
             self.programs.setdefault(Program(None, _shown(words)))
         else:
-            words = self.without_global_options(name, words)
             self.programs.setdefault(Program(name if first.sure else None, _shown(words)))
             self.needs |= dict.fromkeys(commands.needs(name, words, scope.cwd, self.places))
             self.builtin(name, call)
