@@ -25,6 +25,10 @@ def _table(section: Mapping[str, str]) -> dict[str, frozenset[str]]:
 
 GLOBAL_OPTIONS = _table(_TABLES["global_options"])
 """Programs whose first operand is a subcommand, and their options that take the next word before it."""
+WRAPPERS = {name: letters for letters, several in _TABLES["wrappers"]["options"].items() for name in several.split()}
+"""Programs that run another command: their options of one letter that take the next word."""
+OPERAND_FIRST, VALUED = names(_TABLES["wrappers"]["operand_first"]), names(_TABLES["wrappers"]["valued"])
+RUNNERS, TEXT_BEHIND = frozenset(_TABLES["wrappers"]["runners"]), dict(_TABLES["wrappers"]["text_behind"])
 _NETWORK, _DATABASES = names(_TABLES["network"]["programs"]), names(_TABLES["network"]["databases"])
 _NETWORK_SUBCOMMANDS = _table(_TABLES["network"]["subcommands"])
 _HOST, _HOST_SUBCOMMANDS = names(_TABLES["host"]["programs"]), _table(_TABLES["host"]["subcommands"])

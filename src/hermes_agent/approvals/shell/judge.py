@@ -26,25 +26,6 @@ from hermes_agent.approvals.shell.words import NOT_KNOWN, UNKNOWN, Word, names
 _SECONDS, _NESTED = 0.25, 10
 _SYSTEM_FOLDERS = re.compile(r"(?:/usr|/usr/local|/opt/homebrew|/opt/local|/snap)?/s?bin")
 _SHELLS = names("sh bash dash zsh ksh ash fish rbash mksh")
-_WRAPPERS = {
-    **dict.fromkeys(
-        names("nohup setsid command builtin unbuffer coproc pkexec busybox toybox valgrind linux64 setpriv eatmydata"
-              " entr catchsegv dbus-run-session"), ("", 0),
-    ),
-    "nice": ("n", 0), "ionice": ("cnpPu", 0), "timeout": ("ks", 1), "stdbuf": ("ioe", 0), "time": ("fo", 0),
-    "exec": ("a", 0), "caffeinate": ("tw", 0), "chrt": ("TPD", 1), "taskset": ("", 1), "flock": ("wE", 1),
-    "strace": ("abeEIoOpPsSuUX", 0), "ltrace": ("aADeFlnopsuwx", 0), "sudo": ("CDghpRrtTUu", 0), "doas": ("aCu", 0),
-    "chroot": ("", 1), "unshare": ("SGRw", 0), "nsenter": ("tSG", 0), "systemd-run": ("pMHtu", 0), "prlimit": ("p", 0),
-    "xvfb-run": ("efnpsw", 0), "numactl": ("CmNpiS", 0), "setarch": ("", 1), "fakeroot": ("libs", 0),
-}  # fmt: skip
-"""Commands that run another: their options that take the next word, and how many operands stand before the command."""
-_LONG_VALUED = names(
-    "--signal --kill-after --adjustment --class --classdata --input --output --error --user --group --chdir --prompt "
-    "--host --userspec --groups --arg-file --delimiter --max-args --max-procs --max-chars --process-slot-var --unset "
-    "--timeout --conflict-exit-code --role --type --close-from --format --chroot --split-string --target --unit"
-)
-_RUNNERS = {("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("pdm", "run"), ("bundle", "exec"), ("npm", "exec")}
-_TEXT_BEHIND = {"su": "-c", "runuser": "-c", "script": "-c", "flock": "-c", "mapfile": "-C", "readarray": "-C"}
 _SETTERS = names("read mapfile readarray getopts printf wait let test [ unset")
 _OF_UNKNOWN_TEXT = Program(None, (UNSURE,))
 
@@ -128,7 +109,6 @@ class _Case:
 
     def call(self, call: Call) -> None:
         """One simple command: its redirections, then itself, then what it runs."""
-        self.work.step()
         for word in (*call.reads, *call.writes):
             socket = re.match(r"/dev/(tcp|udp)/(?!localhost/|127\.)", word.text)
             if socket:
@@ -146,6 +126,7 @@ class _Case:
 
     def named(self, call: Call) -> None:
         """A call by its name: the floor first, then what the program needs, then what it runs."""
+        self.work.step(5)
         if not call.words:
             return
         first, scope = call.words[0], call.scope
@@ -237,14 +218,14 @@ class _Case:
                 self.run(call, rest[texts.index("-x") + 1 :])
             case _ if name in _SHELLS:
                 self.shell(name, rest, call)
-            case _ if name in _TEXT_BEHIND and _TEXT_BEHIND[name] in texts:
-                self.text(rest[texts.index(_TEXT_BEHIND[name]) + 1 :][:1], scope.fork())
+            case _ if commands.TEXT_BEHIND.get(name) in texts:
+                self.text(rest[texts.index(commands.TEXT_BEHIND[name]) + 1 :][:1], scope.fork())
             case _ if re.fullmatch(r"python[\d.]*", name) and "-m" in texts[:3]:
                 self.run(call, rest[texts.index("-m") + 1 :])
-            case _ if (name, *texts[:1]) in _RUNNERS:
+            case _ if " ".join((name, *texts[:1])) in commands.RUNNERS:
                 self.run(call, _behind(rest[1:], "pC"))
-            case _ if name in _WRAPPERS and not (name == "command" and texts[:1] in (["-v"], ["-V"])):
-                self.run(call, _behind(rest, _WRAPPERS[name][0])[_WRAPPERS[name][1] :])
+            case _ if name in commands.WRAPPERS and not (name == "command" and texts[:1] in (["-v"], ["-V"])):
+                self.run(call, _behind(rest, commands.WRAPPERS[name])[name in commands.OPERAND_FIRST :])
 
     def shell(self, name: str, rest: list[Word], call: Call) -> None:
         """`sh -c text`, and a shell that reads its standard input. A script is run like any other program."""
@@ -316,6 +297,6 @@ def _behind(words: Sequence[Word], valued: str) -> list[Word]:
         if option == "--":
             break
         last = next((at for at, letter in enumerate(option[1:], start=2) if letter in valued), 0)
-        takes = option in _LONG_VALUED if option.startswith("--") else option[0] == "-" and last == len(option)
+        takes = option in commands.VALUED if option.startswith("--") else option[0] == "-" and last == len(option)
         rest = rest[1:] if takes else rest
     return rest

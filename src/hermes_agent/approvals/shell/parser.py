@@ -17,7 +17,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -25,9 +24,9 @@ from hermes_agent.approvals.shell import words
 from hermes_agent.approvals.shell.words import NOT_KNOWN, UNKNOWN, Word, names, value_in_word
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node
+    from tree_sitter import Node
 
-_STEPS, _DEPTH, _UNROLLED = 5_000, 40, 8
+_STEPS, _UNROLLED = 5_000, 8
 _HEAVY, _LIGHT = 256, 2_048
 """Tokens in a window: those in which the grammar is quadratic, and all."""
 _TOKEN = re.compile(
@@ -62,12 +61,12 @@ class Work:
 
     def __init__(self, seconds: float) -> None:
         self.end = time.monotonic() + seconds
-        self.steps = self.depth = 0
+        self.steps = 0
         self.understood = True
 
-    def step(self) -> None:
-        self.steps += 1
-        if self.steps > _STEPS or (self.steps % 32 == 0 and time.monotonic() > self.end):
+    def step(self, count: int = 1) -> None:
+        self.steps += count
+        if self.steps > _STEPS or (self.steps % 16 == 0 and time.monotonic() > self.end):
             raise Enough
 
     def doubt(self, really: object = True) -> None:
@@ -126,21 +125,14 @@ class Call:
         return " ".join(texts[1:]).replace("\\n", "\n")
 
 
-@cache
-def _language() -> Language:
-    import tree_sitter_bash  # both only when a command is judged
-    from tree_sitter import Language as BashLanguage
-
-    return BashLanguage(tree_sitter_bash.language())
-
-
 def read(
     text: str, scope: Scope, work: Work, emit: Callable[[Call], None], *, user_home: str, stdin: str | None = None
 ) -> None:
     """Hand on every simple command of a text. `scope` is moved to where the line leaves it."""
-    from tree_sitter import Parser
+    import tree_sitter_bash  # both only when a command is judged
+    from tree_sitter import Language, Parser
 
-    parser = Parser(_language())  # of its own: a parser is not for two threads
+    parser = Parser(Language(tree_sitter_bash.language()))  # of its own: a parser is not for two threads
     text, at = _PRIVATE_USE.sub("\ufffd", text), 0
     while True:
         work.step()
@@ -236,15 +228,6 @@ class Reader:
     def statement(self, node: Node, scope: Scope, stdin: str | None = None) -> str | None:
         """What it prints, where that is known."""
         self.work.step()
-        if self.work.depth >= _DEPTH:
-            raise Enough
-        self.work.depth += 1
-        try:
-            return self._statement(node, scope, stdin)
-        finally:
-            self.work.depth -= 1
-
-    def _statement(self, node: Node, scope: Scope, stdin: str | None) -> str | None:
         match node.type:
             case "command":
                 return self.command(node, Call(scope, stdin=stdin))
