@@ -156,7 +156,7 @@ class _Case:
     def without_global_options(self, name: str, words: list[Word]) -> list[Word]:
         """`git -C x --no-pager push` → `git push`; an alias given on the line is read."""
         valued, rest = commands.GLOBAL_OPTIONS.get(name), words[1:]
-        while valued is not None and rest and rest[0].text.startswith("-"):
+        while valued is not None and rest and re.match(r"-(?!-help$|-version$)", rest[0].text):
             option = rest.pop(0)
             if not option.sure:
                 return [words[0], NOT_KNOWN, *rest]
