@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -57,13 +58,16 @@ def test_the_terminal_asks_about_exactly_the_command(db: SessionDB, home: Path, 
     # The table speaks of the usual home; here it is another.
     told = [(level, command.replace("~/.hermes", str(home))) for level, command in lines()]
     table = [(level, command) for level, command in told if "/home/ada" not in command and "\0" not in command]
+    # The home and the folder beside the project are temporary ones here, in which nobody is asked about a write.
+    near = re.compile(r"\.\.|~|HOME|--global")
+    table = [(level, command) for level, command in table if level != "folder" or not near.search(command)]
 
     async def call_all() -> None:
         for level, command in table:
             result = await run_call(terminal, json.dumps({"command": command}), ctx)
             assert result.is_error
             assert wire.verdicts[-1][0] == command, "word for word"
-            assert level == "harmless" or not wire.verdicts[-1][1], command
+            assert level == "run" or not wire.verdicts[-1][1], command
 
     asyncio.run(call_all())
     assert len(wire.verdicts) == len(table), "asked about once, every time"
