@@ -2,8 +2,9 @@
 
 In this order, first match only: `.hermes.md` or `HERMES.md`, here or in a folder above as far as the root of the git
 repository; then, in this folder, `AGENTS.md`, `CLAUDE.md`, `.cursorrules` or `.cursor/rules/*.mdc`. A file counts when
-it is a regular one that lies inside the project: a link that leads out of it, or to a file that may hold secrets, is not
-followed, for the project may be a stranger's, and a command that may not read a file could still link to it. Long files are shown by head and tail; a file that looks like orders to the model is replaced by a note.
+it is a regular one that lies inside the project: a link that leads out of it, or to a file that may hold secrets, is
+not followed, for the project may be a stranger's, and a command that may not read a file could still link to it. Long
+files are shown by head and tail; a file that looks like orders to the model is replaced by a note.
 """
 
 from __future__ import annotations
