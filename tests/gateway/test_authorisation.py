@@ -141,7 +141,8 @@ def test_the_page_is_what_the_function_says_and_a_running_gateway_does() -> None
     rows = dict(re.findall(r"^\| (.+?) \| (.+) \|$", table, re.MULTILINE))
     for deed, done in {
         "tools: terminal": "– | – | yes", "tools: write and read a file": "– | – | yes",
-        "open `/api/ws`": "– | – | yes", "answer a question of permission, `/approve`": "– | – | –", "read another person's conversation": "– | – | –",
+        "open `/api/ws`": "– | – | yes", "answer a question of permission, `/approve`": "– | – | –",
+        "read another person's conversation": "– | – | –",
         "read the owner's conversations": "– | – | yes", "ask something (`POST /v1/chat/completions`)": "– | yes | yes",
         "there: answer a question of permission": "– | – | yes",
     }.items():  # fmt: skip
