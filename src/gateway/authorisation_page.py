@@ -134,7 +134,7 @@ DEEDS = (
     Deed("a command", "command", Usable("help", _ALL)),
     Deed("a private command", "command", Usable("sessions", _ALL, private=True)),
     Deed("clarify, to-do, search", "tool", Usable("clarify", _ALL)),
-    Deed("memory", "tool", Usable("memory", _ALL - {"guest"})),
+    Deed("memory, skills", "tool", Usable("memory", _ALL - {"guest"})),
     Deed("terminal, files", "tool", Usable("terminal", frozenset({"owner", "admin"}))),
     Deed("read own", "read", Conversation(ADA)),
     Deed("read another's", "read", Conversation(PersonId("person_bob"))),

@@ -203,6 +203,38 @@ def test_a_title_of_another_person_is_neither_taken_nor_told(tmp_path: Path) -> 
         assert "already" in answer(ada, "/title Private Title"), "one's own titles stay unique"
 
 
+def test_strangers_cannot_hold_all_pairing_codes(tmp_path: Path) -> None:
+    with Scenario(FakeTelegram(), home=tmp_path / "home", config=CONFIG) as scene:
+        strangers = [scene.stranger(name) for name in ("eve", "mallory", "trent", "carol")]
+        scene.start()
+        codes = [re.findall(r"Your code is (\w+)", answer(one, "let me in"))[0] for one in strangers]
+        waiting = [one["native_id"] for one in json.loads(scene.hermes("pairing", "list", "--json"))["pending"]]
+        assert waiting == [str(one.id) for one in strangers[1:]], "the oldest code ended"
+        said = strangers[0].say("let me in")
+        strangers[0].expect_silence(after=said.message)
+        scene.hermes("pairing", "approve", "telegram", codes[-1])
+        strangers[-1].expect("You have been let in")
+        assert "member" in answer(strangers[-1], "/whoami")
+
+
+def test_guests_have_no_skills(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "skills" / "deploy"
+    folder.mkdir(parents=True)
+    written = "---\nname: deploy\ndescription: how we deploy\n---\nThe host is prod-7.\n"
+    (folder / "SKILL.md").write_text(written, encoding="utf-8")
+    model = ScriptedModel(always(say("understood")))
+    environment = {"TELEGRAM_ALLOW_ALL_USERS": "true"}
+    with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=CONFIG, environment=environment) as scene:
+        bob, mallory = scene.member("bob"), scene.stranger("mallory")
+        scene.start()
+        answer(bob, "hello")
+        assert "skill_view" in requests_said(model)[-1] and "how we deploy" in requests_said(model)[-1]
+        assert "deploy" in answer(bob, "/skills")
+        answer(mallory, "hello")
+        assert "skill" not in requests_said(model)[-1] and "how we deploy" not in requests_said(model)[-1]
+        assert answer(mallory, "/skills") == "/skills is not for guests."
+
+
 def _routes(home: Path) -> dict[str, Any]:
     with closing(SessionDB(home / "state.db", read_only=True)) as db:
         rows = db.load_gateway_routing_entries(scope="sessions")
