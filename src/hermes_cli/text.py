@@ -23,7 +23,8 @@ _UNSEEN = (
 )  # fmt: skip
 
 # Control characters become their pictures (␛), C1 a replacement mark.
-_LINE_CONTROLS = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
+_LINE_CONTROLS: dict[int, int | str | None] = {0x7F: 0x2421}
+_LINE_CONTROLS |= {code: 0x2400 + code for code in range(0x20)}
 _LINE_CONTROLS |= dict.fromkeys([*range(0x80, 0xA0), *_UNSEEN], 0xFFFD)
 _LINE_CONTROLS |= dict.fromkeys([0x0A, 0x0D, 0x09, 0x85, 0x2028, 0x2029], 0x20)
 _LINE_CONTROLS |= dict.fromkeys(_MARKS)

@@ -24,6 +24,9 @@ import subprocess
 
 def register(ctx):
     ctx.register_command("ops", lambda args: subprocess.run(args, shell=True, capture_output=True, text=True).stdout)
+"""
+DICE = """
+def register(ctx):
     ctx.register_command("dice", dice, roles=("owner", "admin", "member", "guest"))
 
 def dice(raw_args, asker):
@@ -80,7 +83,6 @@ def test_an_archive_does_not_lead_a_chat_to_a_conversation_of_its_maker(
             without=without,
         )
         said = scene.hermes("sessions", "import", str(evil))
-        assert "brings no rights and no routes" in said
         scene.start()
         assert answer(carol, "private: my diagnosis is X7") == "understood"
         assert "hello, I am bob" not in requests_said(model)[-1]
@@ -89,6 +91,7 @@ def test_an_archive_does_not_lead_a_chat_to_a_conversation_of_its_maker(
         answer(bob, "go on")
         assert "go on" in requests_said(model)[-1] and "X7" not in requests_said(model)[-1]
         assert "private: my diagnosis" in answer(carol, "/sessions")
+        assert "brings no rights and no routes" in said
 
 
 def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path) -> None:
@@ -120,14 +123,14 @@ def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path) -> 
 
 
 def test_a_slash_command_of_a_plugin_is_for_staff_unless_it_says_otherwise(tmp_path: Path) -> None:
-    folder = tmp_path / "home" / "plugins" / "ops"
-    folder.mkdir(parents=True)
-    (folder / "plugin.yaml").write_text("name: ops\nversion: '1'\ndescription: run things\n", encoding="utf-8")
-    (folder / "__init__.py").write_text(OPS, encoding="utf-8")
-    config = {**CONFIG, "plugins": {"enabled": ["ops"]}, "platforms": {"telegram": {"allow_all": True}}}
-    fake = FakeTelegram()
-    environment = {"GATEWAY_ALLOW_ALL_USERS": "true", "TELEGRAM_ALLOW_ALL_USERS": "true"}
-    with Scenario(fake, home=tmp_path / "home", config=config, environment=environment) as scene:
+    for name, code in (("ops", OPS), ("dice", DICE)):
+        folder = tmp_path / "home" / "plugins" / name
+        folder.mkdir(parents=True)
+        (folder / "plugin.yaml").write_text(f"name: {name}\nversion: '1'\n", encoding="utf-8")
+        (folder / "__init__.py").write_text(code, encoding="utf-8")
+    config = {**CONFIG, "plugins": {"enabled": ["ops", "dice"]}}
+    environment = {"TELEGRAM_ALLOW_ALL_USERS": "true"}
+    with Scenario(FakeTelegram(), home=tmp_path / "home", config=config, environment=environment) as scene:
         ada, bob, mallory = scene.owner("ada"), scene.member("bob"), scene.stranger("mallory")
         scene.start()
         assert "guest" in answer(mallory, "/whoami")
