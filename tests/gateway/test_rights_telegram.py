@@ -94,7 +94,8 @@ def test_an_archive_does_not_lead_a_chat_to_a_conversation_of_its_maker(
         assert "brings no rights and no routes" in said
 
 
-def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("commands_first", [False, True])
+def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path, *, commands_first: bool) -> None:
     """Whatever put it there, such as an older version or a hand in the database."""
     model = ScriptedModel(always(say("understood")))
     with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=CONFIG) as scene:
@@ -108,6 +109,9 @@ def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path) -> 
             db.ledger.switch(f"agent:main:telegram:dm:{carol.id}", of[str(bob.id)], scope="sessions")
         assert _routes(scene.home)[str(carol.id)] == of[str(bob.id)]
         scene.start()
+        if commands_first:
+            assert answer(carol, "/title Stolen") == "Title: Stolen"
+            assert answer(bob, "/title") == "This conversation has no title yet. /title TEXT gives it one."
         assert answer(carol, "private: my diagnosis is X7") == "understood"
         assert "hello, I am bob" not in requests_said(model)[-1]
         assert answer(bob, "go on") == "understood"
