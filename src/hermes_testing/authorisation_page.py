@@ -149,7 +149,7 @@ DEEDS = (
     Deed("a command", "command", _command("help")),
     Deed("a private command", "command", _command("sessions")),
     Deed("clarify, to-do, search", "tool", _tools("clarify", "todo", "session_search")),
-    Deed("memory", "tool", _tools("memory")),
+    Deed("memory, skills", "tool", _tools("memory", "skills_list", "skill_view")),
     Deed("terminal, files", "tool", _tools(*OWNERS_TOOLS)),
     Deed("read own", "read", Conversation(ADA)),
     Deed("read another's", "read", Conversation(PersonId("person_bob"))),
