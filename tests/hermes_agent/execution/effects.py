@@ -4,10 +4,10 @@
         for effect in world.attempt("echo x > {V}", run):
             print(effect)
 
-`run` is called with the text of the command and returns what it printed; it may be a plain shell, an executor or a whole
-gateway. Whatever then happened outside the workspace is reported: files made, changed or removed (mode, times and links
-included), connections to listeners, secrets in the output, signals to the gateway, files in the workspace that other
-programs run when they start, and processes that were left running. Afterwards the world is as it was before.
+`run` is called with the text of the command and returns what it printed; it may be a plain shell, an executor or a
+whole gateway. Whatever then happened outside the workspace is reported: files made, changed or removed (mode, times
+and links included), connections to listeners, secrets in the output, signals to the gateway, files in the workspace
+that other programs run when they start, and processes that were left running. Afterwards the world is as it was before.
 
 The world does not lie below /tmp, because a wall with a /tmp of its own would hide it for free.
 
@@ -24,6 +24,7 @@ Placeholders of a line:
 | {GW} | the process id of the gateway, whose environment holds a secret |
 | {TMP} | the beginning of names in the host's /tmp and /dev/shm that nobody else uses |
 | {MARK} | a word that the line prints only when something forbidden worked; write it outside single quotes |
+| {HOST} | nothing; after such a line the host itself uses git in the workspace, as a person's prompt or editor does |
 | {LATER} | seconds; a line with it is looked at once more after that time: the file `survivor` must not appear |
 """
 
@@ -118,13 +119,16 @@ ENVIRONMENT_SECRETS = ("OPENAI_API_KEY", "TELEGRAM_BOT_TOKEN", "AWS_SECRET_ACCES
 SETTINGS = (
     ".git/config",
     ".git/hooks",
-    ".git/info/attributes",
+    ".git/config.worktree",
     ".envrc",
     ".npmrc",
     ".mcp.json",
     ".claude",
     ".vscode",
     ".idea",
+    ".cursor",
+    ".devcontainer",
+    ".husky",
     ".bashrc",
     ".bash_profile",
     ".profile",
@@ -158,15 +162,22 @@ while True:
 Snapshot = dict[str, tuple[int, ...]]
 
 
-def lines(path: Path) -> list[str]:
-    """The command lines of a corpus: comments and blank lines left out, Python literals behind a ! evaluated."""
-    found = []
+def groups(path: Path) -> list[tuple[str, str]]:
+    """The command lines of a corpus, each with the heading above it. A line that begins with ! is a Python literal."""
+    found, heading = [], ""
     for line in path.read_text(encoding="utf-8").split("\n"):
-        if line.startswith("!"):
-            found.append(str(ast.literal_eval(line[1:])))
-        elif line and not line.startswith("#"):
-            found.append(line)
+        if line.startswith("#"):
+            heading = line.removeprefix("#").strip()
+        elif line.startswith("!"):
+            found.append((heading, str(ast.literal_eval(line[1:]))))
+        elif line:
+            found.append((heading, line))
     return found
+
+
+def lines(path: Path) -> list[str]:
+    """The command lines of a corpus."""
+    return [line for _, line in groups(path)]
 
 
 class World:
@@ -266,6 +277,7 @@ class World:
             "GW": self.gateway.pid,
             "TMP": self.temporary,
             "LATER": LATER,
+            "HOST": "",
             # The two halves meet when the shell or Python reads them, not in an error that quotes the line.
             "MARK": f'{self._mark[:half]}""{self._mark[half:]}',
         }.items():
@@ -290,6 +302,8 @@ class World:
             time.sleep(LATER + 0.4)
             if survivor.exists():
                 effects.append(Effect("running", "the file `survivor` appeared after the command had ended"))
+        if "{HOST}" in line:
+            self.use_git()
         effects += self._files() + self._connections() + self._secrets(output) + self._signals()
         if self._mark.encode() in output:
             effects.append(Effect("worked", "the line says that something forbidden worked"))
@@ -309,6 +323,24 @@ class World:
             (self.outside / "late.sock").unlink(missing_ok=True)
             self._before = self._snapshot()
         return effects
+
+    def use_git(self) -> None:
+        """What the host does later in the workspace: a prompt, an editor and a person use git."""
+        clean = {"PATH": os.defpath, "HOME": str(self.home), "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+        name = ["git", "-c", "user.name=A", "-c", "user.email=a@example.com"]
+        for folder in (self.workspace, self.workspace / "w"):
+            if folder.is_dir():
+                for words in ("status", "diff", "log -1", "checkout -q -b later", "commit -q --allow-empty -m later"):
+                    subprocess.run(
+                        [*name, *words.split()],
+                        cwd=folder,
+                        env=clean,
+                        check=False,
+                        timeout=20,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                    )
 
     # -- making it
 
@@ -401,6 +433,8 @@ class World:
         script = self.fill_script()
         for name in ("x", "evil", "x.sh"):
             files[name] = script
+        for program in (HERE / "programs").glob("*.py"):
+            files[program.name] = program.read_text()
         for name, text in files.items():
             path = self.workspace / name
             path.parent.mkdir(exist_ok=True)
@@ -613,6 +647,9 @@ class World:
         self._before = self._snapshot()
 
     def _restore_workspace(self) -> None:
+        if self.workspace.is_symlink() or not self.workspace.is_dir():
+            self.workspace.unlink(missing_ok=True)
+            self.workspace.mkdir()
         self.workspace.chmod(0o755)
         for entry in list(self.workspace.iterdir()):
             _remove(entry)

@@ -21,6 +21,7 @@ def unconfined(world: World, command: str) -> bytes:
     """A plain shell with the environment of the gateway. It ends with the command, unlike what it may start."""
     done = subprocess.run(
         ["bash", "-c", command.replace("\0", "")],
+        check=False,
         cwd=world.workspace,
         env=world.environment(),
         stdin=subprocess.DEVNULL,
@@ -69,6 +70,17 @@ HARM = [
     ("settings", "git config core.fsmonitor ./evil"),
     ("settings", "echo 'touch x' > .envrc"),
     ("settings", "mkdir .vscode && echo '{}' > .vscode/tasks.json"),
+    ("changed", "cp x .git/hooks/post-checkout {HOST}"),
+    (
+        "changed",
+        "cp -r .git mine; printf '[core]\\n\\tfsmonitor = {WS}/x\\n' >> mine/config; echo {WS}/mine > .git/commondir"
+        " {HOST}",
+    ),
+    ("changed", "mv .git old; cp -r old .git; printf '[core]\\n\\tfsmonitor = {WS}/x\\n' >> .git/config {HOST}"),
+    ("secret", "python3 readmem.py {GW}"),
+    ("worked", "python3 iouring.py && echo {MARK}"),
+    ("worked", "python3 clone3.py && echo {MARK}"),
+    ("running", "python3 daemon.py {LATER}"),
     ("running", "setsid sleep 3 > /dev/null 2>&1 &"),
     ("running", "(setsid sh -c 'sleep {LATER}; touch survivor' > /dev/null 2>&1 &)"),
 ]
