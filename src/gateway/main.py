@@ -21,6 +21,7 @@ from gateway import collecting, memory, run, run_parts, status, tracing, warming
 from gateway.api import server as api_server
 from gateway.config import Platform, load_gateway_config
 from gateway.platforms import registry
+from hermes_agent.execution import executor
 from hermes_config import config as configuration
 from hermes_config import log_file
 from hermes_config.errors import HermesError
@@ -54,6 +55,8 @@ async def serve(config: Config, *, attached: bool = False) -> int:
         tracing.install()
         _discover_plugins()
         settings = load_gateway_config(config)
+        found = await asyncio.to_thread(executor.wall_of, config.tree)  # raises when the configured one cannot be used
+        _log.info("commands run in: %s", found.wall, extra={"action": "executor", "wall": found.wall, "why": found.why})
         url = config.database_url() or config.home / "state.db"
         db = SessionDB(url, synchronous=config.state.synchronous.upper(), limits=config.limits)
         try:

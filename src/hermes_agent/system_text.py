@@ -48,6 +48,8 @@ class Parts:
     """Only where one person owns the conversation alone."""
     model: str = ""
     provider: str = ""
+    sandbox: str = ""
+    """What holds the commands of the terminal tool, in one word."""
     day: str = ""
     """Of the conversation's start."""
 
@@ -75,5 +77,10 @@ def _headed(title: str, text: str) -> str:
 
 
 def _facts(parts: Parts) -> str:
-    facts = (("Model", parts.model), ("Provider", parts.provider), ("This conversation began on", parts.day))
+    facts = (
+        ("Model", parts.model),
+        ("Provider", parts.provider),
+        ("Commands run in", parts.sandbox),
+        ("This conversation began on", parts.day),
+    )
     return "\n".join(f"{name}: {value}" for name, value in facts if value)

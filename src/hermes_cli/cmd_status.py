@@ -47,10 +47,11 @@ def _facts() -> dict[str, Any]:
     home = hermes_home()
     facts: dict[str, Any] = {
         "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home),
-        "config_loads": False, "model": None, "database": None, "gateway": {"running": False}, "platforms": {},
+        "config_loads": False, "model": None, "database": None, "executor": None,
+        "gateway": {"running": False}, "platforms": {},
         "prefix_breaks": None, "budget": [], "conversations": [], "problems": [],
     }  # fmt: skip
-    for part in (_folder, _configuration, _limits, _model, _gateway, _stored):
+    for part in (_folder, _configuration, _executor, _limits, _model, _gateway, _stored):
         try:
             part(home, facts)
         except HermesError as error:
@@ -67,6 +68,13 @@ def _folder(home: Path, facts: dict[str, Any]) -> None:
 def _configuration(home: Path, facts: dict[str, Any]) -> None:
     config.load()
     facts["config_loads"] = True
+
+
+def _executor(home: Path, facts: dict[str, Any]) -> None:
+    from hermes_agent.execution import executor
+
+    found = executor.wall_of(config.load().tree)
+    facts["executor"] = {"wall": found.wall, "said": found.said, "why": found.why}
 
 
 def _size(folder: Path) -> int:
@@ -153,6 +161,8 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         )
     else:
         yield "model", "none; hermes setup chooses one" if loads else _NOT_KNOWN
+    if held := facts["executor"]:
+        yield "commands", held["said"]
     from hermes_cli.gateway_status import heard
 
     yield "gateway", _running(facts["gateway"])

@@ -48,6 +48,37 @@ def _broken(error: ConfigError) -> Seen:
     return Seen(check="config", mark="problem", says=f"{error.what} ({error.where})", fix=fix, advice=error.hint)
 
 
+def executor(patient: Patient) -> Iterator[Seen]:
+    """Which wall holds commands, what it does not cover, and the command that gives a better one."""
+    from hermes_agent.execution import executor as execution
+
+    if patient.config is None:
+        return
+    try:
+        found = execution.wall_of(patient.config.tree)
+    except HermesError as error:
+        yield problem_of("executor", error)
+        return
+    if found.wall == "bubblewrap":
+        yield ok("executor", "commands run confined by bubblewrap")
+    elif found.wall == "landlock":
+        says = (
+            f"commands run confined by Landlock ({found.why}); it does not cover modes and times of files outside the"
+            " workspace, and shows the names of hidden files"
+        )
+        yield Seen(check="executor", mark="warning", says=says, fix=_better_wall(found.why), advice=found.advice)
+    elif found.wall == "none":
+        says = f"no wall works here, so every command asks ({found.why})"
+        yield Seen(check="executor", mark="warning", says=says, fix=_better_wall(found.why), advice=found.advice)
+    else:
+        says = "commands run without a wall: config.yaml says executor: host"
+        yield Seen(check="executor", mark="warning", says=says, fix="hermes config set executor confined")
+
+
+def _better_wall(why: str) -> str:
+    return doctor_places.with_rights("apt install bubblewrap") if "not installed" in why else ""
+
+
 def model(patient: Patient) -> Iterator[Seen]:
     from hermes_agent.models import providers
 

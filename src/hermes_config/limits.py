@@ -134,6 +134,17 @@ class Limits:
     terminal_seconds: int = _limit(180, "seconds", "a command without a time-out of its own is ended")
     terminal_longest_seconds: int = _limit(600, "seconds", "a command may not ask for a longer time-out")
     terminal_output_bytes: int = _limit(64 * _MIB, "bytes", "a command that prints more is ended", minimum=64 * _KIB)
+    command_memory_bytes: int = _limit(
+        0, "bytes", "a command whose processes need more is ended; 0: 3/4 of the machine", minimum=0
+    )
+    command_processes: int = _limit(1024, "processes", "a command that starts more at once is ended", minimum=16)
+    command_tmp_bytes: int = _limit(
+        _GIB, "bytes", "a confined command's /tmp, /dev/shm and home are full", minimum=_MIB
+    )
+    command_file_bytes: int = _limit(16 * _GIB, "bytes", "a command cannot make a larger file", minimum=_MIB)
+    command_disk_reserve_bytes: int = _limit(
+        512 * _MIB, "bytes", "a command that leaves less free on the disk is ended", minimum=0
+    )
     terminal_live_bytes: int = _limit(256 * _KIB, "bytes", "further live output of the command is not shown")
     read_file_bytes: int = _limit(64 * _MIB, "bytes", "`read_file` and `patch` refuse a larger file", minimum=64 * _KIB)
     read_file_lines: int = _limit(2_000, "lines", "the rest is read with the next `offset`")

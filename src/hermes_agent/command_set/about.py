@@ -24,9 +24,16 @@ async def status(ctx: CommandContext, args: str) -> str:
 
 async def standing(ctx: CommandContext) -> list[tuple[str, str]]:
     """What there is to say of the place and its conversation, whatever runs there."""
-    rows = [("place", ctx.platform), ("model", ctx.model)]
+    rows = [("place", ctx.platform), ("model", ctx.model), ("commands", await asyncio.to_thread(_wall, ctx))]
     session_id = await finding.here(ctx)
     return rows if session_id is None else rows + await asyncio.to_thread(_standing, ctx, session_id)
+
+
+def _wall(ctx: CommandContext) -> str:
+    """Which wall holds commands here, in one word."""
+    from hermes_agent.execution import executor  # needed for this answer only
+
+    return executor.wall_of(ctx.config.tree).said
 
 
 def _standing(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:

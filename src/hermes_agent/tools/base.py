@@ -16,6 +16,7 @@ from hermes_config.records import field, record
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
 if TYPE_CHECKING:
+    from hermes_agent.execution.base import Permit
     from hermes_state import SessionDB
 
 
@@ -29,6 +30,13 @@ class Action:
     """The exact command or the exact path: what the person sees and what an approval is bound to."""
     workdir: str
     detail: str = ""
+    outside: bool = False
+    """A command: the model asks to run it outside the wall. A write: the file is not the workspace's own (outside it, a
+    secret, or one that other programs run), so a person is asked."""
+    before: bytes | None = None
+    """Of a write: what the file holds now; None for no file."""
+    after: bytes | None = None
+    """Of a write: what it will hold; None when it is removed."""
 
 
 @record
@@ -36,6 +44,8 @@ class Verdict:
     allowed: bool
     reason: str = ""
     """Why not; told to the model, which must not try again."""
+    permit: Permit | None = None
+    """The opening in the wall that was approved, for the executor to check; None: strictly confined."""
 
 
 class Gate(Protocol):

@@ -1,9 +1,9 @@
-"""`terminal`: one shell command in the foreground, with the gate's leave.
+"""`terminal`: one shell command in the foreground, inside the wall of the executor.
 
-The command runs in bash (the shell whose grammar the gate judges), in a process group of its own, without a terminal
-and without input, with the environment of `environment`. It ends by itself, by its time-out, by an interruption or by
-printing too much, and in each case its whole group ends with it. Output is kept in bounded memory and, beyond that, in
-the call's result file.
+The command runs in bash (the shell whose grammar the judge reads), without a terminal and without input, with the
+environment of `environment`. It ends by itself, by its time-out, by an interruption or at a limit, and in each case
+everything it started ends with it. Output is kept in bounded memory and, beyond that, in the call's result file. A
+command that failed inside a wall is followed by one line that says what that wall hides and forbids.
 """
 
 from __future__ import annotations
@@ -18,21 +18,31 @@ from hermes_agent.tools import paths, results
 from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
 
 if TYPE_CHECKING:
+    from hermes_agent.execution.base import Command, Permit
+    from hermes_agent.execution.executor import Executor
     from hermes_agent.tools.capture import Capture
 
 T = TypeVar("T")
 _DRAIN_SECONDS = 0.3
+_LIMITS = {
+    "memory": "memory than limits.command_memory_bytes",
+    "processes": "processes than limits.command_processes",
+    "disk": "disk than limits.command_disk_reserve_bytes leaves free",
+}
 
 
 class _Ended(NamedTuple):
     status: int | None
     why: Literal["exit", "time", "stop", "flood"]
     left_running: bool
+    trouble: str
+    """A limit that ended it, or what kept the wall from standing."""
+    undone: tuple[str, ...]
 
 
 async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    import shutil  # here and below: whoever only lists tools does not pay for running one
-
+    from hermes_agent.execution import executor  # here and below: whoever only lists tools does not pay for this
+    from hermes_agent.execution.base import Command
     from hermes_agent.tools.capture import Capture
 
     if args.get("background"):
@@ -42,21 +52,29 @@ async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
             is_error=True,
         )
     command = args["command"]
-    shell = shutil.which("bash") or shutil.which("sh")
+    shell = executor.shell()
     if shell is None or "\0" in command:
         return ToolResult("There is no shell here." if shell is None else "A command cannot hold NUL.", is_error=True)
     where = await asyncio.to_thread(_folder, args.get("workdir"), ctx)
-    verdict = await _unless_stopped(ctx.gate.permit(Action("command", command, str(where))), ctx)
+    outside = bool(args.get("outside"))
+    action = Action("command", command, str(where), outside=outside)
+    verdict = await _unless_stopped(ctx.gate.permit(action), ctx)
     if verdict is None:
         return ToolResult("The command was not run: interrupted by the person.", is_error=True)
     if not verdict.allowed:
         return ToolResult(f"The command was not run: {verdict.reason}", is_error=True, shown="not allowed")
     seconds = _seconds(args.get("timeout"), ctx)
     began = time.monotonic()
+    run = executor.Executor(ctx.home, ctx.config, ctx.db.limits)
+    # A compression may have moved the conversation to its next segment since the call was prepared.
+    environ = {**ctx.environ, "HERMES_SESSION_ID": ctx.session_id(), "PWD": str(where)}
+    child = Command((shell, "-c", command), where, environ, command)
     with Capture(tool_name=TOOL.name, ctx=ctx) as capture:
-        ended = await _run([shell, "-c", command], where, seconds, capture, ctx)
+        ended = await _run(run, child, verdict.permit, seconds, capture, ctx)
         output = await _transformed(capture.text(), command, ended, ctx)
     notes = _notes(ended, seconds, ctx)
+    if verdict.permit is None and (ended.status or (ended.why == "exit" and ended.trouble)):
+        notes.append(f"[{run.explanation(ctx.workdir)}]")
     text = "\n".join([*([output.rstrip("\n")] if output.strip() else ["(no output)"]), *notes])
     shown = f"{notes[0].strip('[]')}, {time.monotonic() - began:.1f} s"
     return ToolResult(text, is_error=ended.why != "exit" or ended.status != 0, shown=shown)
@@ -103,10 +121,10 @@ async def _unless_stopped(wish: Awaitable[T], ctx: ToolContext) -> T | None:
         stopped.cancel()
 
 
-async def _run(argv: list[str], where: Path, seconds: float, capture: Capture, ctx: ToolContext) -> _Ended:
-    """Run the command to one of its ends. Whatever happens, nothing of its group is left when this returns."""
-    from hermes_agent.tools.children import Child
-
+async def _run(
+    executor: Executor, command: Command, permit: Permit | None, seconds: float, capture: Capture, ctx: ToolContext
+) -> _Ended:
+    """Run the command to one of its ends. Whatever happens, nothing it started is left when this returns."""
     limits = ctx.db.limits
     flooded = asyncio.Event()
     live = _Live(ctx)
@@ -117,21 +135,24 @@ async def _run(argv: list[str], where: Path, seconds: float, capture: Capture, c
         if capture.size > limits.terminal_output_bytes:
             flooded.set()
 
-    # A compression may have moved the conversation to its next segment since the call was prepared.
-    environ = {**ctx.environ, "HERMES_SESSION_ID": ctx.session_id(), "PWD": str(where)}
     grace = limits.tool_stop_ms / 3_000
-    async with Child(argv, workdir=where, environ=environ, on_output=take, grace=grace) as child:
+    status: int | None = None
+    why: Literal["exit", "time", "stop", "flood"] = "exit"
+    left = False
+    async with executor.run(command, workspace=ctx.workdir, on_output=take, permit=permit, grace=grace) as child:
         exited = asyncio.ensure_future(child.exited())
         stop, flood = asyncio.ensure_future(ctx.stop.wait()), asyncio.ensure_future(flooded.wait())
         try:
             await asyncio.wait({exited, stop, flood}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not exited.done():
-                return _Ended(None, "stop" if stop.done() else "flood" if flood.done() else "time", False)
-            left = not await child.drained(_DRAIN_SECONDS) or child.group_is_alive()
-            return _Ended(exited.result(), "exit", left)
+            if exited.done():
+                left = not await child.drained(_DRAIN_SECONDS) or child.left_running
+                status = exited.result()
+            else:
+                why = "stop" if stop.done() else "flood" if flood.done() else "time"
         finally:
             for task in (exited, stop, flood):
                 task.cancel()
+    return _Ended(status, why, left, child.trouble, tuple(child.undone))
 
 
 def _notes(ended: _Ended, seconds: float, ctx: ToolContext) -> list[str]:
@@ -143,10 +164,15 @@ def _notes(ended: _Ended, seconds: float, ctx: ToolContext) -> list[str]:
     if ended.why == "flood":
         return [f"[killed: it printed more than {ctx.db.limits.terminal_output_bytes:,} bytes]"]
     status = ended.status or 0
-    notes = [f"[exit code {status}]" if status >= 0 else f"[killed by {_signal_name(-status)}]"]
+    if ended.trouble.startswith("wall"):
+        notes = [f"[not run: the wall around it could not be put up{ended.trouble.removeprefix('wall')}]"]
+    elif ended.trouble:
+        notes = [f"[killed: it needed more {_LIMITS.get(ended.trouble, ended.trouble)}]"]
+    else:
+        notes = [f"[exit code {status}]" if status >= 0 else f"[killed by {_signal_name(-status)}]"]
     if ended.left_running:
         notes.append("[processes it left running in the background were ended]")
-    return notes
+    return [*notes, *(f"[{line}]" for line in ended.undone)]
 
 
 def _signal_name(number: int) -> str:
@@ -183,8 +209,10 @@ TOOL = Tool(
     description=(
         "Run a shell command (bash) and get its output and exit code. Each call starts a new shell in the working"
         " directory: a cd or a variable does not outlive it. There is no terminal and no input, so use non-interactive"
-        " flags. Commands that could do harm need a person's approval; one that was not approved must not be tried"
-        " again in other words. To read, write, change or find files use the file tools."
+        " flags. Commands run confined: only the working directory and /tmp can be written, there is no network and"
+        " secret files are hidden. A command that plainly needs more asks a person by itself; when one fails only for"
+        " being confined, run exactly it with outside=true, which asks a person. One that was not approved must not be"
+        " tried again in other words. To read, write, change or find files use the file tools."
     ),
     parameters={
         "type": "object",
@@ -198,6 +226,10 @@ TOOL = Tool(
             "workdir": {
                 "type": "string",
                 "description": "The folder to run it in; relative to the working directory, which is the default.",
+            },
+            "outside": {
+                "type": "boolean",
+                "description": "Run exactly this command outside the sandbox, if a person says yes. Default false.",
             },
             "background": {"type": "boolean", "description": "Not available yet: leave it out."},
         },

@@ -1,0 +1,83 @@
+"""The words of the executor: a command, the opening a person made in its wall, and the permit that binds the two."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from hermes_config.errors import HermesError
+
+Wall = Literal["bubblewrap", "landlock", "none", "host"]
+"""What holds a command that nobody approved. `none`: no wall works on this machine, so every command asks. `host`: the
+owner's configuration says `executor: host`, so commands run without a wall."""
+
+
+class ExecutorUnavailable(HermesError):
+    """The configured executor cannot be used here."""
+
+
+class CommandChanged(HermesError):
+    """What would run is not what was approved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a person opened in the wall for one command; the default is nothing."""
+
+    network: bool = False
+    folders: tuple[str, ...] = ()
+    """Absolute real paths of folders outside the workspace that become writable (and readable)."""
+    host: bool = False
+    """No wall at all. The two other fields mean nothing then."""
+
+    def __bool__(self) -> bool:
+        return self.network or bool(self.folders) or self.host
+
+    @property
+    def shown(self) -> str:
+        """For a person and the log: `network`, `writes to /srv/x`, `outside the wall`; empty for nothing."""
+        if self.host:
+            return "outside the wall"
+        parts = ["network"] if self.network else []
+        if self.folders:
+            parts.append(f"writes to {', '.join(self.folders)}")
+        return " and ".join(parts)
+
+
+CLOSED = Opening()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a child process is made of."""
+
+    argv: tuple[str, ...]
+    workdir: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+    text: str = ""
+    """The shell text that a person approved, when there is one (then `argv` is the shell, -c and this text)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Permission to run exactly one command with an opening; made by the gate, checked by the executor."""
+
+    digest: str
+    opening: Opening
+
+
+def digest(text: str, workdir: str | Path, opening: Opening) -> str:
+    """The hash of what the executor is given: the bytes of the command, its folder, and what is open for it."""
+    exact = json.dumps([text, str(workdir), opening.network, list(opening.folders), opening.host])
+    return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def content_digest(path: str | Path, before: bytes | None, after: bytes | None) -> str:
+    """The hash of one write: the place, the old content and the new one; None stands for no file."""
+    parts: Sequence[bytes] = [b"-" if data is None else hashlib.sha256(data).digest() for data in (before, after)]
+    exact = str(path).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(b"\0".join([hashlib.sha256(exact).digest(), *parts])).hexdigest()

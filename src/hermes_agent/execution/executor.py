@@ -1,0 +1,265 @@
+"""The one executor: every child process that Hermes starts for an agent, inside the wall that holds here.
+
+`executor:` in config.yaml says which: `confined` (the default) takes bubblewrap where it works, else Landlock, else no
+wall, and then every command needs a person's yes; `bubblewrap` or `landlock` insist on one; `host` runs commands
+without a wall. Which wall holds is found out once in a process. If it breaks later, commands fail: nothing ever falls
+back to the host. A command runs outside the wall, or with an opening in it, only with a permit for exactly it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hermes_agent.execution import base, bubblewrap, landlock, seccomp
+from hermes_agent.execution.base import CLOSED, Command, CommandChanged, ExecutorUnavailable, Opening, Permit, Wall
+from hermes_agent.execution.process import ChildProcess
+from hermes_agent.execution.protection import Protection
+from hermes_agent.execution.view import View, too_wide, view
+from hermes_config import secret_places
+from hermes_config.limits import Limits
+
+CHOICES = ("confined", "bubblewrap", "landlock", "host")
+_DROPPED = frozenset({"XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"})
+_PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy"})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The wall that holds here, and the bubblewrap that builds it."""
+
+    wall: Wall
+    program: str = ""
+    way: tuple[str, ...] = ()
+    why: str = ""
+    """For a wall that is not the best: what keeps the better one from working."""
+
+    @property
+    def advice(self) -> str:
+        """What improves the wall."""
+        if "not installed" in self.why:
+            return "Install bubblewrap: apt install bubblewrap, or pip install 'hermes-gateway[sandbox]'."
+        if "keeps bubblewrap" in self.why:
+            return (
+                "In a container that is as good as it gets; on Ubuntu 24.04 let programs make user namespaces:"
+                " sysctl -w kernel.apparmor_restrict_unprivileged_userns=0."
+            )
+        return ""
+
+    @property
+    def said(self) -> str:
+        """For a person, in as few words as it takes."""
+        return {"none": "no wall: every command asks", "host": "no wall: executor is host"}.get(self.wall, self.wall)
+
+
+def chosen(config: Mapping[str, Any]) -> str:
+    """What `executor:` says. Raises for a word that is none of ours, and for a `terminal.backend` that we lack."""
+    wish = config.get("executor")
+    if wish is not None and wish not in CHOICES:
+        raise ExecutorUnavailable(
+            f"executor {str(wish)[:40]!r} in config.yaml is not supported", hint=f"Use one of {', '.join(CHOICES)}."
+        )
+    section = config.get("terminal")
+    backend = section.get("backend") if isinstance(section, Mapping) else None
+    if backend not in (None, "", "local"):
+        raise ExecutorUnavailable(
+            f"terminal.backend {str(backend)[:40]!r} in config.yaml is not supported",
+            hint="Remove it; `executor: confined` runs commands in a sandbox on this machine.",
+        )
+    return str(wish or "confined")
+
+
+@lru_cache(maxsize=8)
+def find(wish: str) -> Found:
+    """The wall for a choice, by trying it. Raises `ExecutorUnavailable` when the one that is insisted on fails."""
+    if wish == "host":
+        return Found("host")
+    programs = bubblewrap.programs() if wish != "landlock" and seccomp.supported(os.uname().machine) else []
+    for program in programs:
+        way = bubblewrap.probe(program)
+        if way is not None:
+            return Found("bubblewrap", program, way)
+    why = "bubblewrap is not installed" if not programs else "the kernel or the container keeps bubblewrap from working"
+    if wish == "bubblewrap":
+        raise ExecutorUnavailable(f"executor: bubblewrap cannot be used: {why}", hint=Found("none", why=why).advice)
+    version = landlock.version() if seccomp.supported(os.uname().machine) else 0
+    if version >= landlock.NEEDED:
+        return Found("landlock", why=why)
+    why += f"; the kernel's Landlock has version {version}, and {landlock.NEEDED} is needed"
+    if wish == "landlock":
+        raise ExecutorUnavailable(f"executor: landlock cannot be used: {why}", hint="Use `executor: confined`.")
+    return Found("none", why=why)
+
+
+def wall_of(config: Mapping[str, Any]) -> Found:
+    """The wall that this configuration gives here; raises when it cannot be used. Entry points ask at their start."""
+    return find(chosen(config))
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """Starts commands for one home and configuration."""
+
+    home: Path
+    config: Mapping[str, Any]
+    limits: Limits
+
+    @property
+    def wall(self) -> Wall:
+        return wall_of(self.config).wall
+
+    @asynccontextmanager
+    async def run(
+        self,
+        command: Command,
+        *,
+        workspace: Path,
+        on_output: Callable[[bytes], None],
+        permit: Permit | None = None,
+        grace: float = 1.0,
+        with_errors: bool = True,
+    ) -> AsyncIterator[ChildProcess]:
+        """Start a command; when the block is left, nothing of it runs any more and `undone` says what was put back."""
+        prepared = await asyncio.to_thread(self.prepare, command, workspace=workspace, permit=permit)
+        request = {**prepared.request, "grace": grace, "with_errors": with_errors}
+        child = ChildProcess(request, workdir=command.workdir, on_output=on_output)
+        try:
+            yield child
+        finally:
+            await child.end()
+            child.undone = await asyncio.to_thread(prepared.undo)
+
+    def explanation(self, workspace: Path) -> str:
+        """One line for a model whose confined command failed: which wall it was in, and what that hides and forbids."""
+        found = wall_of(self.config)
+        if found.wall == "host":
+            return "it ran on the host"
+        extra = "" if found.wall == "bubblewrap" else " (with Landlock: no sockets at all, and no shared memory)"
+        return (
+            f"it ran inside {found.wall}: no network but its own loopback{extra}; writable are {workspace} and $TMPDIR;"
+            " secret files and the rest of the home are hidden; existing git hooks and start-up files are read-only."
+            " If that is why it failed, outside=true asks a person to run exactly this command outside"
+        )
+
+    def prepare(self, command: Command, *, workspace: Path, permit: Permit | None = None) -> Prepared:
+        """What the supervisor is asked for. Blocks on the file system. Raises for what must not be run."""
+        opening = CLOSED
+        if permit is not None:
+            if base.digest(command.text, command.workdir, permit.opening) != permit.digest:
+                raise CommandChanged("the command is not the one that was approved; nothing was run")
+            opening = permit.opening
+        found = wall_of(self.config)
+        if opening.host or found.wall == "host":
+            return Prepared({"argv": command.argv, "environ": dict(command.environ)})
+        if found.wall == "none":
+            raise ExecutorUnavailable(f"no wall works here ({found.why}), so a person has to approve each command")
+        return self._confined(found, command, workspace, opening)
+
+    def _confined(self, found: Found, command: Command, workspace: Path, opening: Opening) -> Prepared:
+        environ = {name: value for name, value in command.environ.items() if name not in _DROPPED}
+        if not opening.network:
+            environ = {name: value for name, value in environ.items() if name not in _PROXIES}
+        user_home = Path(os.path.realpath(environ.get("HOME") or Path.home()))
+        root = Path(os.path.realpath(workspace))
+        if too_wide(root, user_home):
+            raise ExecutorUnavailable(f"{root} is too wide for a workspace", hint="Start Hermes in a project's folder.")
+        inside = secret_places.found_in(root, user_home=user_home, own=secret_places.own_patterns(self.config))
+        seen = view(
+            workspace=root, home=self.home, environ=environ, opening=opening, read=self._folders("read"),
+            write=self._folders("write"), hidden=(*inside.secrets, *inside.unseen), protected=inside.protected,
+            own=secret_places.own_patterns(self.config),
+        )  # fmt: skip
+        if not seen.holds(Path(os.path.realpath(command.workdir))):
+            raise ExecutorUnavailable(
+                f"{command.workdir} is outside the workspace", hint="With outside=true a person is asked."
+            )
+        if os.geteuid() == 0:
+            environ["TAR_OPTIONS"] = "--no-same-owner"  # the owners in an archive are nobody's inside
+        protection = Protection(inside)
+        request: dict[str, Any] = {
+            "wall": found.wall, "limits": self._bounds(), "rlimits": self._rlimits(),
+        }  # fmt: skip
+        if found.wall == "bubblewrap":
+            environ |= {"TMPDIR": "/tmp", "HOME": str(user_home)}
+            request |= {
+                "sockets": "private",
+                "argv": bubblewrap.argv(
+                    found.program, found.way, seen, command.argv, workdir=command.workdir, empty=self._empty_file(),
+                    tmp_bytes=self.limits.command_tmp_bytes, opening=opening, pinned=inside.pinned,
+                ),
+            }  # fmt: skip
+        else:
+            request |= self._landlocked(seen, command, opening, environ)
+        request["environ"] = environ
+        return Prepared(request, lambda: protection.undo(secret_places.found_in(root, user_home=user_home)))
+
+    def _landlocked(self, seen: View, command: Command, opening: Opening, environ: dict[str, str]) -> dict[str, Any]:
+        if seen.user_home.is_relative_to(seen.workspace):
+            raise ExecutorUnavailable(
+                "with Landlock a home cannot be the workspace", hint="Start Hermes in a project's folder."
+            )
+        scratch = tempfile.mkdtemp(prefix="hermes-")
+        environ |= {"TMPDIR": scratch, "HOME": scratch}
+        for name, folder in (("PYENV_ROOT", ".pyenv"), ("RUSTUP_HOME", ".rustup"), ("NVM_DIR", ".nvm")):
+            if (seen.user_home / folder).is_dir():
+                environ.setdefault(name, str(seen.user_home / folder))
+        if (seen.user_home / ".gitconfig") in seen.read:
+            environ["GIT_CONFIG_GLOBAL"] = str(seen.user_home / ".gitconfig")
+        read, write, hidden = ([str(path) for path in paths] for paths in (seen.read, seen.write, seen.hidden))
+        return {
+            "argv": command.argv, "scratch": scratch, "sockets": "network" if opening.network else "none",
+            "rules": landlock.rules(read, write, hidden, scratch=scratch),
+        }  # fmt: skip
+
+    def _folders(self, name: str) -> list[Path]:
+        """`sandbox.read` and `sandbox.write` of config.yaml."""
+        section = self.config.get("sandbox")
+        named = section.get(name) if isinstance(section, Mapping) else None
+        items = [named] if isinstance(named, str) else named if isinstance(named, Sequence) else []
+        return [Path(str(item)).expanduser() for item in items if str(item).strip()]
+
+    def _bounds(self) -> dict[str, int]:
+        return {
+            "memory": self.limits.command_memory_bytes or _three_quarters(),
+            "processes": self.limits.command_processes,
+            "disk_reserve": self.limits.command_disk_reserve_bytes,
+        }
+
+    def _rlimits(self) -> dict[str, int]:
+        return {
+            "RLIMIT_CORE": 0,
+            "RLIMIT_FSIZE": self.limits.command_file_bytes,
+            "RLIMIT_DATA": self.limits.command_memory_bytes or _three_quarters(),
+        }
+
+    def _empty_file(self) -> Path:
+        """A file that nobody can read; it stands in the place of hidden ones."""
+        path = self.home / "sandbox" / "hidden"
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(mode=0o000)
+        return path
+
+
+@dataclass(slots=True)
+class Prepared:
+    request: dict[str, Any]
+    undo: Callable[[], list[str]] = field(default=list)
+
+
+@lru_cache(maxsize=1)
+def _three_quarters() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4
+
+
+def shell() -> str | None:
+    """The shell that commands are written for."""
+    return shutil.which("bash") or shutil.which("sh")

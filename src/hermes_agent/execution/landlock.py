@@ -1,0 +1,154 @@
+"""The second wall: Landlock rules and the system-call filter, put on by a process itself before it becomes a command.
+
+For places where bubblewrap cannot run, such as a container. Landlock names what may be reached and cannot hide a path
+below a readable one; see `view` for what that means for a workspace. It does not cover file modes and times, nor the
+names of files. Only the standard library is used here: the supervisor, which puts the wall on, has nothing else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+from hermes_agent.execution import seccomp
+
+NEEDED = 6
+"""The first version that keeps signals and abstract unix sockets inside."""
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_PATH_BENEATH = 1
+_SET_NO_NEW_PRIVS, _SET_SECCOMP, _SECCOMP_FILTER, _DROP_BOUND, _SET_DEATH_SIGNAL = 38, 22, 2, 24, 1
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_O_PATH = 0o10000000
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
+_REMOVE = (1 << 4) | (1 << 5)
+_MAKE = (1 << 7) | (1 << 8) | (1 << 9) | (1 << 10) | (1 << 12)  # folder, file, socket, pipe, link; no devices
+_REFER, _TRUNCATE = 1 << 13, 1 << 14
+_EVERYTHING = (1 << 16) - 1
+READ = _EXECUTE | _READ_FILE | _READ_DIR
+WRITE = READ | _WRITE_FILE | _REMOVE | _MAKE | _REFER | _TRUNCATE
+DEVICE = _READ_FILE | _WRITE_FILE | (1 << 15)
+BLIND = WRITE & ~_READ_FILE
+"""For a folder that holds secret files: all but reading, which its other entries are given one by one."""
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | (1 << 15)
+
+_DEVICES = (
+    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts",
+)  # fmt: skip
+_KERNEL_FILES = (
+    "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/proc/loadavg", "/proc/version",
+    "/proc/filesystems", "/proc/vmstat", "/proc/sys/kernel", "/proc/sys/vm", "/proc/sys/fs",
+)  # fmt: skip
+"""What tells of the machine and of no process."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def version() -> int:
+    """The kernel's version of Landlock; 0 when it has none or a filter keeps it from us."""
+    found: int = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    return max(0, found)
+
+
+def restrict(rules: list[tuple[str, int]], *, sockets: seccomp.Sockets) -> None:
+    """Put the wall around the calling process, for good. Raises OSError when any part of it cannot be put up."""
+    # handled: files; TCP bind and connect too where no socket may be made; scoped: abstract sockets and signals.
+    network = 3 if sockets == "none" else 0
+    attributes = ctypes.create_string_buffer(struct.pack("=QQQ", _EVERYTHING, network, 3), 24)
+    ruleset = _checked(_libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(24), 0), "landlock")
+    for path, access in rules:
+        _allow(ruleset, path, access)
+    drop_capabilities()
+    _checked(_libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "landlock")
+    os.close(ruleset)
+    load_filter(seccomp.program(os.uname().machine, sockets))
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    """One rule. A place that is not there (any more) needs none."""
+    try:
+        handle = os.open(path, _O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if not os.path.isdir(f"/proc/self/fd/{handle}"):  # noqa: PTH112 - plain calls, this runs in a fork
+            access &= _OF_FILES
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", access, handle), 12)
+        _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), path)
+    finally:
+        os.close(handle)
+
+
+def drop_capabilities() -> None:
+    """Give up what root may do beyond being the owner of its files. For anybody else nothing changes."""
+    for capability in range(64):
+        if _libc.prctl(_DROP_BOUND, capability, 0, 0, 0) != 0:
+            break
+    header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0), 8)
+    nothing = ctypes.create_string_buffer(24)
+    _checked(_libc.syscall(_CAPSET[os.uname().machine], header, nothing), "capset")
+
+
+def load_filter(program: bytes) -> None:
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.c_void_p))
+
+    lines = ctypes.create_string_buffer(program, len(program))
+    packed = Program(len(program) // 8, ctypes.addressof(lines))
+    _checked(_libc.prctl(_SET_SECCOMP, _SECCOMP_FILTER, ctypes.byref(packed), 0, 0), "seccomp")
+
+
+def die_with_parent(signal: int) -> None:
+    """Ask the kernel to send us a signal when the thread that started us ends."""
+    _checked(_libc.prctl(_SET_DEATH_SIGNAL, signal, 0, 0, 0), "PR_SET_PDEATHSIG")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant that loses its own."""
+    _checked(_libc.prctl(36, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+    return result
+
+
+def rules(
+    read: list[str], write: list[str], hidden: list[str], *, scratch: str, devices: tuple[str, ...] = _DEVICES
+) -> list[tuple[str, int]]:
+    """The rules for these folders. Where something hidden lies below one, its other entries are named one by one."""
+    found: list[tuple[str, int]] = [(path, DEVICE) for path in devices]
+    found += [(path, READ & ~_EXECUTE) for path in _KERNEL_FILES]
+    found.append((scratch, WRITE))
+    covered = set(hidden)
+    above = {parent for path in hidden for parent in _parents(path)}
+    for access, roots in ((READ, read), (WRITE, write)):
+        for root in roots:
+            _spread(root, access, covered, above, found)
+    return found
+
+
+def _spread(path: str, access: int, hidden: set[str], above: set[str], found: list[tuple[str, int]]) -> None:
+    if path in hidden:
+        return
+    if path not in above:
+        found.append((path, access))
+        return
+    # Below this folder something is hidden. New files can be made here, and read from the next command on.
+    found.append((path, BLIND if access == WRITE else _READ_DIR))
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if not entry.is_symlink():
+                _spread(entry.path, access, hidden, above, found)
+
+
+def _parents(path: str) -> list[str]:
+    found: list[str] = []
+    while (path := path.rpartition("/")[0]) != "":
+        found.append(path)
+    return found

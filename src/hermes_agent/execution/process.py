@@ -1,0 +1,194 @@
+"""A running child process as Hermes sees it: its output by call-back, its end, and one way to end it.
+
+The process itself belongs to a keeper (see `supervisor`). Output arrives on the event loop by `add_reader`, and so does
+the keeper's word that the command ended. Closing our side of the socket is the order to end everything the command
+started; the keeper's side closes when nothing is left of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+_CHUNK = 65_536
+
+
+class ChildProcess:
+    """A running child. `end` (or leaving the `async with`) leaves no process and no descriptor behind."""
+
+    def __init__(self, request: Mapping[str, Any], *, workdir: Path, on_output: Callable[[bytes], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_output = on_output
+        self.trouble = ""
+        """Why it did not end by itself or did not run: `memory`, `processes`, `disk`, or `wall` and what failed."""
+        self.undone: list[str] = []
+        """What the executor put back when it had ended, one line each."""
+        self._left = False
+        self._said = b""
+        self._pipe, writing = os.pipe()
+        self._keeper, theirs = socket.socketpair()
+        folder = -1
+        try:
+            folder = os.open(workdir, os.O_RDONLY | os.O_CLOEXEC)
+            _supervisor.submit(request, (theirs.fileno(), writing, folder))
+        except BaseException:
+            os.close(self._pipe)
+            self._keeper.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(writing)
+            if folder >= 0:
+                os.close(folder)
+        os.set_blocking(self._pipe, False)
+        self._keeper.setblocking(False)
+        self._exit: asyncio.Future[int] = self._loop.create_future()
+        self._drained: asyncio.Future[None] = self._loop.create_future()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(self._pipe, self._read)
+        self._loop.add_reader(self._keeper.fileno(), self._listen)
+
+    async def __aenter__(self) -> ChildProcess:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    async def exited(self) -> int:
+        """The exit status of the command itself; negative for a signal."""
+        return await asyncio.shield(self._exit)
+
+    async def drained(self, seconds: float) -> bool:
+        """Wait for the end of the output; False when somebody still holds it open after `seconds`."""
+        await asyncio.wait({self._drained}, timeout=seconds)
+        return self._drained.done()
+
+    @property
+    def left_running(self) -> bool:
+        """Whether something the command started was still there when it ended."""
+        return self._left
+
+    async def end(self) -> None:
+        """End everything the command started: asked first, killed when it is not gone within the grace."""
+        if self._keeper.fileno() >= 0:
+            try:
+                self._keeper.shutdown(socket.SHUT_WR)
+            except OSError:  # the keeper is gone already
+                self._close_keeper()
+        try:
+            await asyncio.shield(self._gone)
+        finally:
+            self._close_keeper()
+            if self._pipe >= 0:
+                self._read()
+                self._close_pipe()
+
+    def _read(self) -> None:
+        while self._pipe >= 0:
+            try:
+                data = os.read(self._pipe, _CHUNK)
+            except BlockingIOError:
+                return
+            if not data:
+                self._close_pipe()
+                return
+            self._on_output(data)
+            if len(data) < _CHUNK:
+                return
+
+    def _listen(self) -> None:
+        try:
+            data = self._keeper.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close_keeper()
+            return
+        self._said += data
+        while b"\n" in self._said:
+            line, _, self._said = self._said.partition(b"\n")
+            facts = json.loads(line)
+            self._left, self.trouble = bool(facts["left"]), str(facts["why"])
+            if not self._exit.done():
+                self._exit.set_result(int(facts["code"]))
+
+    def _close_keeper(self) -> None:
+        if self._keeper.fileno() >= 0:
+            self._loop.remove_reader(self._keeper.fileno())
+            self._keeper.close()
+        if not self._exit.done():
+            self._exit.set_result(-9)
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def _close_pipe(self) -> None:
+        if self._pipe >= 0:
+            self._loop.remove_reader(self._pipe)
+            os.close(self._pipe)
+            self._pipe = -1
+        if not self._drained.done():
+            self._drained.set_result(None)
+
+
+class _Supervisor:
+    """Our side of the socket to the supervisor, one a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._channel: socket.socket | None = None
+
+    def submit(self, request: Mapping[str, Any], descriptors: tuple[int, int, int]) -> None:
+        """Hand over a request. The supervisor is started at the first one, and again should it be gone."""
+        body = json.dumps(request).encode("utf-8", "surrogateescape")
+        head = len(body).to_bytes(4, "big")
+        with self._lock:
+            for attempt in (1, 2):
+                channel = self._channel = self._channel or _start()
+                try:
+                    socket.send_fds(channel, [head], list(descriptors))
+                    channel.sendall(body)
+                    return
+                except OSError:
+                    channel.close()
+                    self._channel = None
+                    if attempt == 2:
+                        raise
+
+    def forget(self) -> None:
+        """A fork of ours must not speak on the same socket."""
+        self._lock = threading.Lock()
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+
+def _start() -> socket.socket:
+    ours, theirs = socket.socketpair()
+    source = Path(__file__).parents[2]
+    code = (
+        f"import sys; sys.path.insert(0, {str(source)!r})\n"
+        f"from hermes_agent.execution import supervisor; supervisor.main({theirs.fileno()})"
+    )
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", code], pass_fds=(theirs.fileno(),), start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+            env={"PATH": os.defpath},
+        )  # fmt: skip
+    process.returncode = 0  # nobody waits for it: it ends when our side of the socket closes
+    return ours
+
+
+_supervisor = _Supervisor()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_supervisor.forget)

@@ -1,0 +1,309 @@
+"""The process that starts commands for Hermes and outlives it just long enough to end them.
+
+Hermes starts one supervisor at its first command. It is small and has one thread, so it can fork safely and at little
+cost. For every request it forks a keeper, which starts the command (bubblewrap, or itself behind Landlock, or nothing
+but limits), adopts whatever the command leaves behind, watches memory, processes and disk, and tells Hermes of the end.
+A keeper ends everything below it when Hermes says so or is gone, kill -9 included: the socket to Hermes closes.
+
+Requests come as one JSON object with three descriptors (a socket to Hermes, where the output goes, the working folder).
+This file runs as a program of its own: it imports the standard library and its two neighbours, nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from typing import Any, NoReturn
+
+from hermes_agent.execution import landlock, seccomp
+
+FILTER_FD, STATUS_FD = 8, 9
+"""Where bubblewrap finds the system-call filter, and where it says how it went."""
+LARGEST = 8 << 20
+_LOOK_SECONDS = 0.5
+_SET_UP_FAILED = 125
+
+
+def main(channel: int) -> None:
+    """Serve requests until Hermes closes the channel."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C in a terminal is for Hermes; we end when it does
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(fileno=channel) as requests:
+        while True:
+            received = _receive(requests)
+            if received is None:
+                return
+            request, descriptors = received
+            if os.fork() == 0:
+                requests.close()
+                _keep(request, *descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+
+def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    head, descriptors, _, _ = socket.recv_fds(requests, 4, 3)
+    if len(head) < 4:
+        return None
+    left = int.from_bytes(head, "big")
+    parts: list[bytes] = []
+    while left:
+        part = requests.recv(min(left, 1 << 16))
+        if not part:
+            return None
+        parts.append(part)
+        left -= len(part)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return json.loads(b"".join(parts)), list(descriptors)
+
+
+def _keep(request: dict[str, Any], control: int, output: int, folder: int) -> NoReturn:
+    """One command from its start to the end of everything it started."""
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        if sys.platform == "linux":
+            landlock.adopt_orphans()
+        with socket.socket(fileno=control) as hermes:
+            _Keeper(request, hermes, output, folder).run()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+class _Keeper:
+    def __init__(self, request: dict[str, Any], hermes: socket.socket, output: int, folder: int) -> None:
+        self._request, self._hermes, self._output, self._folder = request, hermes, output, folder
+        self._limits: dict[str, int] = request.get("limits") or {}
+        self._free = self._disk()
+
+    def run(self) -> None:
+        status, said = os.pipe()
+        child = self._child = os.fork()
+        if child == 0:
+            self._become(said)
+        os.close(said)
+        os.close(self._output)
+        self._output = -1
+        ended = self._watch(child, status)
+        if ended is not None:
+            code, why = ended
+            self._tell(code=code, why=why, left=self._leaves_some())
+            select.select([self._hermes], [], [])  # until Hermes has read the output, or is gone
+        self._end(child, gentle=ended is None)
+        if scratch := self._request.get("scratch"):
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _leaves_some(self) -> bool:
+        """Whether the command left anything running; with bubblewrap all of it ends with its first process."""
+        return self._request.get("wall") != "bubblewrap" and bool(_below(os.getpid()))
+
+    def _become(self, status: int) -> NoReturn:
+        """In the new process: put on limits and the wall, and become the command. What fails is told, and ends it."""
+        try:
+            os.setpgid(0, 0)
+            if sys.platform == "linux":
+                landlock.die_with_parent(signal.SIGKILL)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
+            os.fchdir(self._folder)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)
+            os.dup2(self._output, 1)
+            errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
+            os.dup2(errors, 2)
+            self._put_on_wall(status)
+            argv = self._request["argv"]
+            os.execvpe(argv[0], argv, self._request["environ"])
+        except BaseException as error:  # noqa: BLE001 - the boundary of a forked process
+            why = getattr(error, "strerror", None) or type(error).__name__
+            place = getattr(error, "filename", None) or ""
+            os.write(status, f"{why} {place}".strip().encode("utf-8", "replace"))
+        finally:
+            os._exit(_SET_UP_FAILED)
+
+    def _put_on_wall(self, status: int) -> None:
+        for name, value in (self._request.get("rlimits") or {}).items():
+            _limit(getattr(resource, name), value)
+        wall = self._request.get("wall")
+        machine = os.uname().machine
+        if wall == "bubblewrap":
+            reading, writing = os.pipe()
+            os.write(writing, seccomp.program(machine, self._request["sockets"]))
+            os.close(writing)
+            copies = [os.dup(reading), os.dup(status)]  # the numbers they are to get may be taken by these
+            os.dup2(_above(copies[0]), FILTER_FD)
+            os.dup2(_above(copies[1]), STATUS_FD)
+        elif wall == "landlock":
+            rules = [(path, access) for path, access in self._request["rules"]]
+            landlock.restrict(rules, sockets=self._request["sockets"])
+
+    def _watch(self, child: int, status: int) -> tuple[int, str] | None:
+        """Wait for the command's end: its status, and why when it did not end by itself. None: Hermes wants it over."""
+        said = b""
+        open_status = True
+        handle = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
+        began = time.monotonic()
+        while True:
+            waiting: list[Any] = [
+                self._hermes,
+                *([status] if open_status else []),
+                *([handle] if handle is not None else []),
+            ]
+            ready, _, _ = select.select(waiting, [], [], _LOOK_SECONDS if time.monotonic() - began > 1 else 0.25)
+            if status in ready:
+                part = os.read(status, 65_536)
+                said, open_status = said + part, bool(part)
+            if self._hermes in ready:
+                return None
+            if handle in ready or handle is None:
+                done, result = os.waitpid(child, os.WNOHANG)
+                if done:
+                    os.close(handle) if handle is not None else None
+                    return self._outcome(os.waitstatus_to_exitcode(result), said, status if open_status else None)
+            if not ready and (why := self._over_limit()):
+                self._kill_all()
+                os.waitpid(child, 0)
+                return -signal.SIGKILL, why
+
+    def _outcome(self, code: int, said: bytes, status: int | None) -> tuple[int, str]:
+        if status is not None:
+            os.set_blocking(status, False)
+            with contextlib.suppress(BlockingIOError):
+                said += os.read(status, 65_536)
+        if self._request.get("wall") == "bubblewrap":
+            # It reports the exit code of what it ran; without that report nothing was run.
+            if b'"exit-code"' in said or code < 0:
+                return code, ""
+            return code, "wall" if said.startswith(b"{") else f"wall: {said.decode('utf-8', 'replace')}"
+        return (code, f"wall: {said.decode('utf-8', 'replace')}") if said else (code, "")
+
+    def _over_limit(self) -> str:
+        found = _below(os.getpid())
+        if len(found) > self._limits.get("processes", 1 << 30):
+            return "processes"
+        if sum(map(_memory, found)) > self._limits.get("memory", 1 << 62):
+            return "memory"
+        free = self._disk()
+        if free < self._limits.get("disk_reserve", 0) and free < self._free:
+            return "disk"
+        return ""
+
+    def _disk(self) -> int:
+        found = os.fstatvfs(self._folder)
+        return found.f_bavail * found.f_frsize
+
+    def _tell(self, **facts: Any) -> None:
+        try:
+            self._hermes.sendall(json.dumps(facts).encode() + b"\n")
+        except OSError:  # it is gone; what is left to do is the same
+            return
+
+    def _end(self, child: int, *, gentle: bool) -> None:
+        if gentle:
+            for pid in _below(os.getpid()):
+                if pid != child or self._request.get("wall") != "bubblewrap":
+                    _send(pid, signal.SIGTERM)
+            deadline = time.monotonic() + float(self._request.get("grace", 1.0))
+            while time.monotonic() < deadline and (left := _below(os.getpid())):
+                if self._request.get("wall") == "bubblewrap" and set(left) <= {child}:
+                    break
+                _reap()
+                time.sleep(0.01)
+        self._kill_all()
+
+    def _kill_all(self) -> None:
+        """End everything below us; whoever forks meanwhile is found in the next round."""
+        for _ in range(1000):
+            _send(-self._child, signal.SIGKILL)  # the group: all there is to find on systems without /proc
+            found = _below(os.getpid())
+            if not found:
+                return
+            for pid in found:
+                _send(pid, signal.SIGKILL)
+            _reap()
+            time.sleep(0.002)
+
+
+def _limit(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+def _above(descriptor: int) -> int:
+    """The same descriptor with a number beyond those that bubblewrap is told."""
+    import fcntl
+
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD, STATUS_FD + 1)
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def _below(pid: int) -> list[int]:
+    """Every living descendant of a process; zombies do not count."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        for child in _children(waiting.pop()):
+            waiting.append(child)
+            if _alive(child):
+                found.append(child)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - plain calls, this is on a path that repeats
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:  # noqa: PTH123
+                found += map(int, file.read().split())
+    except OSError:
+        return found
+    return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            return file.read().rpartition(b")")[2].split()[:1] not in ([b"Z"], [b"X"])
+    except OSError:
+        return False
+
+
+def _memory(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123
+            words = file.read().split()
+        return (int(words[1]) - int(words[2])) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

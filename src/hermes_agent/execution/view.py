@@ -1,0 +1,198 @@
+"""What a confined command sees of the file system: an allow-list of folders, the workspace, and nothing else.
+
+Readable are the system's folders, the tool chains that a person keeps in their home (on PATH, or by their usual names),
+the skills of Hermes and what `sandbox.read` names. Writable are the workspace, the git folder it belongs to and what
+`sandbox.write` names. The rest of the home, /run, /var and /tmp are not there at all; that is also what keeps a command
+from the unix sockets of other programs, since a socket can be connected to through a read-only mount. Secret places
+inside a visible folder are covered; files that other programs run when they start are read-only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from hermes_agent.execution.base import CLOSED, Opening
+from hermes_config import secret_places
+
+_SYSTEM = (
+    "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/snap",
+    "/var/lib/dpkg", "/var/lib/texmf", "/var/cache/fontconfig", "/var/cache/man", "/sys/devices/system",
+)  # fmt: skip
+_IN_HOME = (
+    ".pyenv", ".rbenv", ".nodenv", ".asdf", ".nvm", ".volta", ".fnm", ".bun", ".deno", ".cargo", ".rustup", ".sdkman",
+    ".local/bin", ".local/lib", ".local/pipx", ".local/share/pipx", ".local/share/uv", ".local/share/mise",
+    ".local/share/fnm", ".local/share/pnpm", ".local/share/virtualenvs", ".virtualenvs", "go", ".go", ".ghcup", ".opam",
+    ".dotnet", ".juliaup", ".julia/juliaup", ".m2/repository", ".gradle/wrapper", ".npm-global", ".gem", "bin",
+    "anaconda3", "miniconda3", "miniforge3", "mambaforge", ".linuxbrew", ".nix-profile", ".config/git", ".gitconfig",
+    ".cache/pip/wheels", ".cache/ms-playwright",
+)  # fmt: skip
+_NAMED_BY = (
+    "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR", "GOPATH", "GOROOT", "CARGO_HOME", "RUSTUP_HOME",
+    "JAVA_HOME",
+)  # fmt: skip
+_TOO_WIDE = frozenset(
+    map(Path, ("/", "/home", "/usr", "/etc", "/var", "/opt", "/tmp", "/run", "/dev", "/proc", "/sys"))
+)
+_KEY_IN_SETTINGS = re.compile(rb"://[^/\s@]*:[^/\s@]+@|extraheader|password|token", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one command sees. All paths are absolute and real."""
+
+    workspace: Path
+    user_home: Path
+    read: tuple[Path, ...]
+    write: tuple[Path, ...]
+    hidden: tuple[Path, ...] = ()
+    """Secret files and folders below the visible ones."""
+    protected: tuple[Path, ...] = ()
+    """Read-only below the writable ones."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Folders of the system that are links (`/bin` → `usr/bin`)."""
+
+    def holds(self, path: Path) -> bool:
+        """Whether a path lies in something that this command sees."""
+        return any(path.is_relative_to(root) for root in (*self.read, *self.write))
+
+
+def too_wide(folder: Path, user_home: Path) -> bool:
+    """Whether a folder cannot be a workspace: too much that is not a project's lies in it."""
+    return folder in _TOO_WIDE or (user_home != folder and user_home.is_relative_to(folder))
+
+
+def view(
+    *,
+    workspace: Path,
+    home: Path,
+    environ: Mapping[str, str],
+    read: Iterable[Path] = (),
+    write: Iterable[Path] = (),
+    opening: Opening = CLOSED,
+    hidden: Iterable[Path] = (),
+    protected: Iterable[Path] = (),
+    own: tuple[str, ...] = (),
+) -> View:
+    """What a command in this workspace sees.
+
+    `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets.
+    """
+    user_home = Path(os.path.realpath(environ.get("HOME") or Path.home()))
+    root = Path(os.path.realpath(workspace))
+    repository, git_folders = _repository(root, user_home)
+    writable = _real([root, *git_folders, *write, *map(Path, opening.folders)])
+    links, system = _system()
+    tools = _tool_chains(user_home, tuple((name, environ.get(name, "")) for name in ("PATH", *_NAMED_BY)))
+    readable = _real([*system, *tools, home / "skills", *repository, *read, *_settings(user_home)])
+    if opening.network:
+        readable = _real([*readable, Path("/etc/resolv.conf")])
+    visible = (*readable, *writable)
+    secrets = [*_places(user_home, home, own), *hidden]
+    return View(
+        workspace=root,
+        user_home=user_home,
+        read=tuple(path for path in readable if path not in writable),
+        write=tuple(writable),
+        hidden=tuple(dict.fromkeys(_below(secrets, visible))),
+        protected=tuple(dict.fromkeys([*protected, *_git_settings(git_folders)])),
+        links=links,
+    )
+
+
+def _real(paths: Iterable[Path]) -> list[Path]:
+    """Where those that exist really are. Strings on the way: this runs before every command."""
+    found = dict.fromkeys(os.path.realpath(text) for path in paths if os.path.exists(text := str(path)))  # noqa: PTH110
+    return [Path(path) for path in found]
+
+
+def _below(paths: Iterable[Path], visible: Iterable[Path]) -> list[Path]:
+    """Those that exist and lie below a visible folder, by where they really are."""
+    roots = tuple(f"{root}/" for root in visible)
+    real = (os.path.realpath(text) for path in paths if os.path.exists(text := str(path)))  # noqa: PTH110
+    return [Path(path) for path in real if f"{path}/".startswith(roots)]
+
+
+@lru_cache(maxsize=8)
+def _places(user_home: Path, home: Path, own: tuple[str, ...]) -> tuple[Path, ...]:
+    return secret_places.places(user_home, home, own=own)
+
+
+@lru_cache(maxsize=1)
+def _system() -> tuple[dict[str, str], tuple[Path, ...]]:
+    links = {name: os.readlink(name) for name in _SYSTEM if os.path.islink(name)}  # noqa: PTH114, PTH115
+    return links, tuple(Path(name) for name in _SYSTEM if name not in links and os.path.exists(name))  # noqa: PTH110
+
+
+@lru_cache(maxsize=8)
+def _tool_chains(user_home: Path, environ: tuple[tuple[str, str], ...]) -> tuple[Path, ...]:
+    """The folders of programs: those on PATH, those that variables name, and the usual ones of a home."""
+    named = dict(environ)
+    found = [user_home / name for name in _IN_HOME]
+    found += [Path(named[name]) for name in _NAMED_BY if named.get(name)]
+    found += [Path(sys.prefix), Path(sys.base_prefix), Path(os.path.realpath(sys.executable)).parent]
+    for entry in filter(None, named.get("PATH", "").split(os.pathsep)):
+        folder = Path(os.path.abspath(entry))  # noqa: PTH100 - links are resolved later
+        found.append(folder)
+        prefix = Path(os.path.realpath(folder)).parent
+        if folder.name in ("bin", "sbin", "shims", "Scripts") and prefix.is_relative_to(user_home):
+            # ~/.local and the home itself hold far more than programs; what lies deeper is a tool chain of its own.
+            if prefix != user_home and prefix.name != ".local":
+                found.append(prefix)
+        elif folder.name in ("bin", "sbin"):
+            found.append(prefix)
+    return tuple(path for path in found if not too_wide(Path(os.path.realpath(path)), user_home) and path != user_home)
+
+
+def _settings(user_home: Path) -> list[Path]:
+    """Git's own settings of the person, which hold the name for a commit; not when they hold a key, too."""
+    kept: list[Path] = []
+    for path in (user_home / ".gitconfig", user_home / ".config/git/config"):
+        try:
+            text = path.read_bytes()
+        except OSError:
+            continue
+        if not _KEY_IN_SETTINGS.search(text):
+            kept.append(path)
+    return kept
+
+
+def _repository(root: Path, user_home: Path) -> tuple[list[Path], list[Path]]:
+    """The repository that the workspace lies in: what to read beside it, and git folders to write outside it."""
+    for folder in (root, *root.parents):
+        if folder in _TOO_WIDE or (folder == user_home and folder != root):
+            return [], []
+        git = folder / ".git"
+        if git.is_dir():
+            return ([folder], [git]) if folder != root else ([], [])
+        if git.is_file():
+            common = _linked_worktree(git)
+            return ([folder] if folder != root else []), [common] if common else []
+    return [], []
+
+
+def _linked_worktree(pointer: Path) -> Path | None:
+    """The git folder that a worktree's `.git` file names, when that folder names the worktree, too.
+
+    The second half is what makes it safe: a command can write the file, but not the answer to it outside the workspace.
+    """
+    try:
+        named = pointer.read_text("utf-8").partition("gitdir:")[2].strip()
+        own = Path(os.path.realpath(pointer.parent / named))
+        back = Path((own / "gitdir").read_text("utf-8").strip())
+    except (OSError, UnicodeDecodeError):
+        return None
+    if own.parent.name != "worktrees" or os.path.realpath(back) != os.path.realpath(pointer):
+        return None
+    return own.parent.parent
+
+
+def _git_settings(folders: Iterable[Path]) -> list[Path]:
+    """What git runs or obeys in a git folder that lies outside the workspace."""
+    names = ("config", "hooks", "config.worktree", "info/attributes")
+    return [folder / name for folder in folders for name in names if (folder / name).exists()]
