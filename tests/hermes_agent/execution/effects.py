@@ -360,6 +360,7 @@ class World:
         for name in (".bashrc", ".profile", "notes.txt"):
             (self.home / name).write_text("# mine\n")
         (self.home / "bin").mkdir()
+        (self.hermes / "sandbox").mkdir()  # the executor keeps a file of its own there
         # Names that lines reach by ../ from the workspace.
         (self.root / "victim").write_text("victim as it was\n")
         self.workspace.parent.mkdir()
@@ -489,7 +490,7 @@ class World:
         ]
 
     def _snapshot(self) -> Snapshot:
-        found = _walk(self.root, leave_out=str(self.workspace))
+        found = _walk(self.root, (str(self.workspace), str(self.hermes / "sandbox")))
         for name in self._temporaries():
             found[name] = _state(os.lstat(name))
         return found
@@ -573,14 +574,14 @@ class World:
             *traced,
         )
 
-    def _settings_now(self) -> Snapshot:
-        found: Snapshot = {}
+    def _settings_now(self) -> dict[str, tuple[int, bytes]]:
+        """Their modes and contents. What was set aside under another name is obeyed by nobody."""
+        found = {}
         for name in SETTINGS:
             with contextlib.suppress(OSError):
                 for inner, state in _walk(self.workspace / name).items():
-                    mode, _, _, size, _, changed = state
-                    short = inner.removeprefix(f"{self.workspace}/")
-                    found[short] = (mode,) if stat.S_ISDIR(mode) else (mode, size, changed)
+                    if not inner.endswith(".set-aside"):
+                        found[inner.removeprefix(f"{self.workspace}/")] = (state[0], _content(inner, state[0]))
         return found
 
     def _running(self) -> list[Effect]:
@@ -668,14 +669,26 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_mode, status.st_ino, status.st_ctime_ns, status.st_size, status.st_nlink, status.st_mtime_ns)
 
 
-def _walk(folder: Path, leave_out: str = "") -> Snapshot:
+def _content(path: str, mode: int) -> bytes:
+    """At most the beginning of a file, or the target of a link."""
+    try:
+        if stat.S_ISLNK(mode):
+            return os.readlink(path).encode("utf-8", "surrogateescape")  # noqa: PTH115 - plain strings
+        if stat.S_ISREG(mode):
+            return Path(path).read_bytes()[:65536]
+    except OSError:
+        return b"unreadable"
+    return b""
+
+
+def _walk(folder: Path, leave_out: tuple[str, ...] = ()) -> Snapshot:
     found: Snapshot = {str(folder): _state(os.lstat(folder))}
     waiting = [str(folder)]
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
-                    if entry.path != leave_out:
+                    if entry.path not in leave_out:
                         status = entry.stat(follow_symlinks=False)
                         found[entry.path] = _state(status)
                         if stat.S_ISDIR(status.st_mode):

@@ -7,7 +7,7 @@ sleep 30 & child=$!
 kill "$child"
 code=0; wait "$child" || code=$?
 test "$code" = 143
-mkfifo pipe && (seq 5 > pipe &) && test "$(wc -l < pipe)" = 5
+mkfifo pipe; (seq 5 > pipe &); test "$(wc -l < pipe)" = 5
 set -m; sleep 30 & kill %%; wait || true; set +m
 coproc BC { while read -r l; do echo "<$l>"; done; }
 echo hi >&"${BC[1]}"; read -r answer <&"${BC[0]}"; test "$answer" = '<hi>'

@@ -16,6 +16,6 @@ echo 'int twice(int x) { return 2 * x; }' > twice.c
 echo 'int twice(int); int main(void) { return twice(21) == 42 ? 0 : 1; }' > main.c
 cmake -S . -B build -DCMAKE_BUILD_TYPE=Release > configure.log
 cmake --build build --parallel 2
-(cd build && ctest --output-on-failure)
-cmake --install build --prefix "$PWD/dist" && dist/bin/demo
+(cd build; ctest --output-on-failure)
+cmake --install build --prefix "$PWD/dist"; dist/bin/demo
 echo JOB OK

@@ -6,7 +6,7 @@ set -eu
 flock lock sh -c 'echo second >> order'
 wait
 test "$(tr '\n' ' ' < order)" = 'first second '
-(flock -n 9 && ! flock -n lock true) 9> lock
+(flock -n 9; if flock -n lock true; then exit 1; fi) 9> lock
 python3 - <<'PY'
 import fcntl
 import os

@@ -16,6 +16,6 @@ J
 echo "require('fs').writeFileSync('dist.txt', 'built')" > build.js
 npm test 2>&1 | tee out.txt
 grep -Eq 'pass 2' out.txt
-npm run build --silent && grep -qx built dist.txt
-npm pack --silent && tar -tf demo-1.0.0.tgz | grep -q package.json
+npm run build --silent; grep -qx built dist.txt
+npm pack --silent; tar -tf demo-1.0.0.tgz | grep -q package.json
 echo JOB OK

@@ -3,7 +3,7 @@
 # needs: python3 pytest
 set -eu
 export PYTHONPATH="$PWD/.packages${PYTHONPATH:+:$PYTHONPATH}"
-mkdir project && cd project
+mkdir project; cd project
 cat > test_server.py <<'PY'
 import threading
 import urllib.request

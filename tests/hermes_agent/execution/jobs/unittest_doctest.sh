@@ -2,7 +2,7 @@
 # unittest discovery and doctest of one package.
 # needs: python3
 set -eu
-mkdir -p pkg tests && touch tests/__init__.py
+mkdir -p pkg tests; touch tests/__init__.py
 cat > pkg/__init__.py <<'PY'
 def twice(x):
     """
