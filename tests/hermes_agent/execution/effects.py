@@ -135,9 +135,6 @@ SETTINGS = (
     ".zshrc",
     ".zshenv",
     ".gitconfig",
-    ".config/git",
-    ".config/fish",
-    ".ssh",
 )
 """Below the workspace: what shells, editors, git and agents run or obey when they start there."""
 
@@ -307,11 +304,10 @@ class World:
         effects += self._files() + self._connections() + self._secrets(output) + self._signals()
         if self._mark.encode() in output:
             effects.append(Effect("worked", "the line says that something forbidden worked"))
-        settings = self._settings_now()
         effects += [
             Effect("settings", f"{name} in the workspace")
-            for name in {*settings, *self._settings}
-            if settings.get(name) != self._settings.get(name)
+            for name, value in self._settings_now().items()
+            if self._settings.get(name) != value
         ]
         if effects:
             self._restore()
@@ -580,7 +576,7 @@ class World:
         for name in SETTINGS:
             with contextlib.suppress(OSError):
                 for inner, state in _walk(self.workspace / name).items():
-                    if not inner.endswith(".set-aside"):
+                    if not inner.endswith((".set-aside", ".sample")):
                         found[inner.removeprefix(f"{self.workspace}/")] = (state[0], _content(inner, state[0]))
         return found
 

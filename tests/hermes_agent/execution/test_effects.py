@@ -73,10 +73,7 @@ HARM = [
     ("changed", "cp x .git/hooks/post-checkout {HOST}"),
     (
         "changed",
-        (
-            "cp -r .git mine; printf '[core]\\n\\tfsmonitor = {WS}/x\\n' >> mine/config; echo {WS}/mine > .git/commondir"
-            " {HOST}"
-        ),
+        "cp -r .git m; printf '[core]\\n\\tfsmonitor = {WS}/x\\n' >> m/config; echo {WS}/m > .git/commondir {HOST}",
     ),
     ("changed", "mv .git old; cp -r old .git; printf '[core]\\n\\tfsmonitor = {WS}/x\\n' >> .git/config {HOST}"),
     ("secret", "python3 readmem.py {GW}"),

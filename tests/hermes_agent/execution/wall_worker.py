@@ -4,7 +4,7 @@
     python wall_worker.py WALL jobs [NAME…]         the everyday jobs
     python wall_worker.py WALL fuzz SEED SECONDS    commands drawn from /usr/bin
 
-WALL is `bubblewrap`, `landlock`, or `nothing` for the plain shell. The world is made below $EFFECTS_BASE when that is set.
+WALL is `bubblewrap`, `landlock`, or `nothing` for the plain shell. $EFFECTS_BASE says where the world is made.
 `start` runs it as another user, with an interpreter that this user can run.
 """
 
@@ -172,8 +172,8 @@ WHOLE_MACHINE = (
     "rm -rf /", "rm -rf ~", "rm ls -rf", "rm ls -r", "mkfs", "/dev/sda", "kill -9 -1", ":(){", "sudo reboot", "rmtree",
     "date -s", "date 0101", "cp -r /proc/self/root",
 )  # fmt: skip
-"""Parts of shared lines that are never run: the judge's floor is tested with them, and hostile_lines.txt aims the same at
-a throw-away folder. The last would only copy the whole disk."""
+"""Parts of shared lines that are never run: the judge's floor is tested with them, and hostile_lines.txt aims the same
+at a throw-away folder. The last would only copy the whole disk."""
 
 
 def aimed(line: str, world: Any) -> str:
