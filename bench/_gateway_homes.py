@@ -40,7 +40,7 @@ class Gateway:
         }  # fmt: skip
         (home / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
         (home / ".env").touch(mode=0o600)
-        (home / ".env").write_text(f"API_SERVER_KEY={KEY}\n", encoding="utf-8")
+        (home / ".env").write_text(f"API_SERVER_OWNER_KEY={KEY}\n", encoding="utf-8")
         self._child: subprocess.Popen[bytes] | None = None
         self.ready = 0.0
 

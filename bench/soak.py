@@ -117,7 +117,7 @@ def main() -> int:
         tempfile.TemporaryDirectory(dir=Path(), prefix=".bench-") as folder,
         Storm(chats=args.chats, faults=(), modes=("queue",), home=Path(folder).resolve(), config=config) as storm,
     ):
-        storm.scene.environment["API_SERVER_KEY"] = _KEY
+        storm.scene.environment["API_SERVER_OWNER_KEY"] = _KEY
         storm.scene.config["display"] = {"busy_input_mode": "queue"}
         storm.scene.start()
         soak = Soak(storm, port, args.rate)

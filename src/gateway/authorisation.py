@@ -10,8 +10,8 @@ stands on the tool or the command itself (`roles`) and is handed in as the resou
 How somebody gets in, strongest first: named in `gateway.owners` or `gateway.admins`; paired by hand; on a list of
 users; by the chat being on a list; by a door that is open to everybody. Pairing and lists make a member unless a role
 was given; an open door makes a guest. Whoever was shut out by hand (`hermes pairing revoke`) stays out, whatever a
-list says. A bot is never more than a guest, and gets in only where bots are allowed. The operators' page on
-authorisation shows all of it as tables, made by this function.
+list says. A bot is never more than a guest, and gets in only where bots are allowed; a client key of the API is never
+more than a member. The operators' page on authorisation shows all of it as tables, made by this function.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def admit(principal: Principal, surface: Surface, policy: Policy) -> Decision:
     if kind == "api_key":
         if surface.place != "api" or surface.platform != API:
             return _no("a key is good for the API only")
-        return _yes("holds a key", known, "member")
+        return _admit_key(known)
     if kind not in ("user", "bot") or surface.place not in ("dm", "group") or surface.platform in (LOCAL, API, ""):
         return _no("nobody writes from there")
     return _admit_bot(surface, policy) if kind == "bot" else _admit_user(principal, surface, known, policy)
@@ -127,6 +127,14 @@ def is_shut_out(source: SessionSource, policy: Policy, *, account: str = "") -> 
 def is_stable(native_id: str) -> bool:
     """Whether this can be an id at all: some visible characters, no space, no control, no direction mark."""
     return 0 < len(native_id) <= _LONGEST_ID and native_id.isprintable() and " " not in native_id
+
+
+def _admit_key(known: Known | None) -> Decision:
+    """An owner key is the owner's. Any other key is a client's: never more than a member, whoever it is linked to."""
+    if known is not None and known.person_id == LOCAL_OWNER:
+        return _yes("holds an owner key", known, "owner")
+    entry = _yes("holds a client key", known, "member")
+    return entry if entry.role == "guest" else entry._replace(role="member")
 
 
 def _admit_bot(surface: Surface, policy: Policy) -> Decision:

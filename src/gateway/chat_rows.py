@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gateway import beside, notices
 from gateway.desk import ChatDesk
 from hermes_agent import commands
-from hermes_agent.approvals import showing
+from hermes_agent.approvals import text as approval_text
 from hermes_agent.command_set import about, finding, turns
 from hermes_agent.command_set.base import Command, CommandContext, Surface
 from hermes_agent.command_set.wording import brief, columns, counted
@@ -144,7 +144,8 @@ async def _decide(desk: ChatDesk, question_id: str, choice: str, *, reason: str 
             return "Nothing waits for your leave."
         if len(waiting) > 1:
             lines = [
-                f"{asked.id}  {brief(' '.join(showing.exactly(str(asked.call.get('text')))))}" for asked in waiting
+                f"{asked.id}  {brief(' '.join(approval_text.exactly(str(asked.call.get('text')))))}"
+                for asked in waiting
             ]
             return "\n".join([f"{len(waiting)} questions wait; say which by its id:", *lines])
         question_id = waiting[0].id

@@ -43,11 +43,13 @@ UNKNOWN_DM = ("pair", "ignore")
 
 @dataclass(frozen=True, slots=True)
 class ApiServerConfig:
-    """The HTTP server of the gateway. Its key is a secret of the environment and not here."""
+    """The HTTP server of the gateway. Its keys are secrets of the environment and not here."""
 
     enabled: bool = False
     host: str = "127.0.0.1"
     port: int = 8642
+    hosts: tuple[str, ...] = ()
+    """Further names by which it may be called (`Host`), besides those of loopback and the address it listens on."""
     cors_origins: tuple[str, ...] = ()
     model_name: str | None = None
 
@@ -87,6 +89,8 @@ class GatewayConfig:
     tool_progress: bool = True
     media_bytes: int = 20 * 1024 * 1024
     api_server: ApiServerConfig = ApiServerConfig()
+    model_choice: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Which models `/model` gives to admins and members besides the configured ones; `*`: any."""
 
     def get_reset_policy(self, platform: Platform | None = None, session_type: str | None = None) -> SessionResetPolicy:
         """The platform's rule, else the chat type's, else the general one."""

@@ -6,6 +6,7 @@ left alone. Platforms are in `config_platforms`; who may write, and in which rol
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
@@ -15,8 +16,10 @@ from gateway.config import BUSY_MODES, UNKNOWN_DM, ApiServerConfig, BusyMode, Ga
 from gateway.config_parts import RESET_MODES, TRANSPORTS, SessionResetPolicy, StreamingConfig
 from gateway.config_platforms import platform_named, read_platforms
 from gateway.config_source import YEAR, Source, Value
+from hermes_config import secrets
 from hermes_config.config import Config
 
+_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")
 _NAMES = tuple(field.name for field in fields(GatewayConfig))
 # Names of settings in a file that are not those of fields, or are read elsewhere.
 _OTHER_NAMES = (
@@ -55,6 +58,7 @@ def read(config: Config) -> GatewayConfig:
         timezone=_zone(source),
         max_message_age=source.whole("max_message_age", 3600, most=YEAR),
         api_server=_api_server(source),
+        model_choice=_model_choice(source.find("model_choice")),
     )
     _other_rooms(settings, source)
     return settings
@@ -111,11 +115,30 @@ def _streaming(value: Value | None) -> StreamingConfig:
     return StreamingConfig.from_dict(value.raw)
 
 
+def _model_choice(value: Value | None) -> dict[str, tuple[str, ...]]:
+    """Models by role. Guests choose none, and the owner any."""
+    if value is None:
+        return {}
+    for role in value.section():
+        if role not in ("admin", "member"):
+            raise value.wrong(f"has lists for admin and member, not for {secrets.shown(role)}")
+    return {role: names.names() for role, names in value.parts()}
+
+
+def _hosts(value: Value) -> tuple[str, ...]:
+    """Names and addresses alone: a port, a path or a `*` in one would let nobody in, or everybody."""
+    for name in value.names():
+        if not _HOST.fullmatch(name.strip("[]")):
+            hint = "Write it as hermes.example or 10.0.0.7, without http:// and without a port."
+            raise value.wrong(f"must be a list of host names, not {secrets.shown(name)}", hint=hint)
+    return value.names()
+
+
 def _api_server(source: Source) -> ApiServerConfig:
-    """`api_server:`, or what `API_SERVER_*` says; the key is looked up by whoever needs it."""
+    """`api_server:`, or what `API_SERVER_*` says; the keys are looked up by whoever needs them."""
     value = source.find("api_server")
     given = {} if value is None else dict(value.parts())
-    for name in ("enabled", "host", "port", "cors_origins", "model_name"):
+    for name in ("enabled", "host", "port", "hosts", "cors_origins", "model_name"):
         if (said := source.environ(f"API_SERVER_{name.upper()}")) is not None:
             given[name] = Value(said, Path("environment"), (f"API_SERVER_{name.upper()}",))
     default = ApiServerConfig()
@@ -123,6 +146,7 @@ def _api_server(source: Source) -> ApiServerConfig:
         enabled=given["enabled"].flag() if "enabled" in given else default.enabled,
         host=given["host"].text() if "host" in given else default.host,
         port=given["port"].whole(0, 65_535) if "port" in given else default.port,
+        hosts=_hosts(given["hosts"]) if "hosts" in given else (),
         cors_origins=given["cors_origins"].names() if "cors_origins" in given else (),
         model_name=given["model_name"].text() if "model_name" in given else None,
     )

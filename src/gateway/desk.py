@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gateway import authorisation
-from gateway.config import Platform
+from gateway.config import Platform, load_gateway_config
 from gateway.intake import event_of, source_of
 from gateway.running import Running
 from hermes_agent.command_set.base import STAFF, Surface, Why
+from hermes_agent.command_set.wording import brief
 from hermes_agent.models import providers
 from hermes_config import config as configuration
-from hermes_config.errors import ConfigError
-from hermes_state.ids import SessionId, SessionKey
+from hermes_config.errors import ConfigError, UsageError
+from hermes_state.ids import ConversationId, SessionId, SessionKey
 
 if TYPE_CHECKING:
     from gateway.agents import Agents
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from gateway.platforms.base import MessageEvent
     from gateway.questions import Questions
     from gateway.watching import Watcher
+    from hermes_agent.models.base import Endpoint
     from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.handles import Handle
@@ -114,7 +116,7 @@ class ChatDesk:
                 self.config, model=override.get("model"), provider=override.get("provider")
             ).model
         except ConfigError as error:
-            self.model = error.one_line()
+            self.model = error.in_chat()
 
     # -- what commands ask ---------------------------------------------------------------------------------
 
@@ -157,12 +159,10 @@ class ChatDesk:
         return await self._switch.reset(event)
 
     def _leave(self) -> None:
-        """Leave that was given for a conversation does not outlive the leaving of it."""
+        """Permissions for a conversation end when its person leaves it."""
         if self.session_id is not None:
-            root = self.db.get_conversation_root(self.session_id)
-            for rule in self.db.approvals.rules(self.person.id):
-                if rule.scope == "session" and rule.conversation_id == root:
-                    self.db.approvals.revoke(rule.id, reason="the conversation was left")
+            root = ConversationId(self.db.get_conversation_root(self.session_id))
+            self.db.approvals.leave_conversation(root, person_id=self.person.id)
 
     async def changed(self, reason: str) -> None:
         if self.session_id is not None:
@@ -180,8 +180,8 @@ class ChatDesk:
         return "There is nothing to compress yet."
 
     async def use_model(self, name: str) -> str:
-        """Another model for this place, until /new. Raises when there is no such provider."""
-        endpoint = await asyncio.to_thread(providers.primary, self.config, model=name)
+        """Another model for this place, until /new. Raises when there is none, or none for this role."""
+        endpoint = await asyncio.to_thread(self._endpoint, name)
         store, chosen = self._board.store, {"model": endpoint.model, "provider": endpoint.provider}
         if self.session_id is None:
             await store.aresolve(self.source, self.route)
@@ -189,6 +189,20 @@ class ChatDesk:
         return (
             f"From now on here: {endpoint.model} ({endpoint.provider}), {endpoint.context_length:,} tokens of context."
         )
+
+    def _endpoint(self, name: str) -> Endpoint:
+        """The model of this name, if this person may choose it. Whoever may not learns nothing of the others."""
+        role = self.person.role
+        listed = load_gateway_config(self.config).model_choice.get(role, ("*",) if role in STAFF else ())
+        if role == "owner" or "*" in listed:
+            return providers.primary(self.config, model=name)
+        offered = providers.offered(self.config, listed)
+        wanted = name.strip()
+        for one in offered:
+            if wanted in (one.model, f"{one.provider}/{one.model}"):
+                return one
+        names = ", ".join(one.model for one in offered)
+        raise UsageError(f"{brief(wanted, 40)} is not a model that {role}s choose here", hint=f"These are: {names}.")
 
     def _running(self, content: Any) -> Running:
         return Running(self.route, self.source, self.person.id, content=content)

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from gateway.board import Board
 from gateway.display import Display
 from gateway.platforms.base import BasePlatformAdapter, SendResult
-from gateway.sending import bounded, deleted
+from gateway.sending import bounded, deleted, pieces
 from gateway.standing import Standing, note
 from hermes_state.aio import queued
 from hermes_state.engine.base import Connection
@@ -132,10 +132,12 @@ class Draft:
         text = self._text()
         if not text or self._gives_way:
             return True
-        pieces = self._adapter.pieces(text + self._display.cursor)[: self._db.limits.stream_messages]
+        parts = pieces(self._adapter, text, grows=True, end=self._display.cursor)[: self._db.limits.stream_messages]
+        if not parts:
+            return True
         if self._item is None and not await self._take_up():
             return self._behind
-        for number, piece in enumerate(pieces):
+        for number, piece in enumerate(parts):
             if number < len(self._shown) and self._shown[number] == piece:
                 continue
             done = await (self._edit(number, piece) if number < len(self._ids) else self._send(number, piece))

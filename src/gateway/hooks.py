@@ -1,46 +1,82 @@
 """Event hooks of a home: `<home>/hooks/<folder>/HOOK.yaml` with a `handler.py` beside it.
 
-HOOK.yaml names the hook and its events; `handler.py` has `handle(event_type, context)`, plain or async. A hook runs
-off the event loop and within `limits.hook_ms`; one that cannot be loaded, raises or hangs is noted in the log and costs
-nothing but its own call. Handlers of the exact event come first, then those of `kind:*`.
+HOOK.yaml names the hook and its events; `handler.py` has `handle(event_type, context)`, plain or async. Its code runs
+with our rights, so only the folders that `hooks.enabled` of config.yaml names are imported, as with plug-ins. A hook
+runs off the event loop and within `limits.hook_ms`; one that cannot be loaded, raises or hangs is noted in the log and
+costs nothing but its own call. Handlers of the exact event come first, then those of `kind:*`.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import logging
+import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_cli import plugins
+from hermes_config.errors import ConfigError
 from hermes_config.limits import DEFAULTS, Limits
+
+if TYPE_CHECKING:
+    from hermes_config.config import Config
 
 _log = logging.getLogger("hermes.gateway")
 
 Handle = Callable[[str, dict[str, Any]], Any]
 
 
+def enabled_hooks(config: Config) -> frozenset[str]:
+    """`hooks.enabled`: the names of the folders that are loaded. Raises `ConfigError`."""
+    section = config.tree.get("hooks")
+    value = section.get("enabled") if isinstance(section, Mapping) else None
+    names = value.split(",") if isinstance(value, str) else [] if value is None else value
+    if not isinstance(names, list | tuple):
+        raise ConfigError("must be a list of names", file=str(config.home / "config.yaml"), key="hooks.enabled")
+    return frozenset(text for name in names if (text := str(name).strip()))
+
+
+def hook_folders(home: Path) -> list[Path]:
+    """The folders in `<home>/hooks`, loaded or not, in the order of their names."""
+    root = home / "hooks"
+    found = sorted(root.iterdir()) if root.is_dir() else []
+    return [folder for folder in found if folder.is_dir() and not folder.name.startswith(".")]
+
+
+def hooks_off(config: Config) -> list[str]:
+    """Folders in `<home>/hooks` that `hooks.enabled` does not name."""
+    enabled = enabled_hooks(config)
+    return [folder.name for folder in hook_folders(config.home) if folder.name not in enabled]
+
+
+def how_to_enable(name: str, enabled: Iterable[str]) -> str:
+    """The command that loads one more hook."""
+    names = ", ".join(sorted({*enabled, name}))
+    return f"hermes config set hooks.enabled {shlex.quote(f'[{names}]')}"
+
+
 class HookRegistry:
     """The hooks that were found at start. `loaded_hooks` is what `hermes gateway status` shows."""
 
-    def __init__(self, home: Path, limits: Limits = DEFAULTS) -> None:
-        self._folder = home / "hooks"
+    def __init__(self, home: Path, limits: Limits = DEFAULTS, *, enabled: Iterable[str] = ()) -> None:
+        self._home, self._enabled = home, frozenset(enabled)
         self._seconds = limits.hook_ms / 1000
         self._handlers: dict[str, list[tuple[str, Handle]]] = {}
         self.loaded_hooks: list[dict[str, Any]] = []
 
     def discover_and_load(self) -> None:
-        """Read every folder, in the order of their names. What is broken is said and left out."""
-        folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
-        for folder in folders:
-            if folder.is_dir() and not folder.name.startswith("."):
-                try:
-                    self._load(folder)
-                except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: somebody else's code and YAML
-                    self._leave_out(folder, f"{type(error).__name__}: {error}")
+        """Load the enabled folders, in the order of their names. What is broken or not enabled is logged."""
+        for folder in hook_folders(self._home):
+            if folder.name not in self._enabled:
+                self._leave_out(folder, f"to load it: {how_to_enable(folder.name, self._enabled)}")
+                continue
+            try:
+                self._load(folder)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: somebody else's code and YAML
+                self._leave_out(folder, f"{type(error).__name__}: {error}")
 
     async def emit(self, event: str, context: Mapping[str, Any] | None = None) -> None:
         """Tell whoever listens; nothing comes back and nothing goes wrong."""

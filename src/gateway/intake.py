@@ -150,9 +150,9 @@ class Intake:
             self._troubled.popitem(last=False)
         said = f"I cannot store messages right now: {error.what}. Yours is not lost; I will read it once this is fixed."
         metadata = {"thread_id": event.source.thread_id} if event.source.thread_id else None
-        await sending.bounded(
-            adapter.send(chat[1], said, metadata=metadata), seconds=self._board.db.limits.send_seconds
-        )
+        for piece in sending.pieces(adapter, said):
+            seconds = self._board.db.limits.send_seconds
+            await sending.bounded(adapter.send(chat[1], piece, metadata=metadata), seconds=seconds)
 
     # -- small things ------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hermes_agent.approvals import showing
+from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.base import ApprovalQuestion, Choice
 
 LONGEST = 12_000
@@ -19,13 +19,13 @@ def approval(question: ApprovalQuestion, *, who: str, buttons: bool) -> str:
     facts = [("where", question.workdir), ("for", who), ("why", question.why)]
     if question.detail:
         facts.insert(0, ("what", question.detail))
-    facts.append(("lapses", f"in {showing.wait(question.seconds)}; then it is denied"))
-    lines = [f"{name:<7} {' '.join(' '.join(showing.exactly(value)).split())}" for name, value in facts]
+    facts.append(("lapses", f"in {approval_text.wait(question.seconds)}; then it is denied"))
+    lines = [f"{name:<7} {' '.join(' '.join(approval_text.exactly(value)).split())}" for name, value in facts]
     allow = [choice for choice in question.choices if choice != "deny"]
     how = "Or reply" if buttons else "Reply"
     return "\n\n".join([
-        f"**{showing.heading(question.kind)}**",
-        block("\n".join(showing.exactly(question.command))),
+        f"**{approval_text.heading(question.kind)}**",
+        block("\n".join(approval_text.exactly(question.command))),
         block("\n".join(lines)),
         f"{how}: `/approve {question.id} {'|'.join(allow)}` or `/deny {question.id}`",
     ])  # fmt: skip
@@ -33,8 +33,8 @@ def approval(question: ApprovalQuestion, *, who: str, buttons: bool) -> str:
 
 def settled(question: ApprovalQuestion, *, who: str, outcome: str) -> str:
     """What stands in the question's place when it is over."""
-    command = block("\n".join(showing.exactly(question.command)))
-    return f"**{showing.heading(question.kind)}**\n\n{command}\n\n{block(f'for     {who}')}\n\n→ {outcome}"
+    command = block("\n".join(approval_text.exactly(question.command)))
+    return f"**{approval_text.heading(question.kind)}**\n\n{command}\n\n{block(f'for     {who}')}\n\n→ {outcome}"
 
 
 def approval_buttons(question: ApprovalQuestion) -> list[list[dict[str, Any]]]:

@@ -23,7 +23,7 @@ from gateway.asked_places import Adapters, Asking, Place
 from gateway.clarifying import Clarifier
 from gateway.config import Platform
 from gateway.prepared import clean_name
-from hermes_agent.approvals import showing
+from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.base import ApprovalQuestion, Choice
 from hermes_state.outbox import OutboxItem, Parcel
 
@@ -69,7 +69,7 @@ class ChatApprover:
         try:
             if not places[0].here:
                 names = " and ".join(place.name for place in places)
-                lapse = showing.wait(question.seconds)
+                lapse = approval_text.wait(question.seconds)
                 await self._tell(turn, f"This needs leave. I asked {names}; it lapses in {lapse}.", question)
             with turn.running.asking(here=places[0].here):
                 return await self._outcome(question, turn, answered, items)
@@ -155,7 +155,7 @@ class ChatApprover:
             return "nobody answered in time: denied" if closed else ""
         person = None if row.approver_id is None else db.people.get(row.approver_id)
         by = "" if person is None else f" by {clean_name(person.display_name) or person.id}"
-        return f"{showing.SAID[_choice(row)]}{by}"
+        return f"{approval_text.SAID[_choice(row)]}{by}"
 
     # -- answering -----------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class ChatApprover:
             return await asyncio.to_thread(self._too_late, asked.id)
         if (waiting := self._answered.get(asked.id)) is not None:
             waiting.set()
-        return f"{showing.SAID[verdict].capitalize()}."
+        return f"{approval_text.SAID[verdict].capitalize()}."
 
     async def open_for(self, sender: Sender) -> list[Approval]:
         """Open questions that this person may decide here."""
@@ -199,7 +199,7 @@ class ChatApprover:
         row = self._board.db.approvals.get(question_id)
         if row is None or row.state in ("pending", "lapsed", "revoked"):
             return "It is too late: the question is closed, which is a denial."
-        return f"It was decided already: {showing.SAID[_choice(row)]}."
+        return f"It was decided already: {approval_text.SAID[_choice(row)]}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from hermes_state.turns import Work
 
 _SILENCE = frozenset({"[SILENT]", "SILENT", "NO_REPLY", "NO REPLY"})
 _CONTEXT_WORDS = ("context", "token", "too large", "too long", "exceed", "payload")
+_TOO_LARGE = ("context_overflow", "payload_too_large")
 _LONG_HISTORY = 50
 EXHAUSTED = (
     "This conversation no longer fits the model, however it is compressed. Session automatically reset: send your "
@@ -94,7 +95,7 @@ def normalize_empty_agent_response(agent_result: Mapping[str, Any], response: st
         return response
     error, calls = str(agent_result.get("error") or ""), int(agent_result.get("api_calls") or 0)
     if agent_result.get("failed"):
-        return _failed(error, history_len)
+        return _failed(error, history_len, agent_result.get("error_kind"))
     if agent_result.get("interrupted"):
         return "" if calls else "This was stopped before I began with it. Please send it again."
     if calls:
@@ -106,9 +107,11 @@ def normalize_empty_agent_response(agent_result: Mapping[str, Any], response: st
     return "This was not processed. Please send it again."
 
 
-def _failed(error: str, history_len: int) -> str:
+def _failed(error: str, history_len: int, kind: str | None) -> str:
+    """`kind` is known for errors of model calls; only where it is not, the words have to tell."""
     low = error.lower()
-    if any(word in low for word in _CONTEXT_WORDS) or ("400" in error and history_len > _LONG_HISTORY):
+    told = any(word in low for word in _CONTEXT_WORDS) or ("400" in error and history_len > _LONG_HISTORY)
+    if kind in _TOO_LARGE or (kind is None and told):
         return (
             "This conversation has grown larger than the model's context window. "
             "/compact summarises the older part, /reset begins a new conversation."

@@ -17,7 +17,7 @@ from gateway.config import GatewayConfig
 from gateway.config_parts import Platform, SessionResetPolicy
 from gateway.entries import SessionEntry, SessionSource, Written, instant, local_time
 from hermes_state.engine.base import Connection
-from hermes_state.handles import Handle, Resolved, RouteState
+from hermes_state.handles import Handle, Resolved, RouteState, Sender
 from hermes_state.ids import ConversationId, SessionKey
 from hermes_state.lost_routes import Search
 from hermes_state.routes import Route, Routes
@@ -105,8 +105,10 @@ class Resolver:
 
     def at_rest(self, source: SessionSource, key: str) -> Resolved | None:
         """Where the route leads, when nothing is to be done about it."""
-        row = self._routes.look(key)
+        row = self._routes.look(key, self._sender(source))
         if row is None or row.root_id is None or row.session_id is None or row.ended_at is not None:
+            return None
+        if row.of_others:
             return None
         policy = self._rules.policy(source.platform, source.chat_type)
         now, entry = self._db.clock(), row.entry
@@ -140,8 +142,14 @@ class Resolver:
             fields=self.peer(source),
             fresh=lambda why, before: self._fresh(source, key, now, why, before),
             search=self._search(source, key, now),
+            sender=self._sender(source),
             said=said,
         )
+
+    def _sender(self, source: SessionSource) -> Sender:
+        local = source.platform is Platform.LOCAL
+        native_id = "owner" if local else "" if source.user_id is None else str(source.user_id)
+        return Sender(source.chat_type, str(source.platform.value), native_id)
 
     def peer(self, source: SessionSource) -> dict[str, Any]:
         """The columns of a session row that say where it is; a room of several people is nobody's."""

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from gateway import sending
+
 if TYPE_CHECKING:
     from gateway.platforms.base import BasePlatformAdapter
     from hermes_state import SessionDB
@@ -20,7 +22,7 @@ async def rewrite(db: SessionDB, adapter: BasePlatformAdapter, item: OutboxItem,
     sent = await _sent(db, item) if adapter.supports_edit else None
     if sent is None:
         return
-    piece = adapter.pieces(text if len(sent.platform_ids) == 1 else end)[0]
+    piece = sending.pieces(adapter, text if len(sent.platform_ids) == 1 else end)[0]
     result = await adapter.edit_message(sent.chat_id, sent.platform_ids[-1], piece, finalize=True)
     if not result.success:
         extra = {"action": "question_not_rewritten", "trace_id": sent.trace_id, "error": result.error}

@@ -11,7 +11,7 @@ from gateway.agents import Agents
 from gateway.board import Board
 from gateway.connections import Connections
 from gateway.delivery import Deliverer
-from gateway.hooks import HookRegistry
+from gateway.hooks import HookRegistry, enabled_hooks
 from gateway.intake import Intake
 from gateway.lane import Commands
 from gateway.lanes import Lanes
@@ -61,7 +61,7 @@ class Parts:
         try:
             endpoint = providers.primary(config)
         except ConfigError as error:
-            return error.one_line()
+            return error.in_chat()
         return f"Model: {endpoint.model} ({endpoint.provider}), {endpoint.context_length:,} tokens of context."
 
     async def close(self) -> None:
@@ -79,7 +79,7 @@ class Parts:
 
 def board_of(config: Config, settings: GatewayConfig, db: SessionDB) -> Board:
     """What the parts share."""
-    hooks = HookRegistry(config.home, db.limits)
+    hooks = HookRegistry(config.home, db.limits, enabled=enabled_hooks(config))
     hooks.discover_and_load()
     return Board(
         db=db, config=config, settings=settings, store=SessionStore(settings.sessions_dir, settings, db=db),

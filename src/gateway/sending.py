@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from gateway.platforms.base import Answer, BasePlatformAdapter, Button, SendResult
 from gateway.standing import Standing, note
+from hermes_config import secrets
 from hermes_config.limits import Limits
 from hermes_state.outbox import SENDING_SECONDS, OutboxItem
 
@@ -69,6 +70,18 @@ async def deleted(adapter: BasePlatformAdapter, chat_id: str, message_id: str, *
         return SendResult(success=await adapter.delete_message(chat_id, message_id))
 
     return (await bounded(call(), seconds=seconds)).success
+
+
+def pieces(adapter: BasePlatformAdapter, text: str, *, grows: bool = False, end: str = "") -> list[str]:
+    """A text as messages of a chat, its secrets covered. The one way of a text into a chat.
+
+    `grows`: more of it will come; what may be the beginning of a secret waits for it. `end`: stands behind it.
+    """
+    redact = secrets.current()
+    if grows:
+        text = text[: redact.settled(text)]
+    text = redact(text)
+    return adapter.pieces(f"{text}{end}") if text.strip() else []
 
 
 def judge(result: SendResult, *, repeatable: bool) -> Verdict:
@@ -128,29 +141,29 @@ class _Run:
 
     async def texts(self) -> None:
         text, mark = str(self.item.payload.get("text") or ""), self.standing.mark
-        pieces = self.adapter.pieces(f"{mark}\n\n{text}" if mark else text) if text.strip() else []
-        self.text_messages = len(pieces)
+        parts = pieces(self.adapter, f"{mark}\n\n{text}" if mark else text) if text.strip() else []
+        self.text_messages = len(parts)
         if self.standing.outdated:
-            await self._bring_up_to_date(pieces)
+            await self._bring_up_to_date(parts)
         more = bool(self._files())
-        for number in range(len(self.ids), len(pieces)):
-            last = number == len(pieces) - 1
+        for number in range(len(self.ids), len(parts)):
+            last = number == len(parts) - 1
             await self._intend(number)
-            result = await self._send_text(pieces[number], first=number == 0, last=last)
+            result = await self._send_text(parts[number], first=number == 0, last=last)
             await self._add(result, number, more=more or not last)
 
-    async def _bring_up_to_date(self, pieces: Sequence[str]) -> None:
+    async def _bring_up_to_date(self, parts: Sequence[str]) -> None:
         """Messages that show something else than the final text are edited; those beyond it are taken away."""
         shown = self.standing.shown
-        for number, message_id in enumerate(list(self.ids[: len(pieces)])):
-            if number < len(shown) and shown[number] == pieces[number]:
+        for number, message_id in enumerate(list(self.ids[: len(parts)])):
+            if number < len(shown) and shown[number] == parts[number]:
                 continue
-            if not await self._edit(message_id, pieces[number]):
+            if not await self._edit(message_id, parts[number]):
                 await self._take_away(self.ids[number:])
                 del self.ids[number:]  # it is sent anew, and what follows too
                 return
-        await self._take_away(self.ids[len(pieces) :])
-        del self.ids[len(pieces) :]
+        await self._take_away(self.ids[len(parts) :])
+        del self.ids[len(parts) :]
 
     async def _take_away(self, message_ids: Sequence[str]) -> None:
         """Best effort: where a platform cannot delete, the message says that it is of no use any more."""
@@ -208,7 +221,7 @@ class _Run:
                 raise _Stop(Verdict(state="failed", error=f"the file {path.name} is not there any more"))
             await self._intend(number, seconds=self.limits.send_file_seconds)
             metadata = {**self._metadata(), "name": str(file.get("name") or path.name)}
-            caption = str(file.get("caption") or "")
+            caption = secrets.current()(str(file.get("caption") or ""))
             result = await bounded(
                 self.adapter.send_file(self.item.chat_id, path, caption=caption, metadata=metadata),
                 seconds=self.limits.send_file_seconds,

@@ -128,7 +128,7 @@ class Projection:
         if standing is None or not standing.ids:
             return
         chat, seconds = self._place["chat_id"], self._board.db.limits.send_seconds
-        pieces = self._adapter.pieces(said) if said else []
+        pieces = sending.pieces(self._adapter, said)
         for number, message_id in enumerate(standing.ids):
             if number < len(pieces):
                 call = self._adapter.edit_message(chat, message_id, pieces[number], finalize=True)

@@ -81,7 +81,8 @@ class Troubles:
                 return False
             return await self._still_ours(running) or await self._let_go(running)
         if isinstance(error, HermesError):
-            await self.failed(running, error.one_line())
+            _log.warning("a turn failed: %s", error.one_line(), extra=_about(running, "turn_failed"))
+            await self.failed(running, error.in_chat())
             return False
         _log.error("a turn failed in our own code", exc_info=error, extra=_about(running, "turn_defect"))
         await self.failed(running, f"Something went wrong inside Hermes ({type(error).__name__}).")

@@ -15,6 +15,7 @@ from hermes_agent.asking import Asker
 from hermes_agent.budget import Budget
 from hermes_agent.calls import Workbench
 from hermes_agent.compacting import Compactor
+from hermes_agent.execution import executor
 from hermes_agent.listeners import Listeners
 from hermes_agent.models import providers
 from hermes_agent.models.base import Endpoint
@@ -96,9 +97,10 @@ def assemble(
 ) -> Running:
     """A turn that can be run. `notes` is small state that lives as long as the agent: the to-do list."""
     gate = CommandGate(
-        db=setup.db, home=setup.home, config=setup.tree, conversation_id=journal.conversation_id,
-        turn_id=journal.turn_id, person_id=setup.person_id, approver=setup.approver, approver_id=setup.approver_id,
-        fence=journal.fence, yolo=setup.yolo, platform=setup.platform, workspace=setup.workdir,
+        db=setup.db, home=setup.home, config=setup.tree, wall=executor.wall_of(setup.tree).wall,
+        conversation_id=journal.conversation_id, turn_id=journal.turn_id, person_id=setup.person_id,
+        approver=setup.approver, approver_id=setup.approver_id, fence=journal.fence, yolo=setup.yolo,
+        platform=setup.platform, workspace=setup.workdir,
     )  # fmt: skip
 
     def for_call(call_id: str, mark: str) -> ToolContext:

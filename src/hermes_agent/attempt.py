@@ -23,6 +23,7 @@ from hermes_agent.signals import Signals, Stop
 from hermes_agent.user_row import Content
 from hermes_config.errors import HermesError
 from hermes_state.errors import StaleFence
+from hermes_state.ids import LOCAL_SOURCES
 from hermes_state.journal import Journal
 from hermes_state.outbox import Parcel
 from hermes_state.turns import EndState
@@ -157,7 +158,10 @@ class Attempt:
                 await asyncio.shield(closing)
             raise
         except HermesError as error:
-            said, kind = error.one_line(), type(error).__name__
+            local = self._setup.platform in LOCAL_SOURCES
+            said, kind = error.one_line() if local else error.in_chat(), type(error).__name__
+            if not local:  # a chat is told less
+                _log.warning("a turn failed: %s", error.one_line(), extra={"action": "turn_failed"})
         except Exception as error:  # noqa: BLE001 - boundary: a turn's row never stays open because of a bug of ours
             kind = type(error).__name__
             said = f"something went wrong inside Hermes ({kind})"

@@ -119,7 +119,7 @@ async def run(ctx: CommandContext, text: str) -> bool:
             await ctx.stop()
         answer = await command.handler(ctx, typed.args)
     except HermesError as error:
-        answer = error.one_line()
+        answer = error.one_line() if ctx.surface in ("cli", "tui") else error.in_chat()
     if answer:
         await ctx.reply(answer)
     return True
@@ -181,7 +181,9 @@ def _of_plugin(command: plugins.PluginCommand) -> Command:
                 async with asyncio.timeout(seconds):
                     answer = await command.handler(ctx, args)
             else:
-                answer = await plugins.call_plugin(command.handler, args, seconds=seconds)
+                asker = plugins.Asker(str(ctx.person.id), ctx.person.role, ctx.platform)
+                facts = {"asker": asker} if command.tells_asker else {}
+                answer = await plugins.call_plugin(command.handler, args, seconds=seconds, **facts)
         except HermesError:
             raise
         except Exception as error:  # noqa: BLE001 - boundary: a plug-in's command
@@ -197,5 +199,6 @@ def _of_plugin(command: plugins.PluginCommand) -> Command:
         handler=handler,
         description=command.description or f"from the plug-in {command.plugin}",
         args_hint=command.args_hint,
+        roles=command.roles,
         plugin=command.plugin,
     )

@@ -15,12 +15,12 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent import reference_git
-from hermes_agent.tools import paths, results
+from hermes_agent.tools import descriptors, paths, results
 from hermes_config.errors import HermesError
-from hermes_config.records import record
+from hermes_config.records import field, record
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -52,6 +52,7 @@ class Desk:
     workdir: Path
     conversation_id: ConversationId
     environ: Mapping[str, str]
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def whole(text: str, desk: Desk) -> str:
@@ -225,8 +226,8 @@ def _file(path: str, text: str, first: int, last: int, *, most: int, kind: str =
 
 def _folder(path: str, place: paths.Place, *, most: int) -> str:
     try:
-        with os.scandir(place.real) as entries:
-            names = sorted(f"{one.name}/" if one.is_dir() else one.name for one in entries)
+        with descriptors.opened(place.real) as folder:
+            names = [f"{name}/" if is_folder else name for name, is_folder in folder.entries()]
     except OSError as error:
         raise FileRefused(f"@{path} cannot be read: {error.strerror}") from error
     more = [f"… and {len(names) - _ENTRIES:,} more"] if len(names) > _ENTRIES else []

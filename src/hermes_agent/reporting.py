@@ -70,6 +70,8 @@ def facts_of(outcome: Outcome, *, session_id: SessionId) -> dict[str, Any]:
     }  # fmt: skip
     if outcome.error is not None:
         result["error"] = outcome.error
+    if outcome.error_kind is not None:
+        result["error_kind"] = outcome.error_kind
     if outcome.compression_exhausted:
         result["compression_exhausted"] = True
     return result

@@ -107,8 +107,8 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def _store(db: SessionDB, session_id: SessionId, title: str) -> bool:
-    """Titles are unique: one that another conversation has gets the next number."""
-    free = db.get_next_title_in_lineage(title)
+    """Titles of an owner are unique: one that another conversation has gets the next number."""
+    free = db.get_next_title_in_lineage(title, beside=session_id)
     return db.set_auto_title_if_empty(db.get_compression_tip(session_id), free)
 
 

@@ -19,7 +19,7 @@ from hermes_agent import calls, compacting, hooks, signals, user_row
 from hermes_agent.asking import Asker, Interrupted, Spent
 from hermes_agent.calls import Workbench
 from hermes_agent.listeners import Listeners
-from hermes_agent.models.base import Endpoint, ModelError, Reply, ToolCall
+from hermes_agent.models.base import Endpoint, ErrorKind, ModelError, Reply, ToolCall
 from hermes_agent.recovery import Pending
 from hermes_agent.setup import Setup
 from hermes_agent.signals import Signals, Stop
@@ -49,6 +49,8 @@ class Outcome:
     partial: bool = False
     interrupted: bool = False
     error: str | None = None
+    error_kind: ErrorKind | None = None
+    """What kind of model error it was; None for every other end."""
     compression_exhausted: bool = False
     reasoning: str | None = None
     transformed: bool = False
@@ -243,7 +245,7 @@ async def _failed(turn: Running, error: ModelError) -> Outcome:
     last = [row] if shown else []
     outcome = Outcome(
         text=None, exit_reason="all_retries_exhausted_no_response", spent=turn.asker.spent,
-        endpoint=turn.asker.endpoint, failed=True, error=error.one_line(),
+        endpoint=turn.asker.endpoint, failed=True, error=error.one_line(), error_kind=error.kind,
         compression_exhausted=error.kind == "context_overflow",
     )  # fmt: skip
     return await _gave_up(turn, "failed", last, outcome, reason=error.one_line())

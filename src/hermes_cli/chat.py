@@ -58,6 +58,7 @@ def register(parser: Parser) -> None:
 
 
 def _chat(args: argparse.Namespace) -> int:
+    from hermes_agent.execution import executor
     from hermes_cli import chat_once
 
     asked = args.query if args.query is not None else args.oneshot
@@ -69,6 +70,7 @@ def _chat(args: argparse.Namespace) -> int:
         from hermes_cli import cmd_setup
 
         cmd_setup.before_talking()
+    executor.wall_of(config.load().tree)  # raises when the configured one cannot be used
     if talks and not args.plain and _has_window():
         return _open_window(args)
     wishes = _wishes(args)

@@ -1,7 +1,7 @@
 """A question of permission at a terminal: all that a person needs to decide, and an Enter that means no.
 
 The command is shown as it would run, whole, with everything in it that a terminal would hide or turn around made
-visible: what cannot be seen cannot be agreed to.
+visible: nobody can agree to what they cannot see.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hermes_agent.approvals import showing
+from hermes_agent.approvals import plain_words
+from hermes_agent.approvals import text as approval_text
 from hermes_cli import output, text
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
     from hermes_agent.approvals.base import ApprovalQuestion, Choice
 
 _MEANT: dict[str, Choice] = {
-    "o": "once", "once": "once", "y": "once", "yes": "once",
-    "s": "session", "session": "session",
-    "a": "always", "always": "always",
-    "d": "deny", "deny": "deny", "n": "deny", "no": "deny", "": "deny",
+    "t": "task", "task": "task", "o": "once", "once": "once", "s": "session", "session": "session",
+    "conversation": "session", "a": "always", "always": "always", "d": "deny", "": "deny",
 }  # fmt: skip
 
 
@@ -41,37 +40,43 @@ def put(
     `unanswered`: what is said then, where the question may have been answered in another place.
     """
     screen.say(box(question, whom=whom))
-    prompt = "  " + " · ".join(_offer(choice) for choice in question.choices) + " > "
     lapses = time.monotonic() + question.seconds
     while True:
-        typed = keyboard.answer(prompt, seconds=lapses - time.monotonic(), over=over)
+        typed = keyboard.answer(_prompt(question), seconds=lapses - time.monotonic(), over=over)
         if typed is None:
             screen.say(f"\n  → {unanswered()}")
             return "deny"
-        choice = _MEANT.get(typed.lower())
+        choice = _MEANT.get(typed.strip().lower()) or plain_words.meaning(typed)
         if choice in question.choices:
-            screen.say(f"  → {showing.SAID[choice]}", style="" if choice == "deny" else "yellow")
+            said = approval_text.SAID[choice]
+            screen.say(f"  → {said}", style="" if choice == "deny" else "yellow")
             return choice
-        screen.say("  Please answer with one of these letters; Enter alone denies.")
+        screen.say("  Please answer with one of these letters, yes (once) or no; Enter alone denies.")
 
 
 def box(question: ApprovalQuestion, *, whom: str) -> str:
     """The question's text, at most as wide as the window."""
     columns = max(40, min(100, shutil.get_terminal_size().columns)) - 3
-    lines = [f"╭ {showing.heading(question.kind)}", "│"]
-    for line in showing.exactly(question.command):
-        first, *rest = _wrapped(line, columns - 3)
-        lines += [f"│   {first}", *(f"│ ↪ {more}" for more in rest)]  # ↪: no new line of the command
+    lines = [f"╭ {approval_text.heading(question.kind)}", "│", *_block(question.command, columns)]
+    if question.content:
+        lines += ["│", *_block(question.content, columns)]
     lines.append("│")
-    facts = [("where", question.workdir), ("for", whom), ("why", question.why)]
-    if question.detail:
-        facts.insert(0, ("what", question.detail))
-    facts.append(("lapses", f"in {showing.wait(question.seconds)}; then it is denied"))
+    facts = approval_text.facts(question, whom=whom)
     for name, value in facts:
         first, *rest = _wrapped(text.harmless(value), columns - 9)
         lines.append(f"│ {name:<8}{first}")
         lines += [f"│ {'':<8}{line}" for line in rest]
+    lines.append("│")
+    lines += [f"│ [{choice[0]}] {text.harmless(question.label(choice))}" for choice in question.choices]
     return "\n".join([*lines, "╰"])
+
+
+def _block(shown: str, columns: int) -> list[str]:
+    lines: list[str] = []
+    for line in approval_text.exactly(shown):
+        first, *rest = _wrapped(line, columns - 3)
+        lines += [f"│   {first}", *(f"│ ↪ {more}" for more in rest)]  # ↪: no new line of the command
+    return lines
 
 
 def _wrapped(line: str, columns: int) -> list[str]:
@@ -84,6 +89,10 @@ def _wrapped(line: str, columns: int) -> list[str]:
         found.append(line[:cut])
         line = line[cut:]
     return [*found, line]
+
+
+def _prompt(question: ApprovalQuestion) -> str:
+    return "  " + " · ".join(_offer(choice) for choice in question.choices) + " > "
 
 
 def _offer(choice: Choice) -> str:

@@ -17,10 +17,10 @@ import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent import commands, loop_thread
-from hermes_agent.approvals.base import ApprovalQuestion, Choice
+from hermes_agent.approvals.base import CHOICES, ApprovalQuestion
 from hermes_cli import chat_approval, output, text
 from hermes_cli.chat_desk import named
 from hermes_cli.chat_events import Events, Payload
@@ -256,7 +256,9 @@ class AttachedChat:
             workdir=str(payload.get("workdir") or ""), detail=str(payload.get("detail") or ""), why=why,
             conversation_id=ConversationId(""), turn_id=TurnId(""), call_id="", person_id=None, platform="",
             expires_at=time.time() + seconds, seconds=seconds,
-            choices=tuple(one for one in get_args(Choice) if one in (payload.get("choices") or ())),
+            choices=tuple(one for one in CHOICES if one in (payload.get("choices") or ())),
+            labels=dict(payload.get("labels") or {}), wall=str(payload.get("wall") or ""),
+            content=str(payload.get("content") or ""),
         )  # fmt: skip
         choice = chat_approval.put(
             question, screen=self._screen, keyboard=self._keyboard,

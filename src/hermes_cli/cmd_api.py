@@ -1,4 +1,4 @@
-"""`hermes api`: the key of the HTTP server. Nothing else ever shows it."""
+"""`hermes api`: the keys of the HTTP server. Nothing else ever shows them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ def register(parser: Parser) -> None:
         help="print the key that clients send; made at first use, kept in .env",
         example="""hermes api key
                    curl -H "Authorization: Bearer $(hermes api key)" http://127.0.0.1:8642/v1/models
+                   hermes api key --role owner
                    hermes api key --rotate""",
+    )
+    key.add_argument(
+        "--role",
+        choices=("client", "owner"),
+        default="client",
+        help="client: its own conversations, no terminal, files or approvals (default); owner: you",
     )
     key.add_argument("--rotate", action="store_true", help="make another one; the old one is no good any more")
     add_json(key)
@@ -31,19 +38,31 @@ def _key(args: argparse.Namespace) -> None:
     from gateway.api import keys
     from gateway.config import load_gateway_config
 
-    home = ensure_home()
+    home, variable = ensure_home(), keys.VARIABLES[args.role]
     loaded = config.load(home)
-    known = keys.configured(loaded) if not args.rotate else None
-    if args.rotate and keys.VARIABLE in os.environ:
+    known = keys.configured(loaded, args.role) if not args.rotate else None
+    if args.rotate and variable in os.environ:
         hint = "Change it there, or unset it to use the one in .env."
-        raise UsageError(f"{keys.VARIABLE} comes from the environment of this process", hint=hint)
-    key = keys.replace(home) if args.rotate else known or keys.make(home)
+        raise UsageError(f"{variable} comes from the environment of this process", hint=hint)
+    key = keys.replace(home, args.role) if args.rotate else known or keys.make(home, args.role)
     settings = load_gateway_config(loaded).api_server
     if args.json:
         url = f"http://{settings.host}:{settings.port}/v1"
-        output.print_json({"key": key, "new": known is None, "file": str(home / ".env"), "base_url": url})
+        output.print_json({
+            "key": key, "role": args.role, "new": known is None, "file": str(home / ".env"), "base_url": url,
+        })  # fmt: skip
         return
     print(key)
     if known is None:
-        taken = "The old one is no good any more." if args.rotate else "hermes gateway restart opens the API with it."
-        print(f"A new key, in {home / '.env'}. {taken}", file=sys.stderr)
+        taken = "The old one is no good any more." if args.rotate else _opens(loaded)
+        whose = "An owner key: it has your terminal, files and approvals" if args.role == "owner" else "A client key"
+        print(f"{whose}. It is in {home / '.env'}. {taken}", file=sys.stderr)
+
+
+def _opens(loaded: config.Config) -> str:
+    """What has to be done before the key opens anything: a gateway with another key takes it by itself."""
+    from gateway.api import keys
+
+    if any(keys.configured(loaded, role) for role in keys.VARIABLES):
+        return "A running gateway takes it from the next request on."
+    return "hermes gateway restart opens the API with it."

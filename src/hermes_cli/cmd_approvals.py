@@ -1,8 +1,4 @@
-"""`hermes approvals`: the calls that run without a question because a person once said so, and taking that back.
-
-A standing approval is for exactly one call of one person, in one conversation ("session") or everywhere ("always").
-What is allowed by rule stands in config.yaml and is not listed here.
-"""
+"""`hermes approvals`: the permissions in force, taking them back, and the log of what left the wall."""
 
 from __future__ import annotations
 
@@ -10,78 +6,206 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli import finding, output, store, text
-from hermes_cli.parser import Parser, Verbs, add_json
+from hermes_cli.parser import Parser, Verbs, add_json, add_limit, positive
 from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.approvals import Approval
+    from hermes_state.approvals import Grant, LoggedExit
+    from hermes_state.ids import PersonId
 
-_COLUMNS = (
+_GRANTS = (
     output.Column("ID"),
-    output.Column("Call", shrinks=True),
-    output.Column("Where", shrinks=True),
-    output.Column("Since", right=True),
+    output.Column("What", shrinks=True),
+    output.Column("For"),
+    output.Column("Ends", shrinks=True),
+    output.Column("Given", right=True),
+)
+_EXITS = (
+    output.Column("When", right=True),
+    output.Column("For"),
+    output.Column("What", shrinks=True),
+    output.Column("Opened", shrinks=True),
+    output.Column("Allowed by", shrinks=True),
 )
 
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
-    listing = verbs.add("list", _list, help="list standing approvals", example="hermes approvals list")
+    listing = verbs.add(
+        "list", _list, help="list the permissions in force and what is left of them", example="hermes approvals list"
+    )
+    listing.add_argument("--person", metavar="ID", help="only this person's (default: everybody's)")
+    add_json(listing)
     revoke = verbs.add(
         "revoke",
         _revoke,
-        help="take a standing approval back: the call is asked about again",
-        example="hermes approvals revoke ask_0f3a9c21b7de",
+        help="take a permission back: such calls are asked about again",
+        example="hermes approvals revoke grant_0f3a9c21b7de",
     )
     revoke.add_argument("id", metavar="ID", help="as `hermes approvals list` shows it, or its beginning")
-    for verb in (listing, revoke):
-        verb.add_argument("--person", metavar="ID", help="whose (default: the owner's, who sits at this terminal)")
-    add_json(listing)
+    add = verbs.add(
+        "add",
+        _add,
+        help="give a permission before anybody asks",
+        example='hermes approvals add --tool deploy --where "to=test-*" --times 5',
+    )
+    what = add.add_mutually_exclusive_group(required=True)
+    what.add_argument("--network", action="store_true", help="commands may use the network")
+    what.add_argument("--folder", metavar="PATH", help="commands and file tools may write to this folder")
+    what.add_argument("--tool", metavar="NAME", help="this tool of a plug-in may be used")
+    add.add_argument(
+        "--where",
+        metavar="ARGUMENT=PATTERN",
+        action="append",
+        default=[],
+        help="with --tool: what an argument must match",
+    )
+    add.add_argument("--times", metavar="N", type=positive, help="so often (default: as often as wanted)")
+    add.add_argument("--hours", metavar="N", type=float, help="for so long (default: until you revoke it)")
+    add.add_argument("--person", metavar="ID", help="for whom (default: the owner, who sits at this terminal)")
+    log = verbs.add(
+        "log",
+        _log,
+        help="list what left the wall, newest first, and who allowed it",
+        example="""hermes approvals log -n 20
+                   hermes approvals log --json""",
+    )
+    add_limit(log, 50)
+    add_json(log)
 
 
 def _list(args: argparse.Namespace) -> None:
+    from hermes_state.ids import PersonId
+
     with store.open_store() as db:
-        rules = _rules(db, args.person)
+        grants = db.approvals.grants(person_id=PersonId(args.person) if args.person else None)
         if args.json:
-            output.print_json([_facts(rule) for rule in rules])
-        elif rules:
-            cells = [(rule.id, _call(rule), _where(db, rule), text.ago(rule.decided_at)) for rule in rules]
-            print(output.table(_COLUMNS, cells))
+            output.print_json([_facts(db, grant) for grant in grants])
+        elif grants:
+            cells = [
+                (grant.id, _what(grant), _name(db, grant.person_id), _end(db, grant), text.ago(grant.created_at))
+                for grant in grants
+            ]
+            print(output.table(_GRANTS, cells))
         else:
-            print("Nothing is approved for good: every call that needs leave is asked about.")
+            print("No permission is in force: every call that needs one is asked about.")
 
 
 def _revoke(args: argparse.Namespace) -> None:
     with store.open_store() as db:
-        found = [rule for rule in _rules(db, args.person) if rule.id.startswith(args.id)] if args.id else []
+        found = [grant for grant in db.approvals.grants() if grant.id.startswith(args.id)] if args.id else []
         if len(found) != 1 or not db.approvals.revoke(found[0].id):
-            problem = "fits several standing approvals" if len(found) > 1 else "is no standing approval"
+            problem = "fits several permissions" if len(found) > 1 else "is no permission in force"
             named = text.shorten(text.harmless(args.id), 60)
             raise UsageError(f'"{named}" {problem}', hint="hermes approvals list shows them.")
-        print(f"Taken back: {_call(found[0])}")
+        print(f"Revoked: {_what(found[0])}")
 
 
-def _rules(db: SessionDB, person: str | None) -> tuple[Approval, ...]:
+def _add(args: argparse.Namespace) -> None:
+    import os.path
+
+    from hermes_state.approvals import GrantKind
     from hermes_state.ids import LOCAL_OWNER, PersonId
 
-    return db.approvals.rules(PersonId(person) if person else LOCAL_OWNER)
+    kind: GrantKind = "network" if args.network else "folder" if args.folder else "tool"
+    value = "" if args.network else os.path.realpath(args.folder) if args.folder else args.tool
+    patterns = dict(_pattern(one) for one in args.where)
+    if patterns and kind != "tool":
+        raise UsageError("--where goes with --tool")
+    if args.hours is not None and not args.hours > 0:
+        raise UsageError("--hours must be a number above 0")
+    with store.open_store() as db:
+        person = PersonId(args.person) if args.person else LOCAL_OWNER
+        if args.person and db.people.get(person) is None:
+            raise UsageError(f"nobody has the id {text.harmless(person)}", hint="hermes people list shows them.")
+        until = None if args.hours is None else db.clock() + args.hours * 3_600
+        grant = db.approvals.add(
+            person_id=person, kind=kind, value=value, patterns=patterns or None, shown="hermes approvals add",
+            granted_by=LOCAL_OWNER, uses=args.times, until=until,
+        )  # fmt: skip
+        print(f"Allowed: {_what(grant)}, {_end(db, grant)}. hermes approvals revoke {grant.id} takes it back.")
 
 
-def _call(rule: Approval) -> str:
-    return text.harmless(str(rule.call.get("text") or rule.call.get("kind") or rule.call_hash))
+def _pattern(typed: str) -> tuple[str, str]:
+    name, equals, pattern = typed.partition("=")
+    if not (name and equals):
+        raise UsageError(f'"{text.harmless(typed)}" is not ARGUMENT=PATTERN', hint='For example --where "to=test-*".')
+    return name, pattern
 
 
-def _where(db: SessionDB, rule: Approval) -> str:
-    if rule.scope == "always":
-        return "everywhere"
-    row = db.get_session(db.get_compression_tip(rule.conversation_id))
-    return rule.conversation_id if row is None else text.harmless(finding.title_of(row))
+def _log(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        exits = db.approvals.exits(limit=args.limit)
+        used = db.approvals.named(number for left in exits for number in left.grants)
+        if args.json:
+            output.print_json([_exit_facts(db, left, used) for left in exits])
+        elif exits:
+            cells = [
+                (text.ago(left.at), _name(db, left.person_id), text.harmless(left.text), text.harmless(left.opening),
+                 _allowed_by(db, left, used))
+                for left in exits
+            ]  # fmt: skip
+            print(output.table(_EXITS, cells))
+        else:
+            print("Nothing has left the wall.")
 
 
-def _facts(rule: Approval) -> dict[str, Any]:
+def _what(grant: Grant) -> str:
+    if grant.kind == "network":
+        return "network"
+    if grant.kind == "folder":
+        return f"writes to {text.harmless(grant.value)}"
+    if grant.kind == "tool":
+        where = ", ".join(f"{name}={glob}" for name, glob in (grant.patterns or {}).items())
+        return text.harmless(f"tool {grant.value}" + (f" where {where}" if where else ""))
+    return f"exactly: {text.harmless(grant.shown)}"
+
+
+def _end(db: SessionDB, grant: Grant) -> str:
+    if grant.span == "task":
+        where = "with its task"
+    elif grant.span == "always":
+        where = "" if grant.uses_left or grant.expires_at else "when revoked"
+    else:
+        row = db.get_session(db.get_compression_tip(grant.conversation_id))
+        title = grant.conversation_id if row is None else text.harmless(finding.title_of(row))
+        where = f"with the conversation {title}"
+    left = "" if grant.uses_left is None else f"after {text.counted(grant.uses_left, 'use')} more"
+    until = "" if grant.expires_at is None else text.when(grant.expires_at)
+    return ", ".join(filter(None, (left, until, where)))
+
+
+def _name(db: SessionDB, person_id: PersonId | None) -> str:
+    person = None if person_id is None else db.people.get(person_id)
+    if person is None:
+        return person_id or "somebody unknown"
+    return text.harmless(person.display_name or person.id)
+
+
+def _allowed_by(db: SessionDB, left: LoggedExit, used: dict[str, Grant]) -> str:
+    if left.allowed_by == "config":
+        return f"config.yaml ({left.rule})"
+    people = dict.fromkeys(_name(db, used[one].granted_by) for one in left.grants if one in used)
+    return f"{' and '.join(people) or 'a person'} ({', '.join(left.grants)})"
+
+
+def _facts(db: SessionDB, grant: Grant) -> dict[str, Any]:
     return {
-        "id": rule.id, "scope": rule.scope, "conversation_id": rule.conversation_id, "kind": rule.call.get("kind"),
-        "text": rule.call.get("text"), "workdir": rule.call.get("workdir"), "decided_at": rule.decided_at,
-        "expires_at": rule.rule_expires_at,
+        "id": grant.id, "kind": grant.kind, "value": grant.value, "patterns": grant.patterns, "text": grant.shown,
+        "person_id": grant.person_id, "person": _name(db, grant.person_id), "span": grant.span,
+        "conversation_id": grant.conversation_id or None, "turn_id": grant.turn_id or None,
+        "uses_left": grant.uses_left, "expires_at": grant.expires_at, "approval_id": grant.approval_id,
+        "granted_by": grant.granted_by, "created_at": grant.created_at,
+    }  # fmt: skip
+
+
+def _exit_facts(db: SessionDB, left: LoggedExit, used: dict[str, Grant]) -> dict[str, Any]:
+    grants = [used[one] for one in left.grants if one in used]
+    return {
+        "at": left.at, "person_id": left.person_id, "person": _name(db, left.person_id),
+        "conversation_id": left.conversation_id, "turn_id": left.turn_id, "kind": left.kind, "text": left.text,
+        "workdir": left.workdir, "opening": left.opening, "digest": left.digest, "allowed_by": left.allowed_by,
+        "grants": list(left.grants), "approvals": [one.approval_id for one in grants if one.approval_id],
+        "granted_by": sorted({str(one.granted_by) for one in grants if one.granted_by}), "rule": left.rule,
     }  # fmt: skip

@@ -92,6 +92,8 @@ def _verify(args: argparse.Namespace) -> None:
         output.print_json({**_facts(found), "ok": True})
         return
     print(text.harmless(f"{found.path} is whole: {_holds(found)}, made {text.when(found.made_at)}."))
+    if found.others:
+        print(text.harmless(f"Not of our schema, and not used: {', '.join(found.others[:10])}."))
     if found.broken_links:
         print(
             f"{text.counted(found.broken_links, 'row')} in it name rows that are gone; it can be restored all the same."

@@ -93,7 +93,7 @@ def _check(args: argparse.Namespace) -> None:
         "home": str(loaded.home),
         "config.yaml": (loaded.home / "config.yaml").exists(),
         ".env": len(loaded.dotenv),
-        "notes": notes(loaded),
+        "notes": [*notes(loaded), *_hook_notes(loaded)],
         "without effect": settings.idle(loaded.tree),
         "ok": True,
     }
@@ -109,6 +109,16 @@ def _check(args: argparse.Namespace) -> None:
         print(f"no effect    {', '.join(facts['without effect'])}: kept, and not used here")
 
 
+def _hook_notes(loaded: config.Config) -> list[str]:
+    from gateway import hooks
+
+    enabled = hooks.enabled_hooks(loaded)
+    return [
+        f"the hook {text.harmless(name)} is not loaded; to load it: {hooks.how_to_enable(name, enabled)}"
+        for name in hooks.hooks_off(loaded)
+    ]
+
+
 def notes(loaded: config.Config) -> list[str]:
     """Keys that look mistyped, values that cannot be, keys of older homes that mean something else here, or nothing."""
     from hermes_agent.approvals.policy import read_policy  # only this verb needs it
@@ -118,6 +128,8 @@ def notes(loaded: config.Config) -> list[str]:
     told = {note.partition(" ")[0] for note in policy}
     refused = [note for note in settings.refused(loaded.tree) if note.partition(" ")[0] not in told]
     found = [*settings.mistyped(loaded.tree), *refused, *policy]
+    if backend := config.unsupported_backend(loaded.tree):
+        found.append(backend)
     compression = loaded.tree.get("compression")
     if isinstance(compression, Mapping) and "in_place" in compression:
         found.append(
@@ -128,7 +140,7 @@ def notes(loaded: config.Config) -> list[str]:
 
 def _show(args: argparse.Namespace) -> None:
     from hermes_cli import config_variables  # only the verbs of one key need them
-    from hermes_config import secrets
+    from hermes_config import config_view
 
     path = [] if args.key is None else args.key.split(".")
     if not all(path):
@@ -142,7 +154,7 @@ def _show(args: argparse.Namespace) -> None:
         if not isinstance(value, Mapping) or name not in value:
             raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
         value = value[name]
-    plain = secrets.presentable(value, path)
+    plain = config_view.presentable(value, path)
     if args.json:
         output.print_json(plain)
     elif isinstance(plain, dict | list):

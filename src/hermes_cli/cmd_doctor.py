@@ -20,9 +20,9 @@ from hermes_config.home import hermes_home
 CHECKS: tuple[Check, ...] = (
     doctor_home.sqlite, doctor_home.reference, doctor_home.folder, doctor_home.files, doctor_home.file_system,
     doctor_home.disk, doctor_home.clock, doctor_config.configuration, doctor_config.executor, doctor_config.model,
-    doctor_config.platforms,
-    doctor_config.plugins, doctor_store.database, doctor_store.clock, doctor_locks.writing, doctor_store.backups,
-    doctor_store.turns, doctor_store.deliveries, doctor_store.gateway,
+    doctor_config.platforms, doctor_config.api, doctor_config.hooks, doctor_config.plugins, doctor_store.database,
+    doctor_store.clock, doctor_locks.writing, doctor_store.backups, doctor_store.turns, doctor_store.deliveries,
+    doctor_store.gateway,
 )  # fmt: skip
 _NARROWEST = 20
 _MARKS = {"ok": ("✓", "green"), "warning": ("⚠", "yellow"), "problem": ("✗", "red")}

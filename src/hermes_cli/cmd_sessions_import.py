@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hermes_config.limits import Limits
     from hermes_state import SessionDB
 
+_NOUNS = {"people": "people", "identities": "accounts", "routes": "routes"}
 Outcome = tuple[dict[str, Any], list[str]]
 """What an import did, for programs and for people."""
 
@@ -81,6 +82,11 @@ def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progr
     lines += [
         f'{session_id} is now called "{title}": its title was taken.' for session_id, title in report.renamed.items()
     ]
+    if report.imported:
+        lines.append("They belong to you, and no chat leads to them.")
+    if report.left_out:
+        parts = ", ".join(f"{_NOUNS[name]} ({count:,})" for name, count in report.left_out.items())
+        lines.append(f"Left out: {parts}. An archive brings no rights and no routes; a backup does.")
     return asdict(report), lines
 
 

@@ -1,10 +1,11 @@
 """`hermes setup`: from nothing to a working assistant in at most five questions.
 
-Model, its key, a platform, how careful to be, how much a day may cost. Each question shows what is set now and keeps it
-on Enter, so running it again changes only what is answered. Every question has a flag; `--non-interactive` asks none.
-A key is tried before it is kept, and goes into `.env` alone; an answer that cannot be is asked for again; Ctrl-C at a
-question keeps what was answered before it. A configuration that does not load is repaired first, with leave.
-Nothing is sent anywhere but to the model that was chosen and the platform that is connected.
+Model, its key, a platform, how careful to be, how much a day may cost. One's own server stands first, and adds its
+address. A key is sent to the host that stands beside its question, and to no other; it is tried before it is kept, and
+goes into `.env` alone. Each question shows what is set now and keeps it on Enter, so running it again changes only what
+is answered. Every question has a flag; `--non-interactive` asks none. An answer that cannot be is asked for again;
+Ctrl-C at a question keeps what was answered before it. A configuration that does not load is repaired first, with
+leave. Nothing is sent anywhere but to the model that was chosen and the platform that is connected.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import sys
 
 from hermes_cli import config_repair, secret_input, setup_asking, setup_model, text
 from hermes_cli.parser import Parser
-from hermes_cli.setup_model import Choice
+from hermes_cli.setup_model import Choice, Present
 from hermes_config import config
-from hermes_config.errors import ConfigError, HermesError, UsageError
+from hermes_config.errors import HermesError, UsageError
 from hermes_config.home import ensure_home, hermes_home
 
 _PROVIDERS = ("openrouter", "anthropic", "openai", "gemini")
 _ATTEMPTS = 3
+_MODELS_SHOWN = 15
 
 
 def register(parser: Parser) -> None:
@@ -87,124 +89,210 @@ def _loads(args: argparse.Namespace, *, asks: bool) -> None:
 
 def _model(args: argparse.Namespace, *, asks: bool) -> None:
     loaded = config.load()
-    present = _present(loaded)
+    present = setup_model.present(loaded)
     if args.model or args.provider or args.base_url:
         choice = setup_model.named(args.model or "", provider=args.provider, base_url=args.base_url)
+        if choice.base_url and asks:
+            _own_server(args, choice)
+            return
         if not choice.model:
             raise UsageError("which model?", hint="Give --model NAME.")
         _take(args, choice, asks=asks)
     elif asks:
         while not _chosen(args, loaded, present):
-            print("hermes setup --no-test keeps one that does not answer yet.\n")
-    elif present:
-        print(f"Model: {present} (kept).")
+            pass
+    elif present and present.endpoint is not None:
+        print(f"Model: {present.label} (kept).")
     elif found := setup_model.local_servers(loaded):
         _take(args, found[0], asks=False)
     else:
-        hint = "Start one (Ollama, LM Studio, llama.cpp, vLLM), or give --provider and --key -."
+        hint = "Start one (Ollama, LM Studio, vLLM), or give --base-url and --model, or --provider and --key -."
         raise UsageError("no model server answers on this machine, and none was given", hint=hint)
 
 
-def _chosen(args: argparse.Namespace, loaded: config.Config, present: str) -> bool:
+def _chosen(args: argparse.Namespace, loaded: config.Config, present: Present | None) -> bool:
     """Whether the model that the person picks is one that works; what is wrong with it is told."""
     choice = _asked(setup_model.local_servers(loaded), present)
     try:
         if choice is None:
-            _tried_again(args, loaded)
+            assert present is not None, "there was something to keep"
+            _tried_again(args, loaded, present)
+        elif choice.provider == "custom":
+            return _own_server(args, choice)
         else:
             _take(args, choice, asks=True)
     except setup_asking.NobodyAnswers:
         raise
     except HermesError as error:
         setup_asking.tell(f"That did not work: {error.one_line()}")
+        print("hermes setup --no-test keeps one that does not answer yet.\n")
         return False
     return True
 
 
-def _present(loaded: config.Config) -> str:
-    """The model that is configured and complete; empty for none."""
-    from hermes_agent.models import providers
-
-    try:
-        endpoint = providers.primary(loaded)
-    except ConfigError:
-        return ""
-    return f"{endpoint.provider}/{endpoint.model}"
-
-
-def _asked(found: list[Choice], present: str) -> Choice | None:
-    """What the person picks; None keeps what there is."""
-    offered = [*found, *(Choice(name, setup_model.SUGGESTED[name]) for name in _PROVIDERS), Choice("demo", "demo")]
+def _asked(found: list[Choice], present: Present | None) -> Choice | None:
+    """What the person picks; None keeps what there is. One's own servers stand first."""
+    offered = [
+        *found, Choice("custom", ""), *(Choice(name, setup_model.SUGGESTED[name]) for name in _PROVIDERS),
+        Choice("demo", "demo"),
+    ]  # fmt: skip
     print("Which model?")
     for number, one in enumerate(offered, 1):
         note = "runs here" if one in found else "built in, for trying" if one.model == "demo" else "needs a key"
-        print(f"  {number}  {one.provider:<11} {text.harmless(one.model):<32} {note}")
-    kept = f"Enter keeps {present}" if present else "Enter takes 1"
+        if one.provider == "custom":
+            print(f"  {number}  {'your own':<11} {'a server with an address':<32} OpenAI-compatible, key or none")
+        else:
+            print(f"  {number}  {one.provider:<11} {text.harmless(one.model):<32} {note}")
+    kept = "Enter takes 1"
+    if present is not None:
+        missing = "" if present.endpoint is not None else "; its key is missing"
+        kept = f"Enter keeps {text.harmless(present.label)}{missing}"
     while True:
-        said = setup_asking.question("A number, or a name such as openai/gpt-5", kept)
+        said = setup_asking.question("A number, an address such as http://127.0.0.1:8000/v1, or openai/gpt-5", kept)
         if not said:
             return None if present else offered[0]
         if said.isdecimal() and 0 < int(said) <= len(offered):
             return offered[int(said) - 1]
-        if said.isdecimal():
-            print(f"There is no {said}.")
-        elif setup_model.is_nobodys(choice := setup_model.named(said)):
-            setup_asking.tell(f"Whose model is {said[:40]}? Write it as openrouter/NAME, ollama/NAME, openai/NAME …")
+        try:
+            choice = _named(said)
+        except UsageError as error:
+            setup_asking.tell(error.one_line())
         else:
             return choice
 
 
-def _tried_again(args: argparse.Namespace, loaded: config.Config) -> None:
-    """The model that is kept: whether it answers; with a key that is no good any more, another one is asked for."""
+def _named(said: str) -> Choice:
+    """The choice that was typed. Raises, in one line, what is wrong with it."""
+    if said.isdecimal():
+        raise UsageError(f"There is no {said[:9]}.")
+    if setup_model.looks_like_address(said):
+        return Choice("custom", "", setup_model.address_of(said))
+    if said.lower() in ("custom", "your own"):
+        return Choice("custom", "")
+    choice = setup_model.named(said)
+    if setup_model.is_nobodys(choice):
+        ways = "Write it as ollama/NAME, openai/NAME …, or give the address of your own server."
+        raise UsageError(f"Whose model is {said[:40]}? {ways}")
+    return choice
+
+
+def _own_server(args: argparse.Namespace, choice: Choice) -> bool:
+    """A server by its address, its key and its model. False: back to the list."""
+    address = choice.base_url
+    while not address:
+        said = setup_asking.question("Its address, such as http://127.0.0.1:8000/v1", "Enter: back to the list")
+        if not said:
+            return False
+        try:
+            address = setup_model.address_of(said)
+        except UsageError as error:
+            setup_asking.tell(error.one_line())
+    host = setup_model.host_of(address)
+    key = "" if args.key is None else secret_input.from_flag("--key", args.key, variable=setup_model.CUSTOM_KEY)
+    names: list[str] = []
+    for attempt in range(1, _ATTEMPTS + 1):
+        if args.key is None or attempt > 1:
+            key = secret_input.asked(f"Key for {host}; sent there only, not shown (Enter: it needs none): ")
+        try:
+            if not args.no_test:
+                address, names = setup_model.models_at(address, key)
+            break
+        except setup_model.KeyRefused as error:
+            if attempt == _ATTEMPTS:
+                raise
+            setup_asking.tell(error.one_line())
+    _take(args, Choice("custom", choice.model or _model_of(names), address), asks=True, key=key)
+    return True
+
+
+def _model_of(names: list[str]) -> str:
+    """Which of a server's models; asked only when there is something to choose."""
+    if len(names) == 1:
+        return names[0]
+    shown = names[:_MODELS_SHOWN]
+    for number, name in enumerate(shown, 1):
+        print(f"  {number}  {text.harmless(name)}")
+    if more := len(names) - len(shown):
+        print(f"  and {more} more, by name")
+    words, kept = ("Which of its models? A number or a name", "Enter takes 1") if names else (
+        "The name of its model", "it does not list any")  # fmt: skip
+    while True:
+        said = setup_asking.question(words, kept)
+        if not said and names:
+            return names[0]
+        if said.isdecimal() and 0 < int(said) <= len(shown):
+            return shown[int(said) - 1]
+        if setup_model.looks_like_address(said):
+            setup_asking.tell(f"{said[:60]!r} is an address; the name of a model is asked for here.")
+        elif names and said.isdecimal():
+            print(f"There is no {said[:9]}.")
+        elif said:
+            return said
+
+
+def _tried_again(args: argparse.Namespace, loaded: config.Config, present: Present) -> None:
+    """The model that is kept: whether it answers; a key that is missing or no good any more is asked for."""
     from hermes_agent.models import providers
     from hermes_agent.models.base import ModelError
 
-    endpoint = providers.primary(loaded)
-    choice = Choice(endpoint.provider, endpoint.model)
-    if args.no_test or endpoint.provider == "demo":
+    endpoint = present.endpoint
+    if args.no_test or (endpoint is not None and endpoint.provider == "demo"):
         return
-    print(f"Asking {text.harmless(endpoint.model)} …", flush=True)
-    try:
-        setup_model.try_endpoint(endpoint)
-        print("It answers.")
-    except HermesError as error:
-        setup_asking.tell(f"It does not answer: {error.one_line()}")
-        variable = setup_model.needed_key(choice, loaded)
-        refused = isinstance(error, ModelError) and error.kind == "auth"
-        if refused and variable and (key := secret_input.asked("Another key (Enter keeps this one): ")):
-            setup_model.try_endpoint(providers.primary(setup_model.candidate(loaded, choice, key)))
-            config.put_variable(variable, key)
-            print(f"It answers. The key is kept in {loaded.home / '.env'}.")
+    if endpoint is not None:
+        print(f"Asking {text.harmless(endpoint.model)} at {present.host} …", flush=True)
+        try:
+            setup_model.try_endpoint(endpoint)
+            print("It answers.")
+            return
+        except HermesError as error:
+            setup_asking.tell(f"It does not answer: {error.one_line()}")
+            if not (isinstance(error, ModelError) and error.kind == "auth" and present.variable):
+                return
+        words = f"Another key for {present.host}; sent there only, not shown (Enter keeps this one): "
+    else:
+        words = f"Key for {present.host}; sent there only, not shown: "
+    if key := secret_input.asked(words):
+        setup_model.try_endpoint(providers.primary(setup_model.with_key(loaded, present.variable, key)))
+        setup_model.keep_key(present.variable, key)
+        print(f"It answers. The key is kept in {loaded.home / '.env'}.")
+    elif endpoint is None:
+        raise setup_model.ModelDoesNotAnswer("no key was given")
 
 
-def _take(args: argparse.Namespace, choice: Choice, *, asks: bool) -> None:
-    """Try the choice until it works, then keep it. A key that does not work is asked for again."""
+def _take(args: argparse.Namespace, choice: Choice, *, asks: bool, key: str | None = None) -> None:
+    """Try the choice until it works, then keep it. A key that does not work is asked for again.
+
+    `key`: asked for already; empty when none is needed.
+    """
     from hermes_agent.models import providers
 
     loaded = config.load()
-    key = (
-        ""
-        if args.key is None
-        else secret_input.from_flag("--key", args.key, variable=setup_model.needed_key(choice, loaded))
-    )
+    variable = setup_model.needed_key(choice, loaded)
+    host = "" if choice.model == "demo" else setup_model.host_for(choice, loaded)
+    if key is None:
+        key = "" if args.key is None else secret_input.from_flag("--key", args.key, variable=variable)
+    only = f"sent to {host} only, not shown"
     for attempt in range(1, _ATTEMPTS + 1):
-        variable = setup_model.needed_key(choice, loaded)
         if not key and variable and not loaded.environ(variable) and asks:
             print(f"{variable} is kept in {loaded.home / '.env'}.")
-            key = secret_input.asked(f"Your key for {setup_model.whose(choice, loaded)}; it is not shown: ")
+            key = secret_input.asked(f"Your key for {setup_model.whose(choice, loaded)}; {only}: ")
         try:
             endpoint = providers.primary(setup_model.candidate(loaded, choice, key))
             if not args.no_test:
-                print(f"Asking {text.harmless(endpoint.model)} …", flush=True)
+                at = f" at {host}" if host else ""
+                print(f"Asking {text.harmless(endpoint.model)}{at} …", flush=True)
                 setup_model.try_endpoint(endpoint)
             break
         except HermesError as error:
             if isinstance(error, providers.MissingKey):
                 error = _no_key(setup_model.whose(choice, loaded), variable, asks=asks)
-            if not asks or attempt == _ATTEMPTS or not variable or not _blames_the_key(error):
+            elif not asks and not key and choice.base_url and _blames_the_key(error):
+                error = _no_key(host, "", asks=False)
+            wants_key = variable or choice.base_url
+            if not asks or attempt == _ATTEMPTS or not wants_key or not _blames_the_key(error):
                 raise error from None
             setup_asking.tell(f"That did not work: {error.one_line()}")
-            key = secret_input.asked("Another key (Enter gives up): ")
+            key = secret_input.asked(f"Another key, {only} (Enter gives up): ")
             if not key:
                 raise setup_model.ModelDoesNotAnswer("no key that works was given") from None
     setup_model.keep(choice, key, loaded)
@@ -214,7 +302,8 @@ def _take(args: argparse.Namespace, choice: Choice, *, asks: bool) -> None:
 
 def _no_key(provider: str, variable: str, *, asks: bool) -> HermesError:
     """What is missing, for somebody who is in set-up already."""
-    hint = "" if asks else f"Add --key - and give it on standard input, or set {variable}."
+    also = f", or set {variable}" if variable else ""
+    hint = "" if asks else f"Add --key - and give it on standard input{also}."
     return setup_model.ModelDoesNotAnswer(f"{provider} needs a key, and none was given", hint=hint)
 
 

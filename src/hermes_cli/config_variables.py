@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from hermes_cli import secret_input
-from hermes_config import config, secrets, settings
+from hermes_config import config, config_view, secrets, settings
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import hermes_home
 
@@ -66,7 +66,7 @@ def shown(name: str) -> str | None:
     """Its value for a person, covered when it is a secret; None when it stands in config.yaml alone."""
     loaded = config.load()
     if value := loaded.dotenv.get(name):
-        return str(secrets.presentable(value, [name]))
+        return str(config_view.presentable(value, [name]))
     if name in loaded.tree:
         return None
     hint = "It is set in the environment." if loaded.environ(name) else ""

@@ -163,6 +163,65 @@ def _telegram(patient: Patient, check: str, token: str, extra: dict[str, object]
     return ok(check, f"Telegram knows it as @{text.harmless(bot.username)}")
 
 
+def api(patient: Patient) -> Iterator[Seen]:
+    """Whose the keys of the HTTP API are. In older homes every key was the owner's."""
+    from gateway.api import keys
+
+    if patient.config is None:
+        return
+    try:
+        found = keys.all_configured(patient.config)
+    except ConfigError as error:
+        variable = shlex.quote(error.key)
+        yield Seen(
+            check="api", mark="problem", says=f"{error.what} ({error.where})", fix=f"hermes config unset {variable}",
+            advice="hermes api key makes a good one.",
+        )  # fmt: skip
+        return
+    client, owner = keys.VARIABLES["client"], keys.VARIABLES["owner"]
+    may = "its own conversations, no terminal, no files, no approvals"
+    if "client" in found and "owner" not in found and _was_the_owners(patient, found["client"]):
+        says = f"{client} was the owner's key, and becomes a client key with the next start of the gateway: {may}"
+        advice = "A program that only talks needs nothing. For terminal, files and /api/ws, give it the owner key."
+        yield Seen(check="api", mark="warning", says=says, fix="hermes api key --role owner", advice=advice)
+    elif "client" in found:
+        more = f"{owner} is the owner's" if "owner" in found else "hermes api key --role owner makes an owner key"
+        yield ok("api", f"{client} is a client key ({may}); {more}")
+    elif "owner" in found:
+        yield ok("api", f"{owner} is the owner's key: it has terminal, files and /api/ws")
+
+
+def _was_the_owners(patient: Patient, key: str) -> bool:
+    from gateway.api.keys import key_id
+    from gateway.authorisation import API
+    from hermes_cli import store
+    from hermes_state.ids import LOCAL_OWNER
+
+    if not patient.has_store:
+        return False
+    try:
+        with store.open_store() as db:
+            person = db.people.find(platform=API, native_id=key_id(key))
+    except HermesError:
+        return False  # told by the check of the database
+    return person is not None and person.id == LOCAL_OWNER
+
+
+def hooks(patient: Patient) -> Iterator[Seen]:
+    from gateway import hooks as found
+
+    if patient.config is None:
+        return
+    try:
+        enabled = found.enabled_hooks(patient.config)
+    except ConfigError as error:
+        yield _broken(error)
+        return
+    for name in found.hooks_off(patient.config):
+        fix = found.how_to_enable(name, enabled)
+        yield Seen(check="hooks", mark="warning", says=f"the hook {text.harmless(name)} is not loaded", fix=fix)
+
+
 def plugins(patient: Patient) -> Iterator[Seen]:
     from hermes_cli import plugins as loaded
     from hermes_cli.plugins_found import Wishes

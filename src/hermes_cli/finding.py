@@ -28,9 +28,11 @@ def find(db: SessionDB, wanted: str, *, guess: bool = False) -> dict[str, Any]:
     The id of an earlier segment gives that segment; a title or a prefix of several segments of one conversation
     gives its newest.
     """
-    exact = db.get_session(wanted) or db.get_session_by_title(wanted)
+    exact = db.get_session(wanted)
     if exact is not None:
         return exact
+    if by_title := db.sessions_by_title(wanted):  # several, where people use the same title
+        return _only(db, wanted, [row["id"] for row in by_title])
     rows = [row for row in map(db.get_session, db.matching_session_ids(wanted, limit=200)) if row is not None]
     if len(rows) == 1:
         return rows[0]

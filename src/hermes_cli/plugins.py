@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 from hermes_cli import plugins_calls, plugins_found, plugins_loading
 from hermes_cli.plugins_api import (
     HOOKS,
+    Asker,
     Hook,
     PluginCliCommand,
     PluginCommand,
@@ -37,11 +38,12 @@ from hermes_config.errors import ConfigError
 from hermes_config.limits import DEFAULTS, Limits
 
 __all__ = [
-    "HOOKS", "LoadedPlugin", "PluginCliCommand", "PluginCommand", "PluginContext", "PluginError", "PluginManager",
-    "PluginPlatform", "PluginSkill", "PluginTool", "PreToolDecision", "ToolOverrideDenied", "ainvoke_hook",
-    "call_plugin", "complain", "discover_plugins", "get_plugin_cli_commands", "get_plugin_command_handler",
-    "get_plugin_commands", "get_plugin_manager", "get_plugin_skills", "get_plugin_tools", "get_plugin_toolsets",
-    "has_hook", "invoke_hook", "resolve_plugin_command_result", "resolve_pre_tool_block",
+    "HOOKS", "Asker", "LoadedPlugin", "PluginCliCommand", "PluginCommand", "PluginContext", "PluginError",
+    "PluginManager", "PluginPlatform", "PluginSkill", "PluginTool", "PreToolDecision", "ToolOverrideDenied",
+    "ainvoke_hook", "call_plugin", "complain", "discover_plugins", "get_plugin_cli_commands",
+    "get_plugin_command_handler", "get_plugin_commands", "get_plugin_manager", "get_plugin_skills",
+    "get_plugin_tools", "get_plugin_toolsets", "has_hook", "invoke_hook", "resolve_plugin_command_result",
+    "resolve_pre_tool_block",
 ]  # fmt: skip
 
 TELEMETRY_SCHEMA = "hermes.observer.v1"

@@ -45,6 +45,9 @@ HOOKS: Mapping[str, str] = {
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _COMMAND_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
+STAFF = frozenset({"owner", "admin"})
+_ROLES = STAFF | {"member", "guest"}
+
 Callback = Callable[..., Any]
 
 
@@ -85,6 +88,16 @@ class PluginTool(NamedTuple):
     override: bool = False
 
 
+class Asker(NamedTuple):
+    """Who typed a slash command."""
+
+    person_id: str
+    role: str
+    """owner, admin, member or guest."""
+    platform: str
+    """Where it was typed: telegram, cli, tui …"""
+
+
 class PluginCommand(NamedTuple):
     """A slash command. With `wants_context` its handler is a coroutine function like those of our own commands."""
 
@@ -94,6 +107,9 @@ class PluginCommand(NamedTuple):
     description: str = ""
     args_hint: str = ""
     wants_context: bool = False
+    roles: frozenset[str] = STAFF
+    tells_asker: bool = False
+    """The handler takes the keyword `asker`."""
 
 
 class PluginCliCommand(NamedTuple):
@@ -196,13 +212,29 @@ class PluginContext:
         ))  # fmt: skip
 
     def register_command(
-        self, name: str, handler: Callback, description: str = "", args_hint: str = "", *, wants_context: bool = False
+        self,
+        name: str,
+        handler: Callback,
+        description: str = "",
+        args_hint: str = "",
+        *,
+        wants_context: bool = False,
+        roles: Iterable[str] = STAFF,
     ) -> None:
-        """Add `/name`: `handler(raw_args)` gives the answer or None; with `wants_context` it is `async (ctx, args)`."""
+        """Add `/name`: `handler(raw_args)` gives the answer or None; with `wants_context` it is `async (ctx, args)`.
+
+        Only people with one of `roles` can use it: owner and admin unless you name others. A handler that has a
+        parameter `asker` (or `**facts`) is told who asks, as an `Asker`.
+        """
         clean = _command_name(name)
+        wanted = frozenset([roles] if isinstance(roles, str) else roles)
+        if not wanted <= _ROLES or not wanted:
+            wrong = ", ".join(sorted(map(str, wanted - _ROLES))) or "none"
+            known = ", ".join(sorted(_ROLES))
+            raise PluginError(f"/{clean} names unknown roles: {wrong[:80]}", hint=f"Some of {known}.")
         self._add(self._open().commands, "command", False, PluginCommand(
             plugin=self._found.key, name=clean, handler=_called(handler, name), description=description,
-            args_hint=args_hint, wants_context=wants_context,
+            args_hint=args_hint, wants_context=wants_context, roles=wanted, tells_asker=_takes_asker(handler),
         ))  # fmt: skip
 
     def register_cli_command(
@@ -258,6 +290,20 @@ def _called(callback: Any, name: str) -> Callback:
         raise PluginError(f"what is registered as {name[:60]!r} cannot be called: {type(callback).__name__}")
     function: Callback = callback
     return function
+
+
+def _takes_asker(handler: Callback) -> bool:
+    """Whether a handler can be told who asks; older ones take the arguments alone."""
+    import inspect  # only where a plug-in adds a command
+
+    try:
+        parameters = inspect.signature(handler).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+    return any(
+        one.kind is one.VAR_KEYWORD or (one.name == "asker" and one.kind is not one.POSITIONAL_ONLY)
+        for one in parameters
+    )
 
 
 def _command_name(name: str) -> str:

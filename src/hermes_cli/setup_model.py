@@ -1,7 +1,8 @@
-"""Finding a model for `hermes setup`: servers on this machine, providers, and whether one really answers.
+"""Finding a model for `hermes setup`: servers on this machine, one's own server, providers, and whether one answers.
 
-Only loopback is asked for servers, each for at most half a second. A choice is tried before anything is written down:
-the configuration it would give is built in memory, and one small question is put to the model.
+Only loopback is searched for servers, each for at most half a second. A choice is tried before anything is written
+down: the configuration it would give is built in memory, and one small question is put to the model. A key goes to the
+host of that choice (`host_of`) and to no other: redirects are not followed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -37,8 +39,19 @@ SUGGESTED: Mapping[str, str] = MappingProxyType({
 """What is proposed for a provider when nobody names a model."""
 
 
+_LIST_SECONDS = 15.0
+_ADDRESS = re.compile(
+    r"\w+://.*|(?:localhost|\d+\.\d+\.\d+\.\d+|\[[0-9a-f:]+\])(?::\d+)?(?:/.*)?|[\w-]+(?:\.[\w-]+)+:\d{2,5}(?:/.*)?",
+    re.IGNORECASE,
+)
+
+
 class ModelDoesNotAnswer(HermesError):
     """The model does not answer."""
+
+
+class KeyRefused(ModelDoesNotAnswer):
+    """The server wants a key, or another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +93,146 @@ def _first_model(address: str) -> str:
             return str(listed[0]["id"])
     except (OSError, ValueError, LookupError, TypeError):
         return ""
+
+
+# -- a server of one's own ---------------------------------------------------------------------------------------------
+
+
+def looks_like_address(words: str) -> bool:
+    """Whether this names a place on a network rather than a model."""
+    return _ADDRESS.fullmatch(words.strip()) is not None
+
+
+def address_of(words: str) -> str:
+    """The address of a model server as a person typed it. Raises, in one line, when it is none."""
+    said, such_as = words.strip(), "It begins with http:// or https://, such as http://127.0.0.1:8000/v1."
+    try:
+        parts = urlsplit(said)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not match, a port that is no number
+        good = False
+    if not good or any(mark.isspace() for mark in said):
+        raise UsageError(f"{said[:60]!r} is no address of a server", hint=such_as)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise UsageError("an address is kept without user, password and query", hint="A key is asked for by itself.")
+    return said.rstrip("/")
+
+
+def host_of(address: str) -> str:
+    """The host, with its port, that an address leads to."""
+    return urlsplit(address).netloc.rpartition("@")[2]
+
+
+def models_at(address: str, key: str = "") -> tuple[str, list[str]]:
+    """Which models a server offers, and its address with the `/v1` that was left out; no names when it does not tell.
+
+    The key is sent to that host alone. Raises `KeyRefused`, or `ModelDoesNotAnswer` when nothing is there.
+    """
+    tries = [address] if urlsplit(address).path.strip("/") else [address, f"{address}/v1"]
+    for one in tries:
+        if names := _names(one, key):
+            return one, names
+    return tries[-1], []
+
+
+def _names(address: str, key: str) -> list[str]:
+    host = host_of(address)
+    asked = urllib.request.Request(f"{address}/models")
+    if key:
+        asked.add_unredirected_header("Authorization", f"Bearer {key}")
+    handlers: list[urllib.request.BaseHandler] = [_StayHere()]
+    if urlsplit(address).hostname in _LOOPBACK:
+        handlers.append(urllib.request.ProxyHandler({}))  # no proxy knows this machine's loopback
+    try:
+        with urllib.request.build_opener(*handlers).open(asked, timeout=_LIST_SECONDS) as answer:
+            listed = json.loads(answer.read(_MOST_BYTES))["data"]
+            return [str(one["id"]) for one in listed]
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403):
+            what = f"{host} does not take this key" if key else f"{host} wants a key"
+            raise KeyRefused(f"{what} ({error.code})") from None
+        if 300 <= error.code < 400:
+            said = f"{host} sends us to another address ({error.code}), and no key follows there"
+            raise ModelDoesNotAnswer(said, hint="Give the address that it should be.") from None
+        return []
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and not isinstance(error, OSError):
+            return []  # something answers, but not with a list
+        reason = getattr(error, "reason", error)
+        why = getattr(reason, "strerror", None) or str(reason) or type(error).__name__
+        raise ModelDoesNotAnswer(f"{host} does not answer: {why}", hint="Start it, or check the address.") from None
+    except (LookupError, TypeError):
+        return []
+
+
+class _StayHere(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer like any other: it is not followed, and no key with it."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+# -- what is set now ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The model that is configured, with or without the key it needs."""
+
+    label: str
+    host: str
+    variable: str
+    """Where another key of it would be kept; empty when it takes none."""
+    endpoint: Endpoint | None
+    """None: its key is missing."""
+
+
+def present(loaded: config.Config) -> Present | None:
+    """What is configured; None when nothing is, or nothing that makes sense."""
+    from hermes_agent.models import choosing, providers
+    from hermes_config.errors import ConfigError
+
+    try:
+        entry = choosing.model_entry(loaded)
+        row, entry = choosing.provider_of(loaded, entry, str(entry.get("default") or ""), key="model")
+        usual = row.keys[0] if row.keys else CUSTOM_KEY if row.name == "custom" else ""
+        variable = str(entry.get("key_env") or usual)
+        try:
+            found = endpoint = providers.primary(loaded)
+        except providers.MissingKey:
+            endpoint, found = None, providers.primary(with_key(loaded, variable, "none yet"))
+    except ConfigError:
+        return None
+    return Present(f"{found.provider}/{found.model}", host_of(found.base_url), variable, endpoint)
+
+
+def with_key(loaded: config.Config, variable: str, key: str) -> config.Config:
+    """The configuration with another key for the model it has; nothing is written."""
+    model = loaded.tree.get("model")
+    entry = {"default": model} if isinstance(model, str) else {**(model or {})}
+    entry.pop("api_key", None)
+    if variable == CUSTOM_KEY:
+        entry["key_env"] = variable
+    tree = MappingProxyType({**loaded.tree, "model": entry})
+    return replace(loaded, tree=tree, dotenv=MappingProxyType({**loaded.dotenv, variable: key}))
+
+
+def keep_key(variable: str, key: str) -> None:
+    """Another key for the model that is configured, in `.env`."""
+    config.put_variable(variable, key)
+    config.unset_value("model.api_key")
+    if variable == CUSTOM_KEY:
+        config.set_value("model.key_env", variable)
+
+
+# -- a choice ----------------------------------------------------------------------------------------------------------
+
+
+def host_for(choice: Choice, loaded: config.Config) -> str:
+    """The host that a key for this choice would be sent to."""
+    from hermes_agent.models import providers
+
+    return host_of(providers.primary(candidate(loaded, choice, "none yet")).base_url)
 
 
 def needed_key(choice: Choice, loaded: config.Config) -> str:
@@ -146,9 +299,7 @@ def named(words: str, *, provider: str | None = None, base_url: str | None = Non
     from hermes_agent.models import choosing
 
     if base_url:
-        if urlsplit(base_url).scheme not in ("http", "https"):
-            raise UsageError("--base-url must begin with http:// or https://")
-        return Choice("custom", words, base_url)
+        return Choice("custom", words, address_of(base_url))
     if provider:
         known = choosing.known(provider)
         if not known:
@@ -156,6 +307,8 @@ def named(words: str, *, provider: str | None = None, base_url: str | None = Non
 
             raise UsageError(f"there is no provider {provider[:40]!r}", hint=f"Known: {', '.join(PROVIDERS)}.")
         return Choice(known, words or SUGGESTED.get(known, ""))
+    if looks_like_address(words):
+        raise UsageError(f"{words[:60]!r} is an address, not a model", hint="Give it as --base-url.")
     where, model = choosing.split(words, current="")
     return Choice(where or "auto", model)
 

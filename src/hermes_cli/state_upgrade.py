@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from hermes_cli import cmd_import, output, store
+from hermes_cli import cmd_import, output, store, text
 from hermes_cli.progress import Progress
 from hermes_config import config
 from hermes_config.errors import UsageError
@@ -48,6 +48,18 @@ def run_upgrade(args: argparse.Namespace) -> None:
     _tell(upgraded, as_json=args.json)
 
 
+def _changes() -> list[str]:
+    """What the same configuration means here and did not mean before."""
+    from gateway import hooks
+    from hermes_state.reference import rights
+
+    backend, enabled = rights.backend_note(rights.read(hermes_home())), hooks.enabled_hooks(config.load())
+    found = [backend.removesuffix(". The line stays behind")] if backend else []
+    for name in hooks.hooks_off(config.load()):
+        found.append(f"the hook {name} is not loaded; to load it: {hooks.how_to_enable(name, enabled)}")
+    return found
+
+
 def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
     from hermes_state.reference import aside, report, source
 
@@ -68,6 +80,8 @@ def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
     )
     for line in cmd_import.problem_lines(facts):
         print(line)
+    for note in _changes():
+        print(text.harmless(f"Note: {note}."))
     print(f"The backup: {upgraded.backup}")
     print(f"The full report, and what was set aside: {folder}")
     print("To go back, with Hermes stopped (what was written since then is not in the backup):")

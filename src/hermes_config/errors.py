@@ -48,6 +48,21 @@ class HermesError(Exception):
             text = f"{text}. {self.hint}"
         return " ".join(text.split())
 
+    def in_chat(self) -> str:
+        """As `one_line`, for people who have no business with this machine's files: no place and no path in it.
+
+        Those at this machine find the whole line in the log.
+        """
+        import re  # an error is rare; importing this module is not
+
+        from hermes_config.home import hermes_home
+
+        home = re.escape(str(hermes_home()))
+        path = re.compile(rf"{home}[^\s'\"),;]*|(?<![\w:/.])(?:~|[A-Za-z]:)?[/\\][^\s/\\'\"]+[/\\][^\s'\"),;]*")
+        hint = "" if path.search(self.hint) else self.hint
+        what = path.sub("a file of the home", self.what)
+        return " ".join((f"{what.rstrip('.')}. {hint}" if hint else what).split())
+
     def __str__(self) -> str:
         return self.one_line()
 

@@ -147,7 +147,7 @@ PROTECTED_FILES: frozenset[str] = frozenset({
 OPEN_IN_HERMES_HOME: tuple[str, ...] = ("workspace", "skills")
 """The folders of the Hermes home that commands and file tools may read; all else in it is somebody's data."""
 
-_GIT_FILES = ("config", "config.worktree", "hooks")
+_GIT_FILES = ("config", "config.worktree", "hooks", "commondir")
 _GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
 _WRITABLE_IN_HOME = frozenset({".cache"})
 _SYSTEM_ROOTS = (
@@ -194,7 +194,7 @@ _SECRET, _HARMLESS = _Names(SECRET_NAMES), _Names(HARMLESS_NAMES)
 
 def _is_secret_name(folder: str, name: str) -> bool:
     low = name.lower()
-    return ((low in _SECRET) and low not in _HARMLESS) or (folder, low) in SECRET_PAIRS
+    return ((low in _SECRET) and low not in _HARMLESS) or (folder.lower(), low) in SECRET_PAIRS
 
 
 class _Own:
@@ -263,7 +263,7 @@ def is_secret(
     parts = path.parts
     if text.startswith(_SYSTEM_ROOTS):
         return False
-    if any(part in SECRET_FOLDERS for part in parts):
+    if any(part.lower() in SECRET_FOLDERS for part in parts):
         return True
     above = parts[-2] if len(parts) > 1 else ""
     if folder or not _is_secret_name(above, path.name):

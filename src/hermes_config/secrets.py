@@ -4,7 +4,8 @@ Two things are covered. The values this home keeps secret: variables of the envi
 config.yaml that are named like a secret, and passwords inside URLs. And whatever has the shape of a well-known key,
 whoever it belongs to. Everything else in a text stays as it is, character for character.
 
-This is for doors that lead out (logs, crash reports, exports), never for what a tool, a model or the store receives.
+This is for doors that lead out (logs, crash reports, exports, chats, the API), never for what a tool, a model or the
+store receives.
 A short value is not covered, since it would blank ordinary words; nor is a part of a value, or one that was encoded in
 a way of its own. A text without secrets costs a few substring searches.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes_config.errors import HermesError
+from hermes_config.home import hermes_home
 
 COVER = "[secret]"
 SHORTEST = 8
@@ -84,8 +87,9 @@ def _word(prefix: str, rest: str, *, within: str = "A-Za-z0-9") -> _Shape:
 
 
 _DIGIT_SOON = r"(?=[A-Za-z_+/.~-]{0,60}[0-9])"
-_PEM_END = r"(?:[^-\"]|-(?!----))*+-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-_PEM_CUT = r"(?:(?:\\[rn]|\s)++[A-Za-z0-9+/=]{16,76})*+"
+# No possessive quantifier anywhere: before 3.11.5, Python matched too little with some of them.
+_PEM_END = r"[^-\"]*(?:-(?!----)[^-\"]*)*-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_PEM_CUT = r"(?:(?:\\[rn]|\s)+[A-Za-z0-9+/=]{16,76})*"
 _SHAPES = (
     _word("sk-", rf"{_DIGIT_SOON}[A-Za-z0-9_-]{{12,}}"),
     _Shape("k_live_", re.compile(r"[sr]k_live_[A-Za-z0-9]{10,}")),
@@ -103,23 +107,37 @@ _SHAPES = (
     _word("npm_", r"[A-Za-z0-9]{30,}"),
     _Shape("pypi-", re.compile(r"pypi-[A-Za-z0-9_-]{50,}")),
     _Shape(":AA", re.compile(r"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])")),
-    _word("eyJ", r"[\w-]{8,}+\.eyJ[\w-]{8,}+\.[\w-]*", within=r"\w-"),
+    _word("eyJ", r"[\w-]{8,4000}\.eyJ[\w-]{8,20000}\.[\w-]*", within=r"\w-"),
     _Shape("PRIVATE KEY", re.compile(
         rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----(?:{_PEM_END}|{_PEM_CUT})"
     )),
     _Shape("://", re.compile(r"(://[^/\s:@\"\\]{0,100}:)(?!\[secret\]@)[^/\s@\"\\]{1,200}@"), rf"\1{COVER}@"),
     *(
-        _Shape(word, re.compile(rf"({word}\s{{1,4}}){_DIGIT_SOON}[A-Za-z0-9._~+/-]{{16,}}+={{0,2}}"), rf"\1{COVER}")
+        _Shape(word, re.compile(rf"({word}\s{{1,4}}){_DIGIT_SOON}[A-Za-z0-9._~+/-]{{16,}}={{0,2}}"), rf"\1{COVER}")
         for word in ("Bearer", "bearer", "Basic")
     ),
     # NAME=value, as `env` and an .env of some other project show it.
     *(
         _Shape(word, re.compile(
-            rf"({word}(?:\\?[\"'])?\s?[=:]\s?(?:\\?[\"'])?){_DIGIT_SOON}[A-Za-z0-9_+/.~-]{{12,}}+={{0,2}}(?![(\[])"
+            rf"({word}(?:\\?[\"'])?\s?[=:]\s?(?:\\?[\"'])?){_DIGIT_SOON}[A-Za-z0-9_+/.~-]{{12,}}"
+            r"(?![A-Za-z0-9_+/.~-])={0,2}(?![(\[])"
         ), rf"\1{COVER}")
         for word in ("_KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD")
     ),
 )  # fmt: skip
+
+
+# For texts that still grow. A secret is one run of such characters, or one of the longer things below.
+_RUN = re.compile(r"[!-~]+")
+_NO_RUN = re.compile(r"[^!-~]")
+_LONGEST_RUN = 8_000
+_LONGEST_PEM = 20_000
+_PEM_ENDED = re.compile(r"-----END [^-]{0,60}-----")
+# A word that ends a sentence or a part of it, and with which no well-known key begins.
+_SENTENCE_END = re.compile(
+    r"(?!.*(?:eyJ|AKIA|ASIA|AIza|xox|Bearer|bearer|Basic|TOKEN|SECRET|PASSW))[A-Za-z'’]{1,30}[.,;!?…)]{1,3}", re.DOTALL
+)
+_CONTEXT = re.compile(r"[!-~]*(?:Bearer|bearer|Basic|_KEY|TOKEN|SECRET|PASSWORD|PASSWD)(?:\\?[\"'])?\s?[=:]?\s{0,4}\Z")
 
 
 class Redactor:
@@ -127,6 +145,7 @@ class Redactor:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._forms = _forms(frozenset(values))
+        self._long_forms = [form for form in self._forms if not _RUN.fullmatch(form)]
         self.places = 0
 
     def __call__(self, text: str) -> str:
@@ -140,8 +159,30 @@ class Redactor:
                 self.places += places
         return text
 
+    def settled(self, text: str) -> int:
+        """How much of a text that still grows can be covered and shown: no secret begins there and ends behind it."""
+        tail = text[: -_LONGEST_RUN - 1 : -1]
+        boundary = _NO_RUN.search(tail)
+        if boundary is not None:
+            end = len(text) - boundary.start()
+        else:
+            end = 0 if len(tail) == len(text) else len(text) - _LONGEST_RUN // 2
+        if (context := _CONTEXT.search(text, max(0, end - 80), end)) is not None:
+            end = context.start()
+        elif _SENTENCE_END.fullmatch(text, end) and not any(_begins(form, text) for form in self._forms):
+            end = len(text)
+        begun = text.rfind("-----BEGIN")
+        if begun >= 0 and len(text) - begun <= _LONGEST_PEM and not _PEM_ENDED.search(text, begun):
+            end = min(end, begun)
+        return min([end, *(len(text) - _begins(form, text) for form in self._long_forms)])
+
     def __repr__(self) -> str:
         return f"Redactor({len(self._forms)} forms, {self.places} places)"
+
+
+def _begins(form: str, text: str) -> int:
+    """How many characters at the end of the text may be the beginning of the form."""
+    return next((n for n in range(min(len(form) - 1, len(text)), 0, -1) if text.endswith(form[:n])), 0)
 
 
 def redactor(home: Path | None = None) -> Redactor:
@@ -152,6 +193,24 @@ def redactor(home: Path | None = None) -> Redactor:
 def redacted(text: str, home: Path | None = None) -> str:
     """The text with its secrets covered, and nothing else changed."""
     return redactor(home)(text)
+
+
+_LOOK_AGAIN = 1.0
+_MOST_HOMES = 16
+_current: dict[Path, tuple[float, Redactor]] = {}
+
+
+def current() -> Redactor:
+    """One for a process that sends many texts: it knows the secrets of the home as they were a second ago at most."""
+    home, now = hermes_home(), time.monotonic()
+    known_before = _current.get(home)
+    if known_before is not None and now - known_before[0] < _LOOK_AGAIN:
+        return known_before[1]
+    if len(_current) >= _MOST_HOMES:
+        _current.clear()
+    made = redactor(home)
+    _current[home] = (now, made)
+    return made
 
 
 def known(home: Path | None = None) -> frozenset[str]:

@@ -1,12 +1,15 @@
 """Bringing an archive into a store.
 
-The archive is read to its end and believed before anything is written (`archive_file`). Then people come first, and
-each conversation in a transaction of its own, whole: its sessions, messages and usage. What is here already is left
-alone and reported, also when it says something else. So a run that was killed is completed by running it again.
+The archive is read to its end and checked before anything is written (`archive_file`). Then each conversation comes in
+a transaction of its own, whole: its sessions, messages and usage. A conversation that is here already stays as it is
+and is reported, also when it says something else. So a run that was killed is completed by running it again.
 
-Messages get new ids in this database, in the same order. A title that somebody has gets a number. People who are not
-here yet arrive as guests, whatever the archive calls them, and nobody who is more than a guest gets a new account,
-unless the store is empty: an archive from a stranger must not make anybody an administrator.
+Messages get new ids in this database, in the same order. A title that the owner has already gets a number.
+
+An archive brings no rights and no routes, not even into an empty store, because anybody can write one. All of its
+conversations belong to the owner who imports them. People, accounts and routes stay in the file, and no session
+keeps the chat it came from: else a chat could be led to a conversation that the maker of the archive can read. A
+backup (`hermes backup restore`) brings everything.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from typing import IO, Any
 
 from hermes_state import archive, chain, tables
 from hermes_state.archive_file import ArchiveFile, Conversation, Row
-from hermes_state.engine.base import Connection, first, scalar
+from hermes_state.engine.base import Connection
 from hermes_state.errors import ArchiveRefused
+from hermes_state.ids import PersonId
+from hermes_state.people import People
 from hermes_state.rehearsal import rehearse
 from hermes_state.statements import Queries
 from hermes_state.store import Store
@@ -32,6 +37,14 @@ Q = Queries("archive")
 
 _MEMORY = 4 << 20
 _TITLE_ROOM = 90
+_RIGHTS = ("people", "identities", "routes")
+NO_CHAT = dict.fromkeys(
+    (
+        "session_key", "user_id", "chat_id", "chat_type", "thread_id", "origin_json", "profile_name",
+        "handoff_state", "handoff_platform", "handoff_error",
+    )
+)  # fmt: skip
+"""The columns by which a message, a search for a lost route or a gateway finds the session of a chat."""
 
 
 @dataclass(slots=True)
@@ -46,11 +59,8 @@ class Report:
     messages: int = 0
     renamed: dict[str, str] = field(default_factory=dict)
     """Session id → the title it got because its own was taken."""
-    people: int = 0
-    made_guests: list[str] = field(default_factory=list)
-    routes: int = 0
-    routes_kept: list[str] = field(default_factory=list)
-    """Routes that lead elsewhere here: ours were kept."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Rows of the archive that give rights or routes, by table; they are never imported."""
 
 
 def import_archive(
@@ -75,7 +85,7 @@ class _Import:
         self._report = Report()
 
     def run(self) -> Report:
-        self._people()
+        self._report.left_out = {name: rows for name in _RIGHTS if (rows := self._source.rows_in(name))}
         done, total = 0, self._source.rows_in("messages")
         for conversation in self._source.conversations():
             with tempfile.SpooledTemporaryFile(max_size=_MEMORY) as spool:
@@ -83,34 +93,7 @@ class _Import:
             if self._progress is not None:
                 self._progress(done, total)
         self._links()
-        self._routes()
         return self._report
-
-    # -- people ------------------------------------------------------------------------------------------
-
-    def _people(self) -> None:
-        added = self._write(self._add_people)
-        self._report.people += len(added)
-        self._report.made_guests += [person for person, lowered in added if lowered]
-
-    def _add_people(self, conn: Connection) -> list[tuple[str, bool]]:
-        """All of them in one transaction, because only an empty store believes what the archive says of them."""
-        trusted = not conn.rows(Q.anybody)
-        added = []
-        for row in self._source.lines("people"):
-            if not conn.rows(Q.person, (row["id"],)):
-                lowered = not trusted and row["role"] != "guest"
-                _insert(conn, "people", {**row, "role": "guest"} if lowered else row)
-                added.append((row["id"], lowered))
-        for row in self._source.lines("identities"):
-            here = conn.rows(Q.identity, (row["platform"], row["account"], row["native_id"]))
-            role = scalar(conn.rows(Q.role, (row["person_id"],)))
-            # Else a stranger's archive could let its author's account speak for the owner.
-            if not here and role is not None and (trusted or role == "guest"):
-                _insert(conn, "identities", row)
-        return added
-
-    # -- conversations -----------------------------------------------------------------------------------
 
     def _conversation(self, conversation: Conversation, spool: IO[bytes]) -> int:
         """One conversation, all or nothing; how many messages the archive has of it."""
@@ -128,7 +111,7 @@ class _Import:
             here = self._report.already_here if same == said.digest() else self._report.different
             here.append(conversation.id)
             return messages
-        renamed = self._write(lambda conn: _add_conversation(conn, conversation, spool))
+        renamed = self._write(lambda conn: self._add(conn, conversation, spool))
         self._report.imported.append(conversation.id)
         self._report.sessions += len(conversation.sessions)
         self._report.messages += messages
@@ -143,11 +126,9 @@ class _Import:
         for page in tables.pages(links):
             self._write(partial(_add_links, page=page))
 
-    def _routes(self) -> None:
-        for page in tables.pages(self._source.lines("routes")):
-            added, kept = self._write(partial(_add_routes, page=page))
-            self._report.routes += added
-            self._report.routes_kept += kept
+    def _add(self, conn: Connection, conversation: Conversation, spool: IO[bytes]) -> dict[str, str]:
+        owner = People(self._store).owner_in(conn).id
+        return _add_conversation(conn, conversation, spool, owner)
 
     def _write(self, fn: Callable[[Connection], Any]) -> Any:
         """`fn` in one transaction, which a dry run takes back."""
@@ -181,19 +162,22 @@ def _said_here(conn: Connection, root: str) -> bytes:
 # -- inside the transactions ---------------------------------------------------------------------------------------
 
 
-def _add_conversation(conn: Connection, conversation: Conversation, spool: IO[bytes]) -> dict[str, str]:
+def _add_conversation(
+    conn: Connection, conversation: Conversation, spool: IO[bytes], owner: PersonId
+) -> dict[str, str]:
     """Put a conversation in that is not here; the titles that had to be changed."""
     sessions, messages, usage = map(tables.named, ("sessions", "messages", "session_model_usage"))
     renamed = _free_titles(conn, conversation.sessions)
-    rows = [{**row, "title": renamed.get(row["id"], row["title"])} for row in conversation.sessions]
+    rows = [{**row, **NO_CHAT, "title": renamed.get(row["id"], row["title"])} for row in conversation.sessions]
     tables.fill(conn, sessions, [as_tuple(sessions.names, row) for row in rows])
     if conversation.row is not None:
-        _insert(conn, "conversations", conversation.row)
+        named = tables.named("conversations")
+        conn.run(tables.insert(named), as_tuple(named.names, {**conversation.row, "owner_id": owner}))
     _add_links(conn, [(row["parent_session_id"], row["id"]) for row in conversation.sessions])
     if conversation.row is None:  # an old home: the conversation is known by its sessions only
         begun = min(row["started_at"] for row in conversation.sessions)
         root = conversation.id
-        chain.found_conversation(conn, root, tip_id=root, kind="new", origin=None, owner=None, now=begun)
+        chain.found_conversation(conn, root, tip_id=root, kind="new", origin=None, owner=owner, now=begun)
         chain.settle(conn, root)
     names = [name for name in messages.names if name not in messages.key]
     spool.seek(0)
@@ -223,22 +207,6 @@ def _add_links(conn: Connection, page: list[tuple[str | None, str]]) -> None:
     for parent, child in page:
         if parent is not None and parent != child:
             conn.run(Q.link, (parent, child, parent))
-
-
-def _add_routes(conn: Connection, page: list[Row]) -> tuple[int, list[str]]:
-    added, kept = 0, []
-    for row in page:
-        here = first(conn.rows(Q.route, (row["scope"], row["session_key"])))
-        if here is None:
-            _insert(conn, "routes", row)
-            added += 1
-        elif here[0] != row["session_id"]:
-            kept.append(row["session_key"])
-    return added, kept
-
-
-def _insert(conn: Connection, table: str, row: Row) -> None:
-    conn.run(tables.insert(tables.named(table)), as_tuple(tables.named(table).names, row))
 
 
 def as_tuple(names: Iterable[str], row: Row) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ import apsw
 from hermes_config.errors import UsageError
 from hermes_config.home import advice, sync_folder
 from hermes_config.limits import Limits
-from hermes_state import archive_store, opening, tables
+from hermes_state import archive_store, foreign_objects, opening, tables
 from hermes_state.archive_file import ArchiveFile
 from hermes_state.engine.base import scalar
 from hermes_state.engine.sqlite import SqliteEngine
@@ -37,6 +37,7 @@ Q = Queries("backup")
 FOLDER = "backups"
 AUTOMATIC = "auto-"
 _WAIT_MS = 5_000
+_NAMED = 5
 _STEP = 256  # pages at a time: small enough that a progress bar moves and nobody waits for us
 
 Progress = Callable[[int, int], None]
@@ -52,6 +53,8 @@ class Backup:
     rows: dict[str, int] | None = None
     broken_links: int = 0
     """Rows that name a missing row, as other programs leave them behind; `hermes state check` tells more."""
+    others: tuple[str, ...] = ()
+    """Tables and indexes that are not of our schema and that nothing of ours uses."""
 
     @property
     def automatic(self) -> bool:
@@ -102,7 +105,14 @@ def verify(path: Path, *, limits: Limits) -> Backup:
             raise BackupRefused("this database is empty", where=str(path))
         opening.refuse_foreign(version, str(path))
         check_sound(raw, path)
-        return _described(path, _counts(raw), _broken_links(raw))
+        foreign = foreign_objects.look(SqliteConnection(raw))
+        if foreign.acting:
+            raise BackupRefused(
+                f"this database has what is not of our schema and would act: {', '.join(foreign.acting[:_NAMED])}",
+                where=str(path),
+                hint="Nothing was changed. Use a backup that Hermes made, or remove it from a copy with sqlite3.",
+            )
+        return _described(path, _counts(raw), _broken_links(raw), foreign.inert)
 
 
 def existing(home: Path) -> list[Backup]:
@@ -208,6 +218,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _described(path: Path, rows: dict[str, int] | None = None, broken_links: int = 0) -> Backup:
+def _described(
+    path: Path, rows: dict[str, int] | None = None, broken_links: int = 0, others: Sequence[str] = ()
+) -> Backup:
     status = path.stat()
-    return Backup(path, status.st_size, status.st_mtime, rows, broken_links)
+    return Backup(path, status.st_size, status.st_mtime, rows, broken_links, tuple(others))

@@ -16,12 +16,13 @@ Tallies are kept while some limit is configured. The first call under a new limi
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from typing import Any, Literal, NamedTuple
 
 from hermes_config.records import record
-from hermes_state import aio
+from hermes_state import aio, meta
 from hermes_state.engine.base import Connection, Row
 from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId, checked_id
@@ -31,6 +32,8 @@ from hermes_state.statements import Queries, Statement
 from hermes_state.store import Store
 
 Q = Queries("budgets")
+_ZONE = "budget_zone:"
+_LONGEST_DAY = 1.5 * DAY
 
 Scope = Literal["day", "person_day", "conversation"]
 Unit = Literal["usd", "tokens"]
@@ -202,13 +205,15 @@ class Budgets:
 
     def used(self, scope: Scope, subject: str = "", *, zone: str | None = None) -> tuple[str, Amount]:
         """The present period and what counts in it, reserved calls included."""
-        key = Key(scope, subject, "" if scope == "conversation" else day_of(self._store.clock(), zone))
+        now = self._store.clock()
 
-        def run(conn: Connection) -> Amount:
+        def run(conn: Connection) -> tuple[str, Amount]:
+            counted = _zone_in(conn, subject, zone, now) if scope == "person_day" else zone
+            key = Key(scope, subject, "" if scope == "conversation" else day_of(now, counted))
             found = conn.rows(Q.tally, key)
-            return _total(found[0]) if found else _before(conn, key)
+            return key.period, _total(found[0]) if found else _before(conn, key)
 
-        return key.period, self._store.engine.read(run)
+        return self._store.engine.read(run)
 
     def largest(self, *, limit: int = 5) -> tuple[tuple[str, Amount], ...]:
         """The conversations that used most of what one may use, reserved calls included."""
@@ -261,12 +266,45 @@ def day_of(moment: float, zone: str | None = None) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(moment))
 
 
+def keep_zone(conn: Connection, person_id: str, zone: str | None, now: float) -> None:
+    """A person's zone changes: the day that has begun counts in the old `zone` until its end.
+
+    Else a person whose limit is spent could begin another day by naming another zone.
+    """
+    if _kept_zone(conn, person_id, now) is None:
+        meta.put(conn, f"{_ZONE}{person_id}", json.dumps([zone, _end_of_day(now, zone)]))
+
+
+def _zone_in(conn: Connection, person_id: str, zone: str | None, now: float) -> str | None:
+    """The zone in which a person's day is counted now; `zone` is the one that is set."""
+    kept = _kept_zone(conn, person_id, now)
+    return zone if kept is None else kept[0]
+
+
+def _kept_zone(conn: Connection, person_id: str, now: float) -> tuple[str | None, float] | None:
+    written = meta.get(conn, f"{_ZONE}{person_id}")
+    if written is None:
+        return None
+    zone, until = json.loads(written)
+    return (zone, until) if now < until < now + _LONGEST_DAY else None
+
+
+def _end_of_day(moment: float, zone: str | None) -> float:
+    """When the day ends there; found by halves, because a day may have 23 or 25 hours."""
+    today, start, end = day_of(moment, zone), moment, moment + _LONGEST_DAY
+    while end - start > 0.5:
+        middle = (start + end) / 2
+        start, end = (middle, end) if day_of(middle, zone) == today else (start, middle)
+    return end
+
+
 def _keys(conn: Connection, now: float, conversation_id: str, person_id: str | None) -> list[Key]:
     """The tallies of a call, in the order in which they are locked."""
     keys = [Key("day", "", day_of(now))]
     if person_id is not None:
         known = conn.rows(PEOPLE.get, (person_id,))
-        keys.append(Key("person_day", person_id, day_of(now, known[0][3] if known else None)))
+        zone = _zone_in(conn, person_id, known[0][3] if known else None, now)
+        keys.append(Key("person_day", person_id, day_of(now, zone)))
     return [*keys, Key("conversation", conversation_id, "")]
 
 

@@ -142,10 +142,25 @@ def _soundness(db: SessionDB, *, quick: bool) -> Iterator[Finding]:
         fix = "stop Hermes and put a backup back: hermes backup list, then hermes backup restore"
         yield Finding("damaged", "the database file is damaged", fix, len(wrong), wrong[:_EXAMPLES])
         return
+    yield from _foreign(db)
     links = [str(row[0]) for row in db.engine.read(lambda conn: conn.rows(Q.broken_links))]
     if links:
         fix = "export what can be read (hermes sessions export), then put a backup back"
         yield Finding("links", "rows name rows of another table that are gone", fix, len(links), links[:_EXAMPLES])
+
+
+def _foreign(db: SessionDB) -> Iterator[Finding]:
+    from hermes_state import foreign_objects
+
+    found = db.engine.read(foreign_objects.look)
+    if found.acting:
+        what = "triggers, views or tables are not of our schema and act on our rows"
+        fix = "stop Hermes and put a backup back that does not have them: hermes backup list"
+        yield Finding("foreign", what, fix, len(found.acting), found.acting[:_EXAMPLES])
+    if found.inert:
+        what = "tables or indexes are not of our schema; nothing of ours uses them"
+        fix, examples = "nothing: an import keeps them", found.inert[:_EXAMPLES]
+        yield Finding("others", what, fix, len(found.inert), examples, note=True)
 
 
 def _search(db: SessionDB) -> Iterator[Finding]:

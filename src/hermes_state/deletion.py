@@ -223,8 +223,8 @@ def _inherit(conn: Connection, root: str, heir: str) -> None:
     work.erase(conn, [ConversationId(heir)])  # what an earlier conversation of that id may have left
     conn.run(Q.inherit_conversation, (heir, heir, root))
     for statement in (
-        Q.rekey_leases, Q.rekey_turns, Q.rekey_outbox, Q.rekey_approvals, Q.rekey_epochs, Q.rekey_breaks,
-        Q.rekey_break_counts, Q.rekey_events, Q.rekey_tallies, Q.rekey_reservations,
+        Q.rekey_leases, Q.rekey_turns, Q.rekey_outbox, Q.rekey_approvals, Q.rekey_grants, Q.rekey_exits,
+        Q.rekey_epochs, Q.rekey_breaks, Q.rekey_break_counts, Q.rekey_events, Q.rekey_tallies, Q.rekey_reservations,
     ):  # fmt: skip
         conn.run(statement, (heir, root))
     conn.run(chain.Q.delete_conversation, (root,))

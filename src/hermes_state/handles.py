@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes_config.records import record
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.statements import Queries
 
 Q = Queries("ledger")
+
+
+class Sender(NamedTuple):
+    """Who writes to a route, as far as the rule needs it: nobody's route leads to another person's conversation."""
+
+    chat_type: str
+    platform: str
+    native_id: str
 
 
 @record

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_state import beginnings, chain, messages, sessions, values
+from hermes_state import beginnings, chain, messages, notes, routes, sessions, values
 from hermes_state.beginnings import New
 from hermes_state.engine.base import Connection, Row, first, scalar
-from hermes_state.handles import Handle, Q, ResetRule, Resolved, RouteState
+from hermes_state.handles import Handle, Q, ResetRule, Resolved, RouteState, Sender
 from hermes_state.ids import ConversationId, SessionId, SessionKey, checked_id
 
 if TYPE_CHECKING:
@@ -57,18 +57,19 @@ def follow(
     reset_rule: ResetRule | None,
     new: New | None,
     search: lost_routes.Search | None,
+    sender: Sender | None = None,
 ) -> Resolved | None:
     """Where `route` leads, healed to the newest segment; a conversation is begun where there is none and `new` is."""
     found = first(conn.rows(Q.route, (scope, route)))
     if (found is None or found[0] is None) and search is not None:
         from hermes_state import lost_routes  # nearly every route is where it was
 
-        found = lost_routes.find(conn, scope, route, search) or found
+        found = lost_routes.find(conn, scope, route, search, sender) or found
     if found is None or found[0] is None:
         if new is None:
             return None
         opened = _first(conn, route, scope, now, new.first())
-        return opened or follow(conn, route, scope, now, reset_rule=reset_rule, new=new, search=search)
+        return opened or follow(conn, route, scope, now, reset_rule=reset_rule, new=new, search=search, sender=sender)
     named = found[0]
     session = sessions.fetch(conn, chain.tip(conn, named))
     if session is None:  # an imported route whose session was never stored: it is made at first use
@@ -76,6 +77,10 @@ def follow(
             return None
         handle = begin(conn, New(new.source, new.owner, named, new.fields, None), route, scope, now)
         return Resolved(handle, created=True)
+    if new is not None and sender is not None and routes.is_of_others(conn, session["id"], sender):
+        notes.warn("route_of_others", "route %s led to another person's conversation; a new one is opened", route)
+        first_one = new.first()  # nothing of the other conversation is carried over, and it goes on where it is
+        return Resolved(begin(conn, first_one, route, scope, now), created=True, entry=first_one.entry)
     if session["id"] != named:
         conn.run(Q.move_routes, (session["id"], named))
     state = _state(route, found, session)

@@ -26,7 +26,7 @@ from hermes_state import beginnings, chain, leading, leases, messages, sessions,
 from hermes_state.beginnings import CARRIED, New
 from hermes_state.engine.base import Connection, scalar
 from hermes_state.errors import HeadMoved, SessionEnded
-from hermes_state.handles import Fresh, Handle, Q, ResetRule, Resolved
+from hermes_state.handles import Fresh, Handle, Q, ResetRule, Resolved, Sender
 from hermes_state.ids import ConversationId, PersonId, SessionId
 from hermes_state.store import Store
 
@@ -47,6 +47,8 @@ class Resolving(TypedDict, total=False):
     fresh: Fresh | None
     search: lost_routes.Search | None
     """How the conversation of a route that is not there may be found again."""
+    sender: Sender | None
+    """Who wrote: a conversation of somebody else is not used, a new one is opened instead."""
     said: Iterable[Mapping[str, Any]]
     """What the first conversation of a route begins with. Stored with it or not at all."""
 
@@ -91,12 +93,13 @@ class Ledger:
         fields: Mapping[str, Any] | None = None,
         fresh: Fresh | None = None,
         search: lost_routes.Search | None = None,
+        sender: Sender | None = None,
         said: Iterable[Mapping[str, Any]] = (),
     ) -> Callable[[Connection], Resolved | None]:
         """`resolve` as a transaction for whoever has a queue of its own."""
         new = None if source is None else New(source, owner, None, dict(fields or {}), None, fresh, self._encoded(said))
         return lambda conn: leading.follow(
-            conn, route, scope, self._store.clock(), reset_rule=reset, new=new, search=search
+            conn, route, scope, self._store.clock(), reset_rule=reset, new=new, search=search, sender=sender
         )
 
     def rotate(

@@ -12,6 +12,7 @@ from typing import Any
 
 from hermes_state import handles, routes, routing, sessions, values
 from hermes_state.engine.base import Connection, Row, first
+from hermes_state.handles import Sender
 from hermes_state.ids import is_possible_id
 
 
@@ -27,7 +28,7 @@ class Search:
     """For a route that is made anew."""
 
 
-def find(conn: Connection, scope: str, key: str, search: Search) -> Row | None:
+def find(conn: Connection, scope: str, key: str, search: Search, sender: Sender | None) -> Row | None:
     """The route's row (session id, entry, time) as it is from now on, or None."""
     older = [name for name in search.older_keys if is_possible_id(name)]
     for name in older:
@@ -41,7 +42,9 @@ def find(conn: Connection, scope: str, key: str, search: Search) -> Row | None:
             return row
     for name in (key, *older):
         found = conn.execute(routing.Q.latest_by_key, (search.source, name)).dicts()
-        if found and (name == key or search.is_ours({}, found[0])):
+        if not found or (sender is not None and routes.is_of_others(conn, found[0]["id"], sender)):
+            continue
+        if name == key or search.is_ours({}, found[0]):
             return _made(conn, scope, key, found[0], search)
     return None
 

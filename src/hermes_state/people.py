@@ -17,7 +17,7 @@ from hermes_config.records import record
 from hermes_state import meta, rows
 from hermes_state.engine.base import Connection, first, scalar
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
-from hermes_state.ids import LOCAL_OWNER, PersonId, new_person_id
+from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId, new_person_id
 from hermes_state.statements import Queries, Statement
 from hermes_state.store import Store
 
@@ -111,6 +111,34 @@ class People:
         conn.run(Q.link, (LOCAL, "", "owner", LOCAL_OWNER, None, now))
         return Person(*conn.rows(Q.get, (LOCAL_OWNER,))[0])
 
+    def api_client(self) -> Person:
+        """Whoever holds the client key of the HTTP API: one person with their own conversations."""
+        known = self.get(API_CLIENT)
+        return known if known is not None else self._store.engine.write(self._api_client_in)
+
+    def _api_client_in(self, conn: Connection) -> Person:
+        conn.run(Q.add, (API_CLIENT, "API client", "member", None, self._store.clock()))
+        touch(conn)
+        return Person(*conn.rows(Q.get, (API_CLIENT,))[0])
+
+    def move(self, person_id: PersonId, *, platform: str, native_id: str, display_name: str | None = None) -> bool:
+        """The identity is this person's from now on, whoever's it was; False when it was theirs already.
+
+        Whether it was shut out by hand (`pairings`) stays as it is.
+        """
+        rows.outside_key(platform=platform, native_id=native_id)
+        key = (platform, "", native_id)
+
+        def run(conn: Connection) -> bool:
+            known = first(conn.rows(Q.by_identity, key))
+            if known is not None and known[0] == person_id:
+                return False
+            unlink_in(conn, key)
+            self.link_in(conn, person_id, platform=platform, native_id=native_id, display_name=display_name)
+            return True
+
+        return self._store.engine.write(run)
+
     def find(self, *, platform: str, native_id: str, account: str = "") -> Person | None:
         rows.outside_key(platform=platform, account=account, native_id=native_id)
         key = (platform, account, native_id)
@@ -189,7 +217,19 @@ class People:
         """An IANA name such as Europe/Lisbon; None for the machine's."""
         if zone is not None:
             _check_zone(zone)
-        self._set(Q.set_zone, zone, person_id)
+        now = self._store.clock()
+
+        def run(conn: Connection) -> None:
+            from hermes_state import budgets  # it stands on this module
+
+            known = first(conn.rows(Q.get, (person_id,)))
+            if known is None:
+                raise _nobody(person_id)
+            if known[3] != zone:
+                budgets.keep_zone(conn, person_id, known[3], now)
+                conn.run(Q.set_zone, (zone, person_id))
+
+        self._store.engine.write(run)
 
     def set_name(self, person_id: PersonId, display_name: str | None) -> None:
         self._set(Q.set_name, rows.note(display_name), person_id)
@@ -211,6 +251,9 @@ def set_role_in(conn: Connection, person_id: PersonId, role: Role) -> None:
     check_role(role)
     if person_id == LOCAL_OWNER and role != "owner":
         raise InvalidValue("the person at this machine is the owner, and stays it")
+    if person_id == API_CLIENT and role not in ("member", "guest"):
+        hint = "hermes api key --role owner makes a key that is the owner's."
+        raise InvalidValue("a client of the API is never more than a member", hint=hint)
     if not conn.run(Q.set_role, (role, person_id)):
         raise _nobody(person_id)
     touch(conn)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from hermes_state import chain, sessions, values
 from hermes_state.engine.base import Connection, first, scalar
 from hermes_state.handles import Q as LEDGER
+from hermes_state.handles import Sender
 from hermes_state.ids import SessionId, SessionKey, checked_id, is_possible_id
 from hermes_state.statements import Queries, Statement
 from hermes_state.store import Store
@@ -37,6 +38,8 @@ class Route(NamedTuple):
     zone: str | None
     """Of the person whose conversation it is."""
     message_count: int | None
+    of_others: bool = False
+    """Whether the conversation is not the sender's; known only to a look from a sender."""
 
     @property
     def used_at(self) -> float:
@@ -69,10 +72,12 @@ class Routes:
     def is_of(self, store: Store) -> bool:
         return self._store is store
 
-    def look(self, key: str) -> Route | None:
+    def look(self, key: str, sender: Sender | None = None) -> Route | None:
         if not is_possible_id(key):
             return None
-        row = first(self._store.engine.read(lambda conn: conn.rows(Q.look, (self.scope, key))))
+        where = (self.scope, key)
+        statement, params = (Q.look, where) if sender is None else (Q.look_from, (*sender, *where))
+        row = first(self._store.engine.read(lambda conn: conn.rows(statement, params)))
         return None if row is None else Route(*row)
 
     def pages(self) -> Iterator[list[Route]]:
@@ -167,3 +172,8 @@ class Routes:
 
     def _rows(self, statement: Statement, params: Sequence[Any]) -> list[Route]:
         return [Route(*row) for row in self._store.engine.read(lambda conn: conn.rows(statement, params))]
+
+
+def is_of_others(conn: Connection, session_id: str, sender: Sender) -> bool:
+    """Whether the session's conversation is not one that this sender may be led to."""
+    return bool(scalar(conn.rows(Q.session_of_others, (*sender, session_id))))

@@ -1,4 +1,8 @@
-"""Titles: one line, unique over the store, moving with the conversation when it is compressed."""
+"""Titles: one line, unique for each owner, moving with the conversation when it is compressed.
+
+Two people can use the same title, and neither learns of the other's. The owner at the machine looks for a title over
+the whole store, and finds their own first.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ class Titles(Store):
         return values.sanitize_title(title)
 
     def set_session_title(self, session_id: str, title: str | None) -> bool:
-        """False when there is no such session; an error when another conversation has the title."""
+        """False when there is no such session; an error when another conversation of its owner has the title."""
         clean = values.sanitize_title(title, most=self.limits.title_chars)
         if not is_possible_id(session_id):
             return False
@@ -49,18 +53,31 @@ class Titles(Store):
         return title
 
     def get_session_by_title(self, title: str) -> dict[str, Any] | None:
-        if not is_possible_id(title):
-            return None
-        found = self.engine.read(lambda conn: conn.execute(Q.by_title, (title,)).dicts())
+        found = self.sessions_by_title(title)
         return found[0] if found else None
 
-    def get_next_title_in_lineage(self, base_title: str) -> str:
-        """`base`, or `base #N` with the next free number; a bare title counts as the first."""
+    def sessions_by_title(self, title: str) -> list[dict[str, Any]]:
+        """All sessions with exactly this title, whoever owns them; those of the owner of this machine first."""
+        if not is_possible_id(title):
+            return []
+        return self.engine.read(lambda conn: conn.execute(Q.by_title, (title,)).dicts())
+
+    def get_next_title_in_lineage(self, base_title: str, *, beside: str | None = None) -> str:
+        """`base`, or `base #N` with the next free number; a bare title counts as the first.
+
+        With `beside`, a session, only the titles of its owner count.
+        """
         base = _NUMBER.sub("", base_title)
 
         def run(conn: Connection) -> str:
-            taken = [1] if conn.rows(Q.holder, (base,)) else []
-            for _, title, _ in conn.rows(Q.numbered, (f"{like(base)} #%",)):
+            pattern = f"{like(base)} #%"
+            if beside is None:
+                first_one, numbered = conn.rows(Q.holder, (base,)), conn.rows(Q.numbered, (pattern,))
+            else:
+                first_one = conn.rows(Q.holder_beside, (base, "", beside))
+                numbered = conn.rows(Q.numbered_beside, (pattern, beside))
+            taken = [1] if first_one else []
+            for _, title, _ in numbered:
                 number = _NUMBER.search(title)
                 if number is not None and title[: number.start()] == base:
                     taken.append(int(number[1]))
@@ -77,7 +94,7 @@ class Titles(Store):
             numbered = conn.rows(Q.numbered, (f"{like(title)} #%",))
             # SQLite's LIKE does not tell upper from lower case; we do.
             same = [row for row in numbered if row[1].startswith(f"{title} #")]
-            found = first(same) or first(conn.rows(Q.holder, (title,)))
+            found = first(same) or first(conn.rows(Q.by_title, (title,)))
             return None if found is None else str(found[0])
 
         return self.engine.read(run)
@@ -86,8 +103,10 @@ class Titles(Store):
 def set_title(conn: Connection, session_id: str, title: str | None) -> bool:
     """Set a sanitised title. One that an earlier segment of the same conversation has is moved over."""
     if title is not None:
-        holder = first(conn.rows(Q.holder, (title,)))
-        if holder is not None and holder[0] != session_id:
+        if conn.dialect == "postgresql":
+            conn.rows(Q.lock, (title,))
+        holder = first(conn.rows(Q.holder_beside, (title, session_id, session_id)))
+        if holder is not None:
             if holder[0] not in chain.ancestors(conn, session_id) or holder[1] != _root(conn, session_id):
                 raise InvalidValue(f"Title '{title}' is already in use by session {holder[0]}")
             conn.run(Q.set, (None, holder[0]))

@@ -1,9 +1,9 @@
 """What concerns all work tables at once: erasing a conversation's rows, and retention.
 
 Erasing takes everything that names the conversation: what came in and was answered in it, turns, effect marks, replies,
-approvals and standing rules given in it, events, its spending tally, prefix epochs and the bytes only they used. What
-stays is the highest fence it had, as a number without a name, the total of prefix breaks, and what it cost as part of
-its days.
+questions, permissions given in it, what left the wall in it, events, its spending tally, prefix epochs and the bytes
+only they used. What stays is the highest fence it had, as a number without a name, the total of prefix breaks, and what
+it cost as part of its days.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
         Q.erase_outbox,
         Q.erase_turns,
         Q.erase_approvals,
+        Q.erase_grants,
+        Q.erase_exits,
         Q.erase_events,
         Q.erase_epochs,
         Q.erase_breaks,

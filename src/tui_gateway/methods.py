@@ -200,7 +200,7 @@ METHODS: dict[str, Method] = {
         about="Answer the oldest open question of permission, or all.",
         params=(
             _sid(),
-            Param("choice", "text", "once, session, always or deny; deny"),
+            Param("choice", "text", "task, once, session (the conversation), always or deny; deny"),
             Param("all", "flag"),
             Param("approval_id", "text", "this one"),
         ),

@@ -127,6 +127,7 @@ class Place:
         """Where the person sits who names a file."""
         return references.Desk(
             db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
+            config=self.config.tree,
             conversation_id=self.conversation(),
         )  # fmt: skip
 

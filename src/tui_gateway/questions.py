@@ -1,4 +1,4 @@
-"""Questions that a turn puts to the person at a client: leave to run something, and the model's own.
+"""Questions that a turn puts to the person at a client: permission to run something, and the model's own.
 
 Of permission: FIFO for each session, answered by `approval.respond`, by another surface, or by time. A question is a
 row of the store, so an answer that is given anywhere counts once; here is only who waits for it on this screen.
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from hermes_agent.approvals import showing
-from hermes_agent.approvals.base import ApprovalQuestion, Choice
+from hermes_agent.approvals import text as approval_text
+from hermes_agent.approvals.base import ApprovalQuestion, Choice, question_of
 from hermes_config import secrets
 from hermes_state.ids import LOCAL_OWNER
 from tui_gateway import frames
@@ -102,7 +102,7 @@ class Questions:
     def respond(self, db: SessionDB | None, choice: str, *, everything: bool = False, only: str = "") -> int:
         """Answer the oldest, one by its id, or all; how many."""
         if choice not in get_args(Choice):
-            raise RpcError(frames.BAD_VALUE, "choice must be once, session, always or deny")
+            raise RpcError(frames.BAD_VALUE, "choice must be task, once, session, always or deny")
         verdict: Choice = next(one for one in get_args(Choice) if one == choice)
         with self._lock:
             wanted = [number for number in self._open if not only or number == only]
@@ -165,30 +165,21 @@ def _settle(answer: asyncio.Future[Any], said: Any) -> None:
 
 def _shown(question: ApprovalQuestion) -> Mapping[str, Any]:
     """The exact command; what a person must not see on a screen that others may look at is covered."""
+    heading = approval_text.heading(question.kind)
     return {
         "approval_id": question.id,
         "command": secrets.redacted(question.command),
-        "description": f"{showing.heading(question.kind)}: {question.why}"
-        if question.why
-        else showing.heading(question.kind),
+        "description": f"{heading}: {question.why}" if question.why else heading,
         "pattern_key": question.kind,
         "pattern_keys": [question.kind],
         "allow_permanent": "always" in question.choices,
         "choices": list(question.choices),
+        "labels": {choice: question.label(choice) for choice in question.choices},
         "kind": question.kind,
         "workdir": question.workdir,
         "detail": question.detail,
+        "wall": question.wall,
+        "content": secrets.redacted(question.content),
+        "measure": approval_text.measure(question.command),
         "expires_in": round(question.seconds, 1),
     }
-
-
-def question_of(approval: Approval, *, now: float) -> ApprovalQuestion:
-    """A stored question, as its asker put it."""
-    call = approval.call
-    return ApprovalQuestion(
-        id=approval.id, kind=str(call.get("kind") or ""), command=str(call.get("text") or ""),
-        workdir=str(call.get("workdir") or ""), detail=str(call.get("detail") or ""), why=str(call.get("why") or ""),
-        conversation_id=approval.conversation_id, turn_id=approval.turn_id, call_id=str(call.get("call_id") or ""),
-        person_id=approval.requester_id, platform=str(call.get("platform") or ""), expires_at=approval.expires_at,
-        seconds=max(0.0, approval.expires_at - now),
-    )  # fmt: skip

@@ -73,10 +73,11 @@ def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str,
         state = db.live_state(session["session_key"])
         if state is None or not state.message_count:
             raise RpcError(frames.EMPTY, "nothing was said here yet")
-        current = db.get_session_title(session["session_key"])
-        title = word(params, "name") or (db.get_next_title_in_lineage(current) if current else None)
+        key = session["session_key"]
+        current = db.get_session_title(key)
+        title = word(params, "name") or (db.get_next_title_in_lineage(current, beside=key) if current else None)
         try:
-            handle = db.ledger.branch(session["session_key"], title=title)
+            handle = db.ledger.branch(key, title=title)
         except InvalidValue as error:
             raise RpcError(frames.BAD_TITLE, error.one_line()) from error
         given = {"cols": session["cols"], "cwd": session["cwd"], "source": session["source"]}

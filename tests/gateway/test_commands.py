@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gateway import authorisation, chat_rows
 from hermes_agent import commands
@@ -465,7 +466,7 @@ def test_hooks_deny_handle_and_rewrite(db: SessionDB, home: Path) -> None:
     (folder / "handler.py").write_text(HOOK, encoding="utf-8")
 
     async def go() -> None:
-        async with gateway(db, home) as here:
+        async with gateway(db, home, hooks={"enabled": ["rules"]}) as here:
             assert await told(here, "/title x") == "No titles here."
             assert await told(here, "/usage") == "Ask the accountant."
             assert "Asia/Tokyo" in await told(here, "/whoami")
@@ -488,9 +489,11 @@ def test_commands_of_plugins(db: SessionDB, home: Path) -> None:
 
         async def go() -> None:
             async with gateway(db, home, plugins={"enabled": ["loud"]}) as here:
-                assert await told(here, "/shout hello", MEMBER) == "HELLO"
-                assert "loud" in await told(here, "/broken", MEMBER)
-                assert "/shout" in await told(here, "/help", MEMBER)
+                assert await told(here, "/shout hello") == "HELLO"
+                assert "loud" in await told(here, "/broken")
+                assert "/shout" in await told(here, "/help")
+                assert await told(here, "/shout hello", MEMBER) == "/shout is not for members."
+                assert "/shout" not in await told(here, "/help", MEMBER)
 
         asyncio.run(go())
 
@@ -508,6 +511,65 @@ def test_catchup_answers_what_was_too_old(db: SessionDB, home: Path) -> None:
                 assert "nothing to catch up" in await told(here, "/catchup")
 
     asyncio.run(go())
+
+
+def test_members_choose_among_the_models_of_their_list(
+    db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The review: a member took any model of any provider that there was a key for."""
+    monkeypatch.setenv("GEMINI_API_KEY", "key-0123456789")
+
+    async def go() -> None:
+        adapter = PretendAdapter()
+        with ScriptedModel() as model:
+            async with gateway(db, home, model, adapter=adapter) as here:
+                for wanted in ("gemini/gemini-2.5-pro", "openrouter/auto", "other-1", "custom/other-1", "demo"):
+                    said = await told(here, f"/model {wanted}", MEMBER)
+                    assert said == f"{wanted} is not a model that members choose here. These are: scripted-1."
+                assert "From now on here: scripted-1" in await told(here, "/model scripted-1", MEMBER)
+                assert "From now on here: gemini-2.5-pro" in await told(here, "/model gemini/gemini-2.5-pro")
+            choice = {"member": ["gemini/gemini-flash", "nosuchprovider/x"], "admin": []}
+            chosen = {
+                "gateway": {"model_choice": choice},
+                "fallback_providers": [{"provider": "demo", "model": "demo"}],
+            }
+            async with gateway(db, home, model, adapter=adapter, **chosen) as here:
+                said = await told(here, "/model other-1", MEMBER)
+                assert said.endswith("These are: scripted-1, gemini-flash, nosuchprovider/x, demo.")
+                for wanted in ("gemini/gemini-flash", "gemini-flash", "demo"):
+                    name = wanted.rpartition("/")[2]
+                    assert f"From now on here: {name} " in await told(here, f"/model {wanted}", MEMBER)
+                db.people.set_role(db.people.known_as(platform="telegram", native_id=MEMBER)[0].id, "admin")
+                assert "admins choose here" in await told(here, "/model gemini-flash", MEMBER)
+            async with gateway(db, home, model, adapter=adapter, gateway={"model_choice": {"member": ["*"]}}) as here:
+                assert "From now on here: gemini-flash" in await told(here, "/model gemini/gemini-flash", "7")
+
+    asyncio.run(go())
+
+
+def test_an_error_in_a_chat_does_not_show_where_the_home_is(
+    db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The review: /model openrouter/… told a member the path of config.yaml and of .env."""
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+
+    async def go() -> None:
+        with ScriptedModel() as model:
+            async with gateway(db, home, model) as here:
+                said = [await told(here, "/model openrouter/auto", user) for user in (OWNER, MEMBER)]
+                assert said[0].endswith("the provider openrouter needs a key, and OPENROUTER_API_KEY is not set")
+                settings = home / "config.yaml"
+                changed = {**yaml.safe_load(settings.read_text(encoding="utf-8")), "model": "openrouter/auto"}
+                settings.write_text(yaml.safe_dump(changed), encoding="utf-8")
+                await talked(here, "hello", user=MEMBER)
+                said += [await told(here, text, MEMBER) for text in ("/model", "/status", "/new")]
+                said += [str(item.payload["text"]) for item in here.db.outbox.list(limit=50)]
+            assert sum("needs a key" in text for text in said) >= 4, said
+            for text in said:
+                assert str(home) not in text and "config.yaml" not in text and ".env" not in text, text
+
+    asyncio.run(go())
+    assert str(home / "config.yaml") in caplog.text, "those at the machine find it in the log"
 
 
 def test_a_model_that_demo_does_not_have_is_refused_and_nothing_changes(db: SessionDB, home: Path) -> None:

@@ -25,7 +25,7 @@ def narrow(make_db: OpenStore) -> SessionDB:
 
 
 def gateway(db: SessionDB, home: Path, model: ScriptedModel, adapter: PretendAdapter | None = None) -> PretendGateway:
-    config = {"streaming": {"enabled": False}, "display": {"busy_input_mode": "queue"}}
+    config = {"streaming": {"enabled": False}, "display": {"busy_input_mode": "queue"}, "hooks": {"enabled": ["slow"]}}
     return PretendGateway(db, home, model, adapter=adapter, **config)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.hooks import HookRegistry
+from gateway.hooks import HookRegistry, hook_folders
 from hermes_config.limits import DEFAULTS
 
 
@@ -21,7 +21,8 @@ def hook(home: Path, name: str, events: str, code: str) -> None:
 
 
 def loaded(home: Path, **limits: int) -> HookRegistry:
-    registry = HookRegistry(home, replace(DEFAULTS, **limits))
+    names = [folder.name for folder in hook_folders(home)]
+    registry = HookRegistry(home, replace(DEFAULTS, **limits), enabled=names)
     registry.discover_and_load()
     return registry
 
@@ -65,3 +66,13 @@ def test_a_hook_that_raises_or_hangs_costs_its_own_call_only(tmp_path: Path) -> 
     began = time.monotonic()
     assert asyncio.run(registry.emit_collect("x:y", {"a": 1})) == [1]
     assert time.monotonic() - began < 30
+
+
+def test_only_hooks_that_the_configuration_names_are_imported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hook(tmp_path, "named", "[x:y]", "def handle(event, ctx):\n    return 'named'\n")
+    hook(tmp_path, "not-named", "[x:y]", f"open({str(tmp_path / 'ran')!r}, 'w')\ndef handle(event, ctx): ...\n")
+    registry = HookRegistry(tmp_path, enabled=["named"])
+    registry.discover_and_load()
+    assert asyncio.run(registry.emit_collect("x:y")) == ["named"]
+    assert not (tmp_path / "ran").exists()
+    assert "hermes config set hooks.enabled '[named, not-named]'" in caplog.text

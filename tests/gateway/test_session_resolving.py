@@ -230,7 +230,7 @@ def test_new_begins_anew_at_the_same_place_and_is_seen_once(store: SessionStore,
 
 def test_switching_opens_what_had_ended(store: SessionStore, db: SessionDB) -> None:
     """Scenario 27."""
-    target = db.create_session("earlier", "cli")
+    target = db.create_session("earlier", "telegram", user_id="42", chat_type="dm")
     db.end_session(target, "user_exit")
     old = store.get_or_create_session(dm()).session_id
     entry = store.switch_session(KEY, target)

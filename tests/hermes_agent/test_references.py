@@ -173,6 +173,83 @@ def test_nothing_that_the_repository_names_is_run(desk: Desk, repository: Path, 
     assert not list(tmp_path.glob("*.*")), "nothing was run"
 
 
+@pytest.mark.parametrize("key", ["clean", "process"])
+@pytest.mark.parametrize("where", [".gitattributes", ".git/info/attributes"])
+def test_no_filter_of_a_repository_is_run(desk: Desk, repository: Path, tmp_path: Path, key: str, where: str) -> None:
+    (repository / where).write_text("* filter=x.y\n")
+    _git(repository, "config", f"filter.x.y.{key}", f"touch {tmp_path}/ran; cat")
+    _git(repository, "config", "filter.x.y.required", "true")
+    (repository / "notes.md").write_text("changed\n")
+    subprocess.run(["git", "diff"], cwd=repository, check=False, capture_output=True, timeout=20)
+    assert (tmp_path / "ran").exists(), "plain git runs it"
+    (tmp_path / "ran").unlink()
+    assert "+changed" in references.whole("@diff", desk)
+    assert references.whole("@staged @git:1", desk)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_filter_that_cannot_be_switched_off_refuses_the_message(desk: Desk, repository: Path) -> None:
+    with (repository / ".git/config").open("a") as file:
+        file.write('[filter "a=b"]\n\tclean = cat\n')
+    with pytest.raises(FileRefused, match="cannot be switched off"):
+        references.whole("@diff", desk)
+
+
+def test_nothing_is_run_in_a_submodule_or_to_check_a_signature(desk: Desk, repository: Path, tmp_path: Path) -> None:
+    sub = repository / "sub"
+    sub.mkdir()
+    _git(sub, "init", "-q")
+    (sub / "file").write_text("one\n")
+    _commit(sub, "its beginning")
+    _git(repository, "add", "sub")
+    _commit(repository, "with a submodule")
+    (sub / ".gitattributes").write_text("* filter=x\n")
+    for name in ("core.fsmonitor", "filter.x.clean"):
+        _git(sub, "config", name, f"touch {tmp_path}/ran; cat")
+    (sub / "file").write_text("two\n")
+    for name, value in (("diff.submodule", "diff"), ("log.showSignature", "true"), ("gpg.program", "./gpg")):
+        _git(repository, "config", name, value)
+    (repository / "gpg").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (repository / "gpg").chmod(0o755)
+    subprocess.run(["git", "diff"], cwd=repository, check=False, capture_output=True, timeout=20)
+    assert (tmp_path / "ran").exists(), "plain git runs it"
+    (tmp_path / "ran").unlink()
+    references.whole("@diff @staged @git:2", desk)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_missing_objects_are_not_fetched(desk: Desk, repository: Path, tmp_path: Path) -> None:
+    (repository / "notes.md").write_text("staged\n")
+    _git(repository, "add", "-A")
+    found = subprocess.run(
+        ["git", "rev-parse", ":notes.md"], cwd=repository, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    (repository / ".git/objects" / found[:2] / found[2:]).unlink()
+    (repository / "notes.md").write_text("another text\n")  # else git takes the file for the object
+    for name, value in (
+        ("core.repositoryformatversion", "1"), ("extensions.partialClone", "origin"),
+        ("remote.origin.promisor", "true"), ("remote.origin.url", str(repository)),
+        ("remote.origin.uploadpack", f"touch {tmp_path}/ran; false"),
+    ):  # fmt: skip
+        _git(repository, "config", name, value)
+    subprocess.run(["git", "diff", "--staged"], cwd=repository, check=False, capture_output=True, timeout=20)
+    assert (tmp_path / "ran").exists(), "plain git runs it"
+    (tmp_path / "ran").unlink()
+    with pytest.raises(FileRefused):
+        references.whole("@staged", desk)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_secret_that_was_renamed_is_left_out_of_changes(desk: Desk, repository: Path) -> None:
+    lines = "".join(f"LINE_{number}=x\n" for number in range(30))
+    (repository / ".env").write_text(f"{lines}TOKEN=hunter2\n")
+    _commit(repository, "keys by mistake")
+    (repository / ".env").unlink()
+    (repository / "settings.txt").write_text(lines)
+    _commit(repository, "renamed")
+    assert "hunter2" not in references.whole("@git:1", desk)
+
+
 def test_a_file_with_the_name_of_a_question(desk: Desk, place: Path) -> None:
     (place / "diff").write_text("a file\n")
     for name in ("./diff", "file:diff"):

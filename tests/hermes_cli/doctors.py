@@ -35,7 +35,7 @@ def typed(command: str, *answers: tuple[str, str]) -> None:
         assert window.end() == 0, window.shown
 
 
-MODEL = "A number, or a name"
+MODEL = "A number, an address"
 THE_REST = (("Paste its token", ""), ("something risky?", ""), ("cost a day?", ""))
 """The questions of `hermes setup`: the first, and Enter for those that follow on the model."""
 

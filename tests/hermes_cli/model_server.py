@@ -1,29 +1,52 @@
-"""A model server for tests of set-up and doctor: real HTTP on loopback, one model, one key."""
+"""A model server for tests of set-up and doctor: real HTTP on loopback, a few models, one key."""
 
 from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KEY = "sk-" + "k3y0" * 10
 
 
 class ModelServer:
-    """A model server that speaks chat completions; with `key`, only to whoever sends it."""
+    """A model server that speaks chat completions; with `key`, only to whoever sends it.
 
-    def __init__(self, key: str = "") -> None:
+    `lists=False`: it has no `/models`. `moved`: it sends everybody to that address instead.
+    """
+
+    def __init__(
+        self, key: str = "", *, models: Sequence[str] = ("little-model",), lists: bool = True, moved: str = ""
+    ) -> None:
         self.asked: list[str] = []
+        self.shown: list[str] = []
+        """What was sent as `Authorization`, by request."""
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                self._send("application/json", json.dumps({"data": [{"id": "little-model"}]}))
+                server.shown.append(self.headers.get("Authorization", ""))
+                if moved:
+                    self.send_response(302)
+                    self.send_header("Location", f"{moved}{self.path}")
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                elif self.path != "/v1/models" or not lists:
+                    self._send("application/json", "{}", status=404)
+                elif self._is_stranger():
+                    self._send("application/json", '{"error": {"message": "bad key"}}', status=401)
+                else:
+                    self._send("application/json", json.dumps({"data": [{"id": name} for name in models]}))
+
+            def _is_stranger(self) -> bool:
+                return bool(key) and self.headers.get("Authorization") != f"Bearer {key}"
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 server.asked.append(body["model"])
-                if key and self.headers.get("Authorization") != f"Bearer {key}":
+                server.shown.append(self.headers.get("Authorization", ""))
+                if self._is_stranger():
                     self._send("application/json", '{"error": {"message": "bad key"}}', status=401)
                     return
                 chunk = {"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": None}]}

@@ -9,6 +9,12 @@ from typing import Any
 
 import pytest
 
+from gateway.api import keys
+from hermes_cli.store import open_store
+from hermes_state.ids import LOCAL_OWNER
+
+from .doctors import doctor
+
 
 def test_a_key_is_made_once_and_printed_alone(run: Callable[..., Any], home: Path) -> None:
     made = run("api", "key")
@@ -45,3 +51,40 @@ def test_a_key_of_the_environment_is_not_changed_here(
     assert run("api", "key").out == "from-the-environment-0123\n"
     refused = run("api", "key", "--rotate")
     assert refused.code == 2 and "environment" in refused.err and not (home / ".env").exists()
+
+
+def test_an_owner_key_is_another_key_and_made_only_when_somebody_asks(run: Callable[..., Any], home: Path) -> None:
+    client = run("api", "key").out.strip()
+    assert "API_SERVER_OWNER_KEY" not in (home / ".env").read_text(encoding="utf-8")
+    made = run("api", "key", "--role", "owner")
+    owner = made.out.strip()
+    assert owner != client and "your terminal, files and approvals" in made.err
+    assert "A running gateway takes it" in made.err, "there is a key already, so the API is on"
+    assert (home / ".env").read_text(encoding="utf-8") == f"API_SERVER_KEY={client}\nAPI_SERVER_OWNER_KEY={owner}\n"
+    assert run("api", "key", "--role", "owner", "--json").data["role"] == "owner"
+    new = run("api", "key", "--role", "owner", "--rotate").out.strip()
+    assert new not in (owner, client) and run("api", "key").out.strip() == client, "the other one stays"
+
+
+def test_doctor_tells_those_whose_key_changes(run: Callable[..., Any], healthy: Path) -> None:
+    """An older home: the key was linked to the owner when its gateway ran."""
+    key = run("api", "key").out.strip()
+    with open_store() as db:
+        db.people.owner()
+        db.people.link(LOCAL_OWNER, platform="api_server", native_id=keys.key_id(key), display_name="API key")
+    seen = _api()
+    assert seen["mark"] == "warning" and "becomes a client key" in seen["says"]
+    assert seen["fix"] == "hermes api key --role owner" and key not in str(seen)
+    run(*seen["fix"].split()[1:])
+    seen = _api()
+    assert seen["mark"] == "ok" and "API_SERVER_OWNER_KEY is the owner's" in seen["says"]
+    assert "no terminal, no files, no approvals" in seen["says"]
+    (healthy / ".env").write_text(f"API_SERVER_KEY={key}\nAPI_SERVER_OWNER_KEY={key}\n", encoding="utf-8")
+    seen = _api()
+    assert seen["mark"] == "problem" and "is the same as API_SERVER_KEY" in seen["says"]
+    assert run(*seen["fix"].split()[1:]).code == 0 and "client key" in _api()["says"]
+
+
+def _api() -> dict[str, Any]:
+    found: dict[str, Any] = next(one for one in doctor()["checks"] if one["check"] == "api")
+    return found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -166,3 +168,69 @@ def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture[str]
     code, out, _ = run(capsys, "backup", verb, "--help")
     assert code == 0
     assert f"hermes backup {verb}" in out.split("examples:")[1]
+
+
+ACTING = {
+    "trigger evil": "CREATE TRIGGER evil AFTER INSERT ON messages BEGIN UPDATE people SET role = 'owner'; END",
+    "trigger sessions_minute_insert": (
+        "DROP TRIGGER sessions_minute_insert; CREATE TRIGGER sessions_minute_insert AFTER INSERT ON sessions"
+        " BEGIN UPDATE people SET role = 'owner'; END"
+    ),
+    "view people": "ALTER TABLE people RENAME TO people2; CREATE VIEW people AS SELECT * FROM people2",
+    "table held": "CREATE TABLE held (id TEXT REFERENCES messages(id))",
+    "table words": "CREATE VIRTUAL TABLE words USING fts5(body)",
+    "table people": "ALTER TABLE people ADD COLUMN more TEXT DEFAULT 'x'",
+    "unique index one": "CREATE UNIQUE INDEX one ON messages(role)",
+}
+
+
+@pytest.mark.parametrize("what", ACTING)
+def test_a_database_with_a_trigger_or_a_table_that_is_not_ours_is_named_and_not_restored(
+    story: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    run(capsys, "backup", "create", str(story / "b.db"))
+    with closing(sqlite3.connect(story / "b.db")) as changed:
+        if what == "unique index one":
+            changed.execute("DELETE FROM messages")
+        changed.executescript(ACTING[what])
+        changed.commit()
+    before = messages(story)
+    for command in (("verify", str(story / "b.db")), ("restore", str(story / "b.db"), "--yes")):
+        code, _, err = run(capsys, "backup", *command)
+        assert code != 0
+        assert what in err, err
+    assert messages(story) == before
+
+
+def test_tables_that_an_import_kept_are_named_and_restored(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "backup", "create", str(story / "b.db"))
+    with closing(sqlite3.connect(story / "b.db")) as changed:
+        changed.execute("CREATE TABLE delivery_obligations (obligation_id TEXT, content TEXT)")
+        changed.commit()
+    assert (
+        "Not of our schema, and not used: table delivery_obligations."
+        in run(capsys, "backup", "verify", str(story / "b.db"))[1]
+    )
+    assert run(capsys, "backup", "restore", str(story / "b.db"), "--yes")[0] == 0
+    code, out, _ = run(capsys, "state", "check")
+    assert code == 0 and "delivery_obligations" in out
+
+
+def test_a_backup_of_an_older_schema_is_restored(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = Path(__file__).parents[1] / "hermes_state" / "schemas" / "100-sqlite.sql"
+    with closing(sqlite3.connect(story / "old.db")) as made:
+        made.executescript(old.read_text(encoding="utf-8"))
+        made.execute("INSERT INTO schema_version (version) VALUES (100)")
+        made.commit()
+    assert run(capsys, "backup", "restore", str(story / "old.db"), "--yes")[0] == 0
+    assert messages(story) == 0
+    assert run(capsys, "state", "check")[0] == 0
+
+
+def test_state_check_names_a_foreign_trigger(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(story / "state.db")) as changed:
+        changed.executescript(ACTING["trigger evil"])
+        changed.commit()
+    code, out, _ = run(capsys, "state", "check")
+    assert code == 1
+    assert "trigger evil" in out

@@ -20,8 +20,23 @@ PLANTED = {
     "model": {
         "default": "demo",
         "base_url": "http://bob:canary1x@127.0.0.1:9/v1",
-        "headers": {"Authorization": "Bearer sk-ant-api03-canary0123456789", "X-Team": "blue"},
+        "headers": {
+            "Authorization": "Bearer sk-ant-api03-canary0123456789",
+            "X-Team": "canary blue",
+            "X-Retry": 83719201,
+        },
     },
+    "hub": {
+        "url": "https://hub.example/v1?api_key=CANARYquery&page=canary2#canary3",
+        "mirrors": [
+            "https://canarytoken@mirror.example/x",
+            "see https://a.example/?k=canary and http://b.example/plain",
+        ],
+        "extra_headers": {"Cookie": "session=canary"},
+        "auth": {"bearer": "canaryvalue", "realm": ["canary realm"]},
+        "cookies": "canary=1",
+    },
+    "door2": {"auth": "oauth", "url": "http://plain.example:80/v1"},
     "mcp_servers": {"hub": {"args": ["--as", "sk-proj-canary0123456789abcd"], "env": {"dbpassword": "canary pass"}}},
     "secrets": {"alice": "canary of alice"},
     "door": {"password": 83719201, "key": "canary-key-7"},
@@ -46,7 +61,14 @@ def test_the_command_and_the_protocol_show_the_same_and_no_secret(run: Run) -> N
     shown = run("config", "show", "--json").data
     assert shown == _over_rpc()
     assert shown["model"]["base_url"] == "http://bob:[secret]@127.0.0.1:9/v1"
-    assert shown["model"]["headers"] == {"Authorization": "[secret]", "X-Team": "blue"}
+    assert shown["model"]["headers"] == dict.fromkeys(("Authorization", "X-Team", "X-Retry"), "[secret]")
+    assert shown["hub"] == {
+        "url": "https://hub.example/v1?api_key=[secret]&page=[secret]#[secret]",
+        "mirrors": ["https://[secret]@mirror.example/x", "see https://a.example/?k=[secret] and http://b.example/plain"],
+        "extra_headers": {"Cookie": "[secret]"}, "auth": {"bearer": "[secret]", "realm": ["[secret]"]},
+        "cookies": "[secret]",
+    }  # fmt: skip
+    assert shown["door2"] == PLANTED["door2"], "a way to log in and an address without a secret are none"
     assert shown["mcp_servers"]["hub"]["args"] == ["--as", "[secret]"]
     assert shown["shop"] == PLANTED["shop"], "a number of tokens is none"
     said = run("config", "show").out + str(shown)
@@ -55,10 +77,23 @@ def test_the_command_and_the_protocol_show_the_same_and_no_secret(run: Run) -> N
 
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize(
-    "key", ["GITHUB_PAT", "model.headers.Authorization", "secrets.alice", "door.password", "door.key"]
-)
+    "key",
+    [
+        "GITHUB_PAT", "model.headers.Authorization", "model.headers.X-Team", "model.headers.X-Retry",
+        "hub.extra_headers.Cookie", "hub.auth.bearer", "hub.cookies", "secrets.alice", "door.password", "door.key",
+    ],
+)  # fmt: skip
 def test_one_key_of_it_is_covered_as_well(run: Run, key: str) -> None:
     assert run("config", "get", key).out == "[secret]\n"
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("key", ["hub", "hub.url", "hub.mirrors", "hub.extra_headers", "hub.auth", "model"])
+def test_a_part_of_it_is_covered_as_well(run: Run, key: str) -> None:
+    """The review's address, cookie and token, each asked for by itself."""
+    for verb in ("get", "show"):
+        said = run("config", verb, key)
+        assert said.code == 0 and "[secret]" in said.out and "canary" not in said.out.lower()
 
 
 @pytest.mark.parametrize("key", ["budget.day.usd", "session_reset.mode", "agent.reasoning_effort"])

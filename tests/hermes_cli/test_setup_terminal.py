@@ -18,7 +18,7 @@ from hermes_testing.terminal import Terminal
 from .conftest import Run
 from .model_server import KEY, ModelServer
 
-MODEL, PHONE, RISK, COST = "A number, or a name", "Paste its token", "something risky?", "cost a day?"
+MODEL, PHONE, RISK, COST = "A number, an address", "Paste its token", "something risky?", "cost a day?"
 THE_KEY = "Your key for"
 
 
@@ -98,7 +98,7 @@ def test_a_key_that_is_no_good_any_more_is_replaced(keyed: ModelServer, home: Pa
     config.add_variable("OPENAI_API_KEY", "sk-" + "0ld0" * 10)
     with _setup() as window:
         _answered(window, model="")
-        window.see("Another key (Enter keeps this one)")
+        window.see(f"Another key for {keyed.address}; sent there only, not shown (Enter keeps this one)")
         window.type(KEY)
         _answered(window, phone="", risk="", cost="")
         assert window.end() == 0
@@ -146,7 +146,7 @@ def test_a_slip_ends_nothing(server: ModelServer, telegram: FakeTelegram, home: 
 def test_a_key_is_asked_for_by_the_name_of_whose_it_is(keyed: ModelServer, home: Path) -> None:
     with _setup() as window:
         _answered(window, model="openai/gpt-5")
-        window.see("Your key for openai; it is not shown:")
+        window.see(f"Your key for openai; sent to {keyed.address} only, not shown:")
         window.press("ctrl-c")
         assert window.end() == 130
 

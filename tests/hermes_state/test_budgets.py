@@ -112,6 +112,26 @@ def test_a_new_day_begins_at_midnight_where_the_person_lives(
     assert db.budgets.used("person_day", person, zone="Pacific/Kiritimati") == ("2023-11-16", Amount(NANO, 0))
 
 
+@pytest.mark.parametrize("others", [["Pacific/Kiritimati"], ["Pacific/Pago_Pago"], ["Pacific/Kiritimati", None, "UTC"]])
+def test_another_zone_does_not_begin_another_day(db: SessionDB, clock: Clock, others: list[str | None]) -> None:
+    person = db.people.ensure(platform="p", native_id="1").id
+    db.people.set_zone(person, "Europe/Lisbon")
+    clock.set(1_700_042_400.0 + 2 * 86_400)  # 10:00 in Lisbon
+    limit = Limit("person_day", "usd", NANO)
+    hold(db, 1, limit, person=person)
+    for zone in others:
+        db.people.set_zone(person, zone)
+        with pytest.raises(OverLimit) as refused:
+            hold(db, 1, limit, person=person)
+        assert refused.value.period == "2023-11-17"
+        assert db.budgets.used("person_day", person, zone=zone) == ("2023-11-17", Amount(NANO, 0))
+    clock.advance(14 * 3600 - 1)
+    with pytest.raises(OverLimit):
+        hold(db, 1, limit, person=person)
+    clock.advance(2 * 86_400)
+    hold(db, 1, limit, person=person)
+
+
 def test_a_warning_is_given_once_a_limit_and_period(db: SessionDB, clock: Clock) -> None:
     held = hold(db, 9)
     assert held.warnings == ()  # nothing is used yet: the estimate is not spent

@@ -202,3 +202,24 @@ def test_how_long_a_title_may_be_is_a_limit(make_db: Callable[..., SessionDB]) -
         with pytest.raises(InvalidValue, match="max 10"):
             name()
     assert db.get_session_title(chat) == "ten chars."
+
+
+def test_a_title_is_unique_for_its_owner_and_in_its_room(db: SessionDB) -> None:
+    ada, bob = (db.people.ensure(platform="p", native_id=name).id for name in ("ada", "bob"))
+    for name, owner in (("a", ada), ("a2", ada), ("b", bob)):
+        db.ledger.open(source="p", owner=owner, session_id=name)
+    for name, chat in (("r", "1"), ("r2", "1"), ("other", "2")):
+        db.ledger.open(source="p", session_id=name, fields={"chat_id": chat, "chat_type": "group"})
+    for free in ("a", "b", "r", "other"):
+        assert db.set_session_title(free, "Plan")
+    for taken, holder in (("a2", "a"), ("r2", "r")):
+        with pytest.raises(ValueError, match=f"already in use by session {holder}"):
+            db.set_session_title(taken, "Plan")
+        assert db.get_next_title_in_lineage("Plan", beside=taken) == "Plan #2"
+        db.set_session_title(taken, "Plan #2")
+    assert db.get_next_title_in_lineage("Plan", beside="b") == "Plan #2", "numbers of others do not count"
+    assert db.get_next_title_in_lineage("Plan") == "Plan #3"
+    db.create_session("mine", "cli")
+    db.set_session_title("mine", "Plan")
+    assert db.get_session_by_title("Plan")["id"] == "mine"  # type: ignore[index]
+    assert len(db.sessions_by_title("Plan")) == 5

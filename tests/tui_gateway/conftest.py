@@ -15,6 +15,8 @@ import pytest
 from gateway import status
 
 KEY = "hk-0123456789abcdef0123456789abcdef"
+"""The owner key: the one that opens `/api/ws`."""
+CLIENT_KEY = "hk-client-0123456789abcdef012345678"
 CONFIG = "model: demo\ndemo:\n  tokens_per_second: 0\nauto_title: false\n"
 
 
@@ -45,7 +47,7 @@ def said(demo_home: Path) -> Path:
 
 def _served(demo_home: Path, config: str) -> Iterator[str]:
     (demo_home / "config.yaml").write_text(f"{config}api_server:\n  enabled: true\n  port: 0\n", encoding="utf-8")
-    (demo_home / ".env").write_text(f"API_SERVER_KEY={KEY}\n", encoding="utf-8")
+    (demo_home / ".env").write_text(f"API_SERVER_KEY={CLIENT_KEY}\nAPI_SERVER_OWNER_KEY={KEY}\n", encoding="utf-8")
     with said(demo_home).open("wb") as out, subprocess.Popen(
         [sys.executable, "-m", "hermes_cli", "gateway", "run"], stdin=subprocess.DEVNULL, stdout=out,
         stderr=subprocess.STDOUT, env={**os.environ, "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S": "2"},

@@ -11,6 +11,7 @@ import pytest
 from tests.tui_gateway.client import StdioClient, WsClient
 
 from gateway import status
+from gateway.api import keys
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.telegram_client import Person
@@ -35,10 +36,9 @@ def begun(scene: Scenario) -> Person:
 
 
 def api_of(scene: Scenario) -> tuple[str, str]:
-    """(address, key) of the scene's API server."""
+    """(address, owner key) of the scene's API server."""
     scene.wait(lambda: bool(status.read_status(scene.home).api), "the API's start")
-    lines = dict(line.split("=", 1) for line in (scene.home / ".env").read_text().splitlines() if "=" in line)
-    return status.read_status(scene.home).api, lines["API_SERVER_KEY"]
+    return status.read_status(scene.home).api, keys.make(scene.home, "owner")
 
 
 @contextlib.contextmanager

@@ -12,10 +12,11 @@ from typing import Any
 import httpx2
 import pytest
 from tests.tui_gateway.client import WITHIN, RpcFailed, WsClient
-from tests.tui_gateway.conftest import KEY, said
+from tests.tui_gateway.conftest import CLIENT_KEY, KEY, said
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from gateway.api.keys import key_id
 from hermes_state import SessionDB
 
 
@@ -36,6 +37,31 @@ def test_strangers_are_not_let_in(api: str) -> None:
     with pytest.raises(InvalidStatus), connect("ws://evil.example/api/ws", sock=named, additional_headers=headers):
         pass
     assert httpx2.get(f"http://{api}/api/ws", headers=headers).status_code == 404
+
+
+def test_a_client_key_is_refused_with_the_command_that_makes_the_other_kind(api: str) -> None:
+    for path, options in (
+        ("", {"additional_headers": {"authorization": f"Bearer {CLIENT_KEY}"}}),
+        (f"?token={CLIENT_KEY}", {}),
+        ("", {"subprotocols": ["hermes.v1", f"bearer.{CLIENT_KEY}"]}),
+    ):
+        with pytest.raises(InvalidStatus) as refused, connect(f"ws://{api}/api/ws{path}", **options):
+            pass
+        error = json.loads(refused.value.response.body or b"")["error"]
+        assert (refused.value.response.status_code, error["code"]) == (403, "owner_key_needed")
+        assert "hermes api key --role owner" in error["message"]
+    bearer = {"authorization": f"Bearer {CLIENT_KEY}"}
+    assert httpx2.get(f"http://{api}/v1/models", headers=bearer).status_code == 200, "it is a key all the same"
+
+
+def test_an_owner_key_that_was_shut_out_by_hand_opens_no_terminal(api: str, demo_home: Path) -> None:
+    with connect(f"ws://{api}/api/ws?token={KEY}"):
+        pass
+    with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
+        db.pairings.revoke(platform="api_server", native_id=key_id(KEY))
+    with pytest.raises(InvalidStatus) as refused, connect(f"ws://{api}/api/ws?token={KEY}"):
+        pass
+    assert refused.value.response.status_code == 403
 
 
 def test_the_key_may_come_from_a_browser(api: str) -> None:

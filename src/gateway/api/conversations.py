@@ -6,7 +6,8 @@ none; then the conversation is the one whose history is exactly the request's. I
 said, in memory for those used lately and by comparing with the store for the rest. A history that was edited, or that
 goes another way from an earlier point, is a new conversation that begins with it.
 
-A place is a route of the platform `api_server`: its chat is `<id of the key>/<name>`.
+A place is a route of the platform `api_server`: its chat is `<id of the key>/<name>` for an owner key and
+`client/<id of the key>/<name>` for a client key. So a key that changes its role leads to none of its old conversations.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from hermes_state import transcript, values
 from hermes_state.ids import SessionId, SessionKey
 
 if TYPE_CHECKING:
+    from gateway.api.keys import KeyRole
     from gateway.board import Board
     from hermes_state import SessionDB
 
@@ -51,8 +53,9 @@ class Place(NamedTuple):
 class Conversations:
     """The places of one key."""
 
-    def __init__(self, board: Board, key_id: str) -> None:
+    def __init__(self, board: Board, key_id: str, role: KeyRole) -> None:
         self._board, self._key_id = board, key_id
+        self._chats = f"{key_id}/" if role == "owner" else f"client/{key_id}/"
         self._at: OrderedDict[str, str] = OrderedDict()
         """The fingerprint of what was said, by the name of the conversation; the one used last at the end."""
         self._names: dict[str, str] = {}
@@ -60,7 +63,7 @@ class Conversations:
 
     def place(self, name: str) -> Place:
         source = SessionSource(
-            platform=Platform.API_SERVER, chat_id=f"{self._key_id}/{name}", chat_type="dm", user_id=self._key_id,
+            platform=Platform.API_SERVER, chat_id=f"{self._chats}{name}", chat_type="dm", user_id=self._key_id,
             user_name="API",
         )  # fmt: skip
         return Place(name, source, self._board.store.key(source))
@@ -151,7 +154,7 @@ class Conversations:
 
     async def of_session(self, row: dict[str, Any]) -> Place:
         """A place that leads to a stored conversation, whichever platform it is from."""
-        chat, own = str(row.get("chat_id") or ""), f"{self._key_id}/"
+        chat, own = str(row.get("chat_id") or ""), self._chats
         if row["source"] == Platform.API_SERVER.value and chat.startswith(own):
             place = self.place(chat.removeprefix(own))
             if await self._leads_to(place, row["root_id"]):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.api.shapes import ApiError
+from hermes_config import secrets
 from hermes_state.ids import SessionKey
 from hermes_state.turns import Work
 
@@ -44,6 +45,8 @@ class Exchange:
     """Of the answer proper: what was streamed since the last tool call."""
     streamed: str = ""
     """All that was streamed."""
+    held: str = ""
+    """What is not streamed yet, for it may be the beginning of a secret: mostly the last word."""
     begun: bool = False
     """Its own turn runs. One that was left behind in the conversation comes before it, and is not its client's."""
 
@@ -51,19 +54,28 @@ class Exchange:
 
     def began(self, work: Work) -> None:
         self.begun = work.turn.attempt == 1
-        self.shown = ""
+        self.shown = self.held = ""
 
     def delta(self, text: str) -> None:
         if self.streams and self.begun:
+            self.held += text
+            self._show(secrets.current().settled(self.held))
+
+    def _show(self, length: int) -> None:
+        """So much of what is held back goes out, its secrets covered."""
+        text, self.held = secrets.current()(self.held[:length]), self.held[length:]
+        if text:
             self.shown += text
             self.streamed += text
             self.feed.put_nowait(text)
 
     def step(self) -> None:
+        self._show(len(self.held))
         self.shown = ""
 
     def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
         if self.streams and self.begun and event != "tool.output":
+            self._show(len(self.held))
             told = {"event": event, "tool": name, "preview": preview, "duration": duration, "failed": failed}
             self.feed.put_nowait(told)
 
@@ -82,7 +94,8 @@ class Exchange:
     def complete(self, text: str) -> None:
         """The answer; the first one counts."""
         if not self.answered.is_set():
-            self.text = text
+            self._show(len(self.held))
+            self.text = secrets.current()(text)
             self._end()
 
     def refuse(self, problem: ApiError) -> None:

@@ -1,14 +1,17 @@
 """Who may talk to the server at all: pure ASGI, before any handler.
 
-Every path needs the bearer key, on loopback too, but `/health` and `/readyz`, which say nothing but that they are
-there. The Host must be a name the server was given or a loopback name, so that a page of a stranger that points its own
-name at this machine gets nowhere; an Origin must be on the list. Bodies are bounded before they are read.
+Every path needs a bearer key, on loopback too, but `/health` and `/readyz`, which say nothing but that they are there.
+Behind each key stands an application of its own; a WebSocket needs the owner key. The Host must be a loopback name, the
+address the server listens on or a name from `api_server.hosts`, whatever that address is, so that a page of a stranger
+that points its own name at this machine gets nowhere. An Origin must be on the list. Bodies are bounded before they are
+read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from ipaddress import IPv6Address
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from gateway.api import keys, shapes
@@ -22,29 +25,45 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = frozenset({"/health", "/readyz", "/v1/health"})
 _BEARER = "bearer."
 _POLICY = 1008
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class KeyApp(NamedTuple):
+    """One key, and the application behind it."""
+
+    role: keys.KeyRole
+    key: str
+    app: App
 
 
 class Guard:
     """Wraps the application."""
 
     def __init__(
-        self, app: App, *, key: str, settings: ApiServerConfig, body_bytes: int, refused: Callable[[int], None]
+        self,
+        apps: Sequence[KeyApp],
+        bare: App,
+        *,
+        settings: ApiServerConfig,
+        body_bytes: int,
+        refused: Callable[[int], None],
     ) -> None:
-        self._app, self._key, self._body_bytes, self._refused = app, key, body_bytes, refused
+        """`bare`: answers the paths that need no key."""
+        self._apps, self._bare, self._body_bytes, self._refused = tuple(apps), bare, body_bytes, refused
         self._origins = frozenset(settings.cors_origins)
-        self._hosts = _LOOPBACK | {settings.host.lower()}
+        self._hosts = frozenset(map(host_name, (*_LOOPBACK, settings.host, *settings.hosts)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await self._socket(scope, receive, send)
             return
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._bare(scope, receive, send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         origin = headers.get(b"origin")
-        refusal = self._refusal(scope, headers, origin)
+        found = None if is_open(scope, origin) else self._found(_bearer(headers))
+        refusal = self._refusal(scope, headers, origin, found)
         allowed = origin if origin is not None and self._allowed(origin) else None
         if refusal is not None:
             self._refused(refusal.status)
@@ -52,30 +71,44 @@ class Guard:
         elif scope["method"] == "OPTIONS" and allowed is not None:
             await _preflight(send, allowed)
         else:
-            await self._app(scope, self._bounded(receive), _with_origin(send, allowed) if allowed else send)
+            app = self._bare if found is None else found.app
+            await app(scope, self._bounded(receive), _with_origin(send, allowed) if allowed else send)
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A browser cannot set headers of a WebSocket: there the key may be a subprotocol or in the query."""
+        """The owner's terminal: no other key opens it.
+
+        A browser cannot set headers of a WebSocket: there the key may be a subprotocol or in the query.
+        """
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         origin = headers.get(b"origin")
         known = self._known_host(headers.get(b"host", "")) and (origin is None or self._allowed(origin))
-        if known and any(keys.matches(self._key, shown) for shown in _shown_keys(scope, headers)):
-            await self._app(scope, receive, send)
+        found = self._found(*_shown_keys(scope, headers)) if known else None
+        if found is not None and found.role == "owner":
+            await found.app(scope, receive, send)
             return
         self._refused(403)
-        await send({"type": "websocket.close", "code": _POLICY})
+        if found is None or "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": _POLICY})
+            return
+        what = "this is a client key, and this path needs the owner key; hermes api key --role owner makes one"
+        await _answer(send, shapes.ApiError(403, what, code="owner_key_needed"), None, kind="websocket.http.response")
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, str], origin: str | None) -> shapes.ApiError | None:
+    def _found(self, *shown: str) -> KeyApp | None:
+        """The key that was shown. All of them are compared: how long it takes says nothing."""
+        found = [one for one in self._apps for text in shown if keys.matches(one.key, text)]
+        return found[0] if found else None
+
+    def _refusal(
+        self, scope: Scope, headers: dict[bytes, str], origin: str | None, found: KeyApp | None
+    ) -> shapes.ApiError | None:
         if not self._known_host(headers.get(b"host", "")):
             return shapes.ApiError(421, "this server does not go by that name", code="wrong_host")
         if origin is not None and not self._allowed(origin):
             return shapes.ApiError(403, "this origin is not on the list", code="wrong_origin")
-        if scope["path"] in OPEN or (scope["method"] == "OPTIONS" and origin is not None):
+        if is_open(scope, origin):
             return None
-        kind, _, shown = headers.get(b"authorization", "").partition(" ")
-        given = shown.strip() if kind.lower() == "bearer" else ""
-        if not keys.matches(self._key, given):
-            what = "this is not the key of this home" if given else "a bearer key is needed"
+        if found is None:
+            what = "this is not a key of this home" if _bearer(headers) else "a bearer key is needed"
             return shapes.ApiError(
                 401, f"{what}; hermes api key prints it", code="invalid_api_key", kind="authentication_error"
             )
@@ -85,10 +118,7 @@ class Guard:
         return None
 
     def _known_host(self, host: str) -> bool:
-        name = host.lower()
-        if not name.endswith("]"):
-            name = name.rpartition(":")[0] if ":" in name.rpartition("]")[2] else name
-        return name in self._hosts or "0.0.0.0" in self._hosts
+        return host_name(host) in self._hosts
 
     def _allowed(self, origin: str) -> bool:
         return origin in self._origins or "*" in self._origins
@@ -109,10 +139,34 @@ class Guard:
         return bounded
 
 
-def _shown_keys(scope: Scope, headers: dict[bytes, str]) -> Iterator[str]:
+def is_open(scope: Scope, origin: str | None) -> bool:
+    """A request that needs no key: a bare word, or a browser that asks whether it may ask."""
+    return scope["path"] in OPEN or (scope["method"] == "OPTIONS" and origin is not None)
+
+
+def host_name(host: str) -> str:
+    """The name or address in a Host header, or in a setting: without a port, and written in one way."""
+    name = host.strip().lower()
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.partition(":")[0]
+    if ":" not in name:
+        return name.removesuffix(".")
+    try:
+        return str(IPv6Address(name))
+    except ValueError:
+        return name
+
+
+def _bearer(headers: dict[bytes, str]) -> str:
     kind, _, shown = headers.get(b"authorization", "").partition(" ")
-    if kind.lower() == "bearer":
-        yield shown.strip()
+    return shown.strip() if kind.lower() == "bearer" else ""
+
+
+def _shown_keys(scope: Scope, headers: dict[bytes, str]) -> Iterator[str]:
+    if shown := _bearer(headers):
+        yield shown
     for name in scope.get("subprotocols", ()):
         if name.startswith(_BEARER):
             yield name.removeprefix(_BEARER)
@@ -123,14 +177,14 @@ def _too_large(most: int) -> shapes.ApiError:
     return shapes.ApiError(413, f"the body is larger than {most} bytes", code="body_too_large")
 
 
-async def _answer(send: Send, error: shapes.ApiError, origin: str | None) -> None:
+async def _answer(send: Send, error: shapes.ApiError, origin: str | None, *, kind: str = "http.response") -> None:
     body = shapes.encoded(error.body())
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     headers += _cors(origin)
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": f"{kind}.start", "status": error.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": body})
 
 
 async def _preflight(send: Send, origin: str) -> None:

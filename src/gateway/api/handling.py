@@ -72,13 +72,14 @@ def _told(error: Exception, path: str) -> ApiError:
     if isinstance(error, SessionNotFound):
         return ApiError(404, "there is no such conversation", code="session_not_found")
     if isinstance(error, ConversationBusy):
-        return ApiError(409, error.one_line(), code="conversation_busy")
+        return ApiError(409, error.in_chat(), code="conversation_busy")
     if isinstance(error, InvalidValue):
-        return ApiError(400, error.one_line(), code="invalid_value")
+        return ApiError(400, error.in_chat(), code="invalid_value")
     if isinstance(error, StateError):
         _log.error("an API request met the store: %s", error.one_line(), extra={"action": "api_store"})
         return ApiError(503, error.what, code="store_unavailable")
     if isinstance(error, HermesError):
-        return ApiError(500, error.one_line(), code="server_error")
+        _log.error("an API request failed: %s", error.one_line(), extra={"action": "api_failed"})
+        return ApiError(500, error.in_chat(), code="server_error")
     _log.error("%s failed in our own code", path, exc_info=error, extra={"action": "api_defect"})
     return ApiError(500, f"something went wrong inside Hermes ({type(error).__name__})", code="server_error")

@@ -115,7 +115,7 @@ class Sessions:
         try:
             await asyncio.to_thread(self._db.ledger.delete, row["id"])
         except ConversationHeld as error:
-            raise ApiError(409, error.one_line(), code="conversation_busy") from error
+            raise ApiError(409, error.in_chat(), code="conversation_busy") from error
         self._agents.evict(root)
         await closing.left(session_id=SessionId(row["id"]), platform=str(row["source"]))
         return handling.reply({"object": "hermes.session.deleted", "id": root, "deleted": True})

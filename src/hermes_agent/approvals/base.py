@@ -1,30 +1,21 @@
-"""The words approvals are spoken in: how bad a call is, what a person is asked, what they can answer.
+"""The words approvals are spoken in: what a person is asked, and what they can answer.
 
 Nothing here imports a parser or a store, so every surface that shows a question can import it at no cost.
 """
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from hermes_config.records import record
+from hermes_config.records import field, record
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
-Level = Literal["harmless", "ask", "never"]
-Choice = Literal["once", "session", "always", "deny"]
+if TYPE_CHECKING:
+    from hermes_state.approvals import Approval
 
-
-@record
-class Judgement:
-    """What the judge found in one command line."""
-
-    level: Level
-    why: str = ""
-    """For a person, in one line; empty for what is harmless."""
-    calls: tuple[str, ...] = ()
-    """Every simple command in it as it would run: quotes, assignments and wrappers resolved where they can be."""
-    unfamiliar: bool = False
-    """It asks for no worse reason than that a command is not on our list; such a call a person's glob may allow."""
+Choice = Literal["task", "once", "session", "always", "deny"]
+"""`session` is the conversation."""
+CHOICES: tuple[Choice, ...] = ("task", "once", "session", "always", "deny")
 
 
 @record(kw_only=True)
@@ -49,7 +40,33 @@ class ApprovalQuestion:
     """By the store's clock; then it is a denial."""
     seconds: float
     """From now until then."""
-    choices: tuple[Choice, ...] = ("once", "session", "always", "deny")
+    choices: tuple[Choice, ...] = ("once", "deny")
+    labels: dict[str, str] = field(default_factory=dict)
+    """What each choice grants: `task` → "Network for this task"."""
+    wall: str = ""
+    """Where it would run, and what a yes opens."""
+    content: str = ""
+    """Of a write: sizes, hashes and a bounded difference."""
+
+    def label(self, choice: Choice) -> str:
+        return self.labels.get(choice) or choice.capitalize()
+
+
+def question_of(approval: Approval, *, now: float) -> ApprovalQuestion:
+    """A stored question, as a person is asked it."""
+    call = approval.call
+
+    def text(name: str) -> str:
+        return str(call.get(name) or "")
+
+    offered: Any = call.get("choices") or ("once", "deny")
+    return ApprovalQuestion(
+        id=approval.id, kind=text("kind"), command=text("text"), workdir=text("workdir"), detail=text("detail"),
+        why=text("why"), conversation_id=approval.conversation_id, turn_id=approval.turn_id, call_id=text("call_id"),
+        person_id=approval.requester_id, platform=text("platform"), expires_at=approval.expires_at,
+        seconds=max(0.0, approval.expires_at - now), choices=tuple(one for one in CHOICES if one in offered),
+        labels=dict(call.get("labels") or {}), wall=text("wall"), content=text("content"),
+    )  # fmt: skip
 
 
 class Approver(Protocol):
@@ -59,7 +76,20 @@ class Approver(Protocol):
 
 
 class Yolo:
-    """An explicit wish not to be asked, one object a session. It passes neither the floor nor a deny rule."""
+    """An explicit wish not to be asked, one object a session. It opens no wall, and passes no floor or deny rule."""
 
     def __init__(self, on: bool = False) -> None:
         self.on = on
+
+
+Level = Literal["harmless", "ask", "never"]
+
+
+@record
+class Judgement:
+    """What the old judge found; goes with it."""
+
+    level: Level
+    why: str = ""
+    calls: tuple[str, ...] = ()
+    unfamiliar: bool = False

@@ -1,14 +1,17 @@
 """The one way to permission: every call that executes or changes something passes `CommandGate.permit`.
 
-In order: the floor, which nothing passes; deny rules; the mode and an explicit yolo, which pass what is left; then
-what the judge finds harmless and what `command_allowlist` names; then a person's standing approvals; then a question.
-(A harmless call is let through before standing approvals are looked up: the outcome is the same without a read.)
+The wall of the executor confines a command; the gate decides whether something must be opened in it, and whom to ask.
+In order: the floor, which nothing passes; deny rules; then the needs of the call. A call without needs runs confined. A
+need is covered by the owner's configuration, by grants in force, or by a person's yes; otherwise the call is refused.
 
-A question is a row before a person sees it, bound to the turn, the person and the exact call, and it is the row that
-permits: whatever answers it — the surface that asked, another one, nobody — the call runs only if `spend` finds leave
-for it, under the turn's fence, and uses it up. No approver, no answer in time, an approver that fails and an answer
-nobody understands are denials, and so is the same call later in the turn. After a restart the turn finds its question:
-answered, open for the rest of its time, or lapsed.
+A question is a row before a person sees it, bound to the turn, the person and the exact call, and its answer becomes
+grants. It is the grants that permit: whatever answers the question — the surface that asked, another one, nobody — the
+call runs only if `spend` finds grants for all its needs, under the turn's fence, and uses them. No approver, no answer
+in time, an approver that fails and an answer nobody understands are denials, and so is the same call later in the turn.
+After a restart the turn finds its question: answered, open for the rest of its time, or lapsed.
+
+The permit that comes with a yes holds the hash of exactly what was permitted; the executor compares it with what it is
+given.
 """
 
 from __future__ import annotations
@@ -22,10 +25,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from hermes_agent.approvals.base import ApprovalQuestion, Approver, Choice, Judgement, Yolo
+from hermes_agent.approvals import text
+from hermes_agent.approvals.base import ApprovalQuestion, Approver, Choice, Yolo, question_of
+from hermes_agent.approvals.judgement import Judgement, Need
 from hermes_agent.approvals.policy import Policy, read_policy
+from hermes_agent.execution.base import CLOSED, Opening, Permit, Wall, content_digest, digest
 from hermes_agent.tools.base import Action, Verdict
 from hermes_config.records import field, record
+from hermes_state.approvals import Exit, Wanted
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
 if TYPE_CHECKING:
@@ -35,6 +42,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN = 0.25
+_JUDGE_SECONDS = 1.0
+_JUDGED_KINDS = ("command", "write", "read")
+_OPENINGS = ("network", "folder", "host")
+_UNCONFINED = {"read": "reads it", "plugin": "a plug-in"}
 _ALLOWED = Verdict(True)
 
 
@@ -46,8 +57,10 @@ class _Turn:
     home: Path
     workspace: Path | None
     config: Mapping[str, Any]
+    wall: Wall
     conversation_id: ConversationId
     turn_id: TurnId
+    task_id: TurnId
     person_id: PersonId | None
     approver: Approver | None
     approver_id: PersonId | None
@@ -63,6 +76,51 @@ class _Turn:
         return read_policy(self.config)
 
 
+@record
+class _Reason:
+    """One reason to ask. `kind` is a need's, `tool` or `rule`; `Grant.covers` says what permits it."""
+
+    kind: str
+    value: str
+    why: str
+
+
+@record(kw_only=True)
+class _Call:
+    """A call with what it needs."""
+
+    action: Action
+    reasons: tuple[_Reason, ...]
+    opening: Opening
+    bound: str
+    """The hash of exactly what would happen; the permit carries it."""
+    hash: str
+    """The same, with the reasons of plug-ins: a yes without them is no yes with them."""
+
+    @property
+    def why(self) -> str:
+        return "; ".join(dict.fromkeys(reason.why for reason in self.reasons if reason.why))
+
+    @property
+    def needs_opening(self) -> bool:
+        return any(reason.kind in _OPENINGS for reason in self.reasons)
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict(True, permit=Permit(self.bound, self.opening) if self.opening else None)
+
+    @property
+    def leaves(self) -> Exit | None:
+        """What the log is told when it runs; None for what stays behind the wall."""
+        action = self.action
+        shown = self.opening.shown or (_UNCONFINED.get(action.kind, "") if self.reasons else "")
+        return Exit(action.kind, action.text, action.workdir, shown, self.bound) if shown else None
+
+    @property
+    def wanted(self) -> tuple[Wanted, ...]:
+        return tuple(Wanted(reason.kind, reason.value, _arguments(self.action)) for reason in self.reasons)
+
+
 class CommandGate:
     """Permission for the calls of one turn. `for_call` gives the gate that a tool's context carries."""
 
@@ -72,6 +130,7 @@ class CommandGate:
         db: SessionDB,
         home: Path,
         config: Mapping[str, Any],
+        wall: Wall,
         conversation_id: ConversationId,
         turn_id: TurnId,
         person_id: PersonId | None,
@@ -81,12 +140,14 @@ class CommandGate:
         yolo: Yolo | None = None,
         platform: str = "",
         workspace: Path | None = None,
+        task_id: TurnId | None = None,
     ) -> None:
-        """`workspace`: where commands and writes need no question; without it, wherever a call runs."""
+        """`wall`: what holds a command that nobody approved. `workspace`: where commands and writes need no question;
+        without it, wherever a call runs. `task_id`: the turn that started this one, whose task it is."""
         self._turn = _Turn(
-            db=db, home=home, workspace=workspace, config=config, conversation_id=conversation_id,
-            turn_id=turn_id, person_id=person_id, approver=approver, approver_id=approver_id, fence=fence,
-            yolo=yolo or Yolo(), platform=platform,
+            db=db, home=home, workspace=workspace, config=config, wall=wall, conversation_id=conversation_id,
+            turn_id=turn_id, task_id=task_id or turn_id, person_id=person_id, approver=approver,
+            approver_id=approver_id, fence=fence, yolo=yolo or Yolo(), platform=platform,
         )  # fmt: skip
         self._call_id = self._mark = ""
         self._extra: tuple[str, ...] = ()
@@ -101,68 +162,144 @@ class CommandGate:
         return gate
 
     async def was_waiting(self, mark: str) -> bool:
-        """Whether a call that a lost process had begun was still waiting for leave: then nothing of it was done.
+        """Whether a call that a lost process had begun was still waiting for permission: then nothing of it was done.
 
-        A call asks for all it needs before it does anything, and leave for once is used up before that. Leave that
-        became a standing rule may have served already, so after it nobody knows.
+        A call asks for all it needs before it does anything, and its question is marked as used before that. A yes for
+        more than once may have served through another question's grants, so after it nobody knows.
         """
         rows = await asyncio.to_thread(self._turn.db.approvals.of_turn, self._turn.turn_id)
         own = [row for row in rows if mark and row.call.get("mark") == mark]
         return bool(own) and all(row.state != "used" and row.scope in (None, "once") for row in own)
 
-    async def permit(self, action: Action) -> Verdict:
-        judged = _judged(action, self._turn)
-        if judged.level == "never":
-            return Verdict(False, f"Hermes never does this: {judged.why}. No approval can change that; do not retry")
-        policy = self._turn.policy
-        rule = policy.denied(action.text, judged.calls)
-        if rule:
-            return Verdict(False, f"the rule {rule!r} of approvals.deny forbids this; do not retry or work around it")
-        if policy.mode == "off" or self._turn.yolo.on:
-            return _ALLOWED
-        asks = policy.asks(action.text, judged.calls)
-        reasons = [*self._extra, *([f"the rule {asks!r} of approvals.ask"] if asks else [])]
-        if not reasons and (judged.level == "harmless" or policy.allows(action.text, judged)):
-            return _ALLOWED
-        return await self._with_leave(action, "; ".join(filter(None, [*reasons, judged.why])))
+    # -- the decision ----------------------------------------------------------------------------------------
 
-    async def _with_leave(self, action: Action, why: str) -> Verdict:
-        """Allowed when a row says so: a standing rule, an answer that is there already, or one given now."""
-        call_hash = _hash(action, self._extra)
-        if await self._spend(call_hash):
-            return _ALLOWED
+    async def permit(self, action: Action) -> Verdict:
+        turn = self._turn
+        judged = await self._judged(action)
+        if judged is not None and judged.level == "never":
+            return _refused(f"Hermes never does this: {judged.why}. No approval can change that")
+        policy = turn.policy
+        denied = policy.denied(action.kind, action.text, judged or _NOT_JUDGED)
+        if denied:
+            return _refused(denied)
+        call = self._needs(action, judged, policy)
+        unconfined = turn.wall == "host" and action.kind == "command"
+        off = policy.mode == "off" or turn.yolo.on
+        if off and turn.wall == "host":
+            if judged is None:
+                return _refused("it could not be judged, and without a wall nobody can say that it is harmless")
+            return await self._by_setting(call, "executor: host")
+        if not call.reasons or (off and not call.needs_opening):
+            return await self._by_setting(call, "executor: host") if unconfined else _ALLOWED
+        if policy.allows(action.text) and action.kind == "command" and _only_seen_needs(call):
+            return await self._by_setting(call, "command_allowlist")
+        if await self._spend(call):
+            return call.verdict
+        if off:
+            return _refused(_not_opened(call, turn.wall))
+        return await self._asked(call)
+
+    async def _judged(self, action: Action) -> Judgement | None:
+        """What the judge sees, off the event loop and within its time; None when it has nothing to say."""
+        if action.kind not in _JUDGED_KINDS:
+            return Judgement("run")
+        turn = self._turn
+        workspace = str(turn.workspace) if turn.workspace is not None else action.workdir
+
+        def judge() -> Judgement:
+            from hermes_agent.approvals.shell.judge import judge_action  # brings the parser
+
+            return judge_action(
+                action.kind, action.text, workdir=action.workdir, workspace=workspace, home=str(turn.home)
+            )
+
+        try:
+            async with asyncio.timeout(_JUDGE_SECONDS):
+                return await asyncio.to_thread(judge)
+        except Exception as error:  # noqa: BLE001 - the wall holds whatever the judge does
+            extra = {"action": "approval", "kind": action.kind, "error": type(error).__name__}
+            log.warning("a call could not be judged", extra=extra)
+            return None
+
+    def _needs(self, action: Action, judged: Judgement | None, policy: Policy) -> _Call:
+        """Every reason to ask about this call, and the least that must be opened for it."""
+        wall = self._turn.wall
+        reasons = [_Reason("rule", "", why) for why in self._extra]
+        ask = policy.asks(action.kind, action.text, judged or _NOT_JUDGED)
+        if ask:
+            reasons.append(_Reason("rule", "", ask))
+        reasons += _needs_of(action, judged, wall)
+        if action.outside and action.kind == "command":
+            reasons.append(_Reason("host", "", "Hermes asks to run exactly this outside the wall"))
+        elif action.outside and not reasons:
+            folder = action.text.rpartition("/")[0] or "/"
+            reasons.append(_Reason("folder", folder, f"{action.text} is not an ordinary file of the workspace"))
+        if wall == "none" and action.kind == "command":
+            reasons.append(_Reason("host", "", "no wall works on this machine, so every command asks"))
+        if action.kind == "plugin" and not self._extra:
+            name = action.text.partition(" ")[0]
+            reasons.append(_Reason("tool", name, f"{name} is a tool of a plug-in"))
+        elif action.kind not in (*_JUDGED_KINDS, "plugin"):
+            reasons.append(_Reason("rule", "", f"a call of the kind {action.kind[:40]} always asks"))
+        opening = _opening(reasons, unconfined=wall == "host" and action.kind == "command")
+        bound = _bound(action, opening)
+        exact = _hash([bound, *self._extra]) if self._extra else bound
+        return _Call(action=action, reasons=tuple(reasons), opening=opening, bound=bound, hash=exact)
+
+    async def _by_setting(self, call: _Call, rule: str) -> Verdict:
+        """The owner's configuration permits it; what leaves the wall is logged before it runs."""
+        turn, leaves = self._turn, call.leaves
+        if leaves is not None:
+            await asyncio.to_thread(
+                turn.db.approvals.log_exit, leaves, person_id=turn.person_id, conversation_id=turn.conversation_id,
+                turn_id=turn.turn_id, rule=rule, fence=turn.fence,
+            )  # fmt: skip
+        return call.verdict
+
+    async def _spend(self, call: _Call) -> bool:
+        turn = self._turn
+        used = await asyncio.to_thread(
+            turn.db.approvals.spend, conversation_id=turn.conversation_id, turn_id=turn.turn_id, call_hash=call.hash,
+            person_id=turn.person_id, needs=call.wanted, task_id=turn.task_id, leaves=call.leaves, fence=turn.fence,
+        )  # fmt: skip
+        return bool(used)
+
+    # -- the question ----------------------------------------------------------------------------------------
+
+    async def _asked(self, call: _Call) -> Verdict:
+        """Allowed when grants say so: those of an answer that is there already, or of one given now."""
         approver = self._turn.approver
         if approver is None:
-            return _denial(why, "there is nobody here who could be asked")
+            return _denial(call.why, "there is nobody here who could be asked")
         async with self._turn.asking:
-            asked = await asyncio.to_thread(self._ask, action, call_hash, why)
-            left = asked.expires_at - self._turn.db.clock()
+            if await self._spend(call):  # the answer to the question before may cover this one, too
+                return call.verdict
+            asked = await asyncio.to_thread(self._ask, call)
+            now = self._turn.db.clock()
             choice: Choice | None = None
-            if asked.state == "pending" and left > 0:
-                choice = await self._put(approver, self._question(action, asked, why, left))
-            if await self._spend(call_hash):
-                return _ALLOWED
+            if asked.state == "pending" and asked.expires_at > now:
+                choice = await self._put(approver, question_of(asked, now=now))
+            if await self._spend(call):
+                return call.verdict
         unanswered = choice is None and asked.state != "denied"
-        return _denial(why, "nobody answered in time" if unanswered else await self._said_no(asked.id))
+        return _denial(call.why, "nobody answered in time" if unanswered else await self._said_no(asked.id))
 
-    def _ask(self, action: Action, call_hash: str, why: str) -> Approval:
-        turn = self._turn
-        call = {
-            "kind": action.kind, "text": action.text, "workdir": action.workdir, "detail": action.detail, "why": why,
-            "call_id": self._call_id, "mark": self._mark, "platform": turn.platform,
+    def _ask(self, call: _Call) -> Approval:
+        turn, action = self._turn, call.action
+        needs = [[reason.kind, reason.value] for reason in call.reasons]
+        choices = _choices(call, known=turn.person_id is not None)
+        shown = {
+            "kind": action.kind, "text": action.text, "workdir": action.workdir, "detail": action.detail,
+            "why": call.why, "call_id": self._call_id, "mark": self._mark, "platform": turn.platform,
+            "needs": needs, "task": turn.task_id, "choices": list(choices),
+            "labels": text.labels(action.kind, needs, choices),
+            "wall": text.opens(action.kind, turn.wall, call.opening.shown),
+            "content": text.difference(action.before, action.after) if _has_content(action) else "",
         }  # fmt: skip
         return turn.db.approvals.ask(
-            conversation_id=turn.conversation_id, turn_id=turn.turn_id, call_hash=call_hash, call=call,
+            conversation_id=turn.conversation_id, turn_id=turn.turn_id, call_hash=call.hash, call=shown,
             requester_id=turn.person_id, approver_id=turn.approver_id, seconds=turn.policy.seconds, fence=turn.fence,
         )  # fmt: skip
-
-    async def _spend(self, call_hash: str) -> bool:
-        turn = self._turn
-        granted = await asyncio.to_thread(
-            turn.db.approvals.spend, conversation_id=turn.conversation_id, turn_id=turn.turn_id, call_hash=call_hash,
-            person_id=turn.person_id, fence=turn.fence,
-        )  # fmt: skip
-        return granted is not None
 
     async def _said_no(self, question_id: str) -> str:
         """How it was denied: by a person, perhaps with a word about it, or because nobody could be asked."""
@@ -171,16 +308,6 @@ class CommandGate:
         if not reason:
             return "the person said no"
         return reason if row is not None and row.approver_id is None else f"the person said no: {reason}"
-
-    def _question(self, action: Action, asked: Approval, why: str, left: float) -> ApprovalQuestion:
-        turn = self._turn
-        choices: tuple[Choice, ...] = ("once", "session", "always", "deny") if turn.person_id else ("once", "deny")
-        return ApprovalQuestion(
-            id=asked.id, kind=action.kind, command=action.text, workdir=action.workdir, detail=action.detail, why=why,
-            conversation_id=turn.conversation_id, turn_id=turn.turn_id, call_id=self._call_id,
-            person_id=turn.person_id, platform=turn.platform, expires_at=asked.expires_at, seconds=left,
-            choices=choices,
-        )  # fmt: skip
 
     async def _put(self, approver: Approver, question: ApprovalQuestion) -> Choice | None:
         """The answer, written down; None when nobody gave one in time. Another surface may answer the row first."""
@@ -199,8 +326,6 @@ class CommandGate:
         choice: Choice | None = None
         if answering in done:
             choice = answering.result()
-            if choice in ("session", "always") and choice not in question.choices:
-                choice = "once"  # nobody we know has standing rules; what was meant covers this one call
             await asyncio.to_thread(
                 self._turn.db.approvals.decide, question.id, choice, approver_id=self._turn.approver_id
             )
@@ -228,6 +353,9 @@ class CommandGate:
         )  # fmt: skip
 
 
+_NOT_JUDGED = Judgement("run", understood=False)
+
+
 async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
     """What the approver says. This is the boundary to a surface: whatever goes wrong in it is a denial."""
     try:
@@ -238,27 +366,79 @@ async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
     return choice if choice in get_args(Choice) else "deny"
 
 
-def _judged(action: Action, turn: _Turn) -> Judgement:
-    """What would happen. A judge that fails has not shown that the floor is kept, so nothing may pass."""
-    from hermes_agent.approvals import judge  # brings the parser
+def _needs_of(action: Action, judged: Judgement | None, wall: Wall) -> list[_Reason]:
+    """What the judge saw. Where no wall holds, and for file tools, what could not be judged asks."""
+    if judged is None:
+        confined = action.kind == "command" and wall not in ("none", "host")
+        return [] if confined else [_Reason("host", "", "it could not be judged")]
+    needs = judged.needs
+    if judged.level == "ask" and not needs:
+        needs = (Need("host", "", judged.why),)
+    return [_Reason(need.kind, need.value, need.why) for need in needs]
 
-    workspace = str(turn.workspace) if turn.workspace is not None else None
+
+def _opening(reasons: Sequence[_Reason], *, unconfined: bool) -> Opening:
+    """The least that the needs ask for."""
+    kinds = {reason.kind for reason in reasons}
+    if unconfined or "host" in kinds:
+        return Opening(host=True)
+    folders = sorted({reason.value for reason in reasons if reason.kind == "folder"})
+    return Opening(network="network" in kinds, folders=tuple(folders)) if kinds & {"network", "folder"} else CLOSED
+
+
+def _bound(action: Action, opening: Opening) -> str:
+    """The hash of exactly what would happen: what the executor is given, or what a file would hold."""
+    if action.kind == "command":
+        return digest(action.text, action.workdir, opening)
+    if _has_content(action):
+        return content_digest(action.text, action.before, action.after)
+    return _hash([action.kind, action.text, action.workdir, action.detail])
+
+
+def _hash(parts: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(parts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _has_content(action: Action) -> bool:
+    return action.is_write and (action.before is not None or action.after is not None)
+
+
+def _arguments(action: Action) -> Mapping[str, Any] | None:
+    """The arguments of a plug-in's tool, for grants with patterns."""
+    if action.kind != "plugin":
+        return None
     try:
-        return judge.judge_action(
-            action.kind, action.text, workdir=action.workdir, home=str(turn.home), workspace=workspace
-        )
-    except Exception as error:
-        log.exception("a call could not be judged", extra={"action": "approval", "kind": action.kind})
-        return Judgement("never", f"it could not be judged ({type(error).__name__})")
+        found = json.loads(action.text.partition(" ")[2] or "{}")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
-def _hash(action: Action, extra: Sequence[str]) -> str:
-    """The exact call. A command is its text and place; for anything else what is done there belongs to it."""
-    detail = "" if action.kind == "command" else action.detail
-    exact = json.dumps([action.kind, action.text, action.workdir, detail, list(extra)])
-    return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()
+def _only_seen_needs(call: _Call) -> bool:
+    """Whether nothing but the command's own needs asks: no rule, no plug-in, no wish of the model to go outside."""
+    return not call.action.outside and all(reason.kind != "rule" for reason in call.reasons)
+
+
+def _choices(call: _Call, *, known: bool) -> tuple[Choice, ...]:
+    """The answers that fit. Nobody may always write: what is written differs from time to time."""
+    if not known:
+        return ("once", "deny")
+    return (
+        ("task", "once", "session", "deny") if call.action.is_write else ("task", "once", "session", "always", "deny")
+    )
+
+
+def _not_opened(call: _Call, wall: Wall) -> str:
+    return (
+        f"nobody is asked here (approvals are off) and it would leave the wall ({call.why})."
+        " Stay inside, or tell the owner: approvals.mode manual asks them, command_allowlist permits one exact command"
+        + ("" if wall == "none" else ", executor: host removes the wall")
+    )
+
+
+def _refused(why: str) -> Verdict:
+    return Verdict(False, f"{why}. Do not retry or work around it")
 
 
 def _denial(why: str, how: str) -> Verdict:
-    needs = f"It needs a person because {why}. Do not retry or work around it"
-    return Verdict(False, f"it was not approved: {how}. {needs}")
+    return _refused(f"it was not approved: {how}. It needs a person because {why}")

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+UNSURE = "…"
+"""In `Program.words`: something that only the running shell knows; it may turn out to be any number of words."""
+
 Kind = Literal["network", "folder", "host", "change"]
 
 

@@ -5,11 +5,13 @@
 | `approvals.mode` | `manual` (the default) asks; `off` (or false) does not. Anything else is read as `manual` |
 | `approvals.timeout` | seconds until a question lapses, which is a denial |
 | `approvals.deny` | patterns that are refused whatever the mode |
-| `approvals.ask` | patterns that are asked about even where the judge finds nothing |
-| `command_allowlist` | exact commands that need no question; a pattern allows commands that are merely unknown |
+| `approvals.ask` | patterns that are asked about even where the judge sees no need |
+| `command_allowlist` | exact commands that need no question: the owner's standing permission |
 
-A pattern (`git push*`) is held against the whole line and against each command in it, with quotes, variables and
-wrappers resolved, so that `env g'it' push` does not slip past a rule about git push.
+A pattern (`git push*`) is compared with every program in a command as it would run: its own name without a folder, a
+subcommand without the options before it, then its arguments. `/usr/bin/git -C . push` is a `git push`. For a call that
+is no command, the path or the tool's name with its arguments is compared. A program whose name only the running shell
+can know fits no pattern and hides from every rule, so with a deny rule it is refused, and with an ask rule it asks.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from hermes_agent.approvals.base import Judgement
+from hermes_agent.approvals.judgement import Judgement
 from hermes_config.records import record
 
 SECONDS = 60.0
 _LONGEST = 86_400.0
+_NOT_KNOWN = "names a program that only the running shell can know"
 
 
 @record
@@ -35,18 +38,25 @@ class Policy:
     notes: tuple[str, ...] = ()
     """What in the configuration is not taken as it is written; `hermes config check` shows it."""
 
-    def denied(self, command: str, calls: Iterable[str]) -> str:
-        """The deny rule that hits, or nothing."""
-        return _hit(self.deny, (command, *calls))
+    def denied(self, kind: str, text: str, judged: Judgement) -> str:
+        """Why the deny rules refuse this call; empty when they do not."""
+        rule = _hit(self.deny, _texts(kind, text, judged))
+        if rule:
+            return f"the rule {rule!r} of approvals.deny forbids this"
+        if self.deny and _hides(kind, judged):
+            return f"approvals.deny is set, and this {_NOT_KNOWN}: write it out plainly"
+        return ""
 
-    def asks(self, command: str, calls: Iterable[str]) -> str:
-        return _hit(self.ask, (command, *calls))
+    def asks(self, kind: str, text: str, judged: Judgement) -> str:
+        """Why the ask rules want a person asked; empty when they do not."""
+        rule = _hit(self.ask, _texts(kind, text, judged))
+        if rule:
+            return f"the rule {rule!r} of approvals.ask"
+        return f"approvals.ask is set, and this {_NOT_KNOWN}" if self.ask and _hides(kind, judged) else ""
 
-    def allows(self, command: str, judged: Judgement) -> bool:
-        """An exact entry allows the line; a pattern only what is unknown but shows no danger, command by command."""
-        if command.strip() in self.allow:
-            return True
-        return judged.unfamiliar and bool(judged.calls) and all(_hit(self.allow, (call,)) for call in judged.calls)
+    def allows(self, command: str) -> bool:
+        """Whether the owner's configuration permits exactly this command."""
+        return command.strip() in self.allow
 
 
 def read_policy(tree: Mapping[str, Any]) -> Policy:
@@ -61,7 +71,7 @@ def read_policy(tree: Mapping[str, Any]) -> Policy:
         seconds=_seconds(values.get("timeout"), notes),
         deny=_patterns(values.get("deny"), "approvals.deny", notes),
         ask=_patterns(values.get("ask"), "approvals.ask", notes),
-        allow=_patterns(tree.get("command_allowlist"), "command_allowlist", notes),
+        allow=_exact(_patterns(tree.get("command_allowlist"), "command_allowlist", notes), notes),
         notes=tuple(notes),
     )
 
@@ -98,6 +108,27 @@ def _patterns(value: Any, key: str, notes: list[str]) -> tuple[str, ...]:
     return found
 
 
+def _exact(entries: tuple[str, ...], notes: list[str]) -> tuple[str, ...]:
+    for entry in entries:
+        if any(mark in entry for mark in "*?["):
+            notes.append(
+                f"command_allowlist {entry[:60]!r} is compared letter by letter: a pattern permits nothing here"
+                " (most commands need no permission behind the wall)"
+            )
+    return entries
+
+
+def _texts(kind: str, text: str, judged: Judgement) -> list[str]:
+    if kind != "command":
+        return [text]
+    return [" ".join((one.name, *one.words[1:])) for one in judged.programs if one.name is not None]
+
+
+def _hides(kind: str, judged: Judgement) -> bool:
+    return kind == "command" and (not judged.understood or any(one.name is None for one in judged.programs))
+
+
 def _hit(patterns: Iterable[str], texts: Iterable[str]) -> str:
     plain = [" ".join(text.split()).casefold() for text in texts]
+    plain += [f"{text} " for text in plain]  # `curl *` also means `curl` alone
     return next((rule for rule in patterns if any(fnmatchcase(text, rule.casefold()) for text in plain)), "")

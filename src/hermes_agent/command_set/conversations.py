@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hermes_state.handles import Handle
 
 NOTHING_YET = "Nothing was said here yet."
-_TAKEN = "Another conversation has this title already; choose another one."
+_TAKEN = "Another conversation of yours has this title already; choose another one."
 
 
 async def new(ctx: CommandContext, args: str) -> str | None:
@@ -113,7 +113,7 @@ async def branch(ctx: CommandContext, args: str) -> str | None:
 def _branch(ctx: CommandContext, old: SessionId, title: str) -> Handle:
     db = ctx.db
     current = db.get_session_title(old)
-    chosen = title or (db.get_next_title_in_lineage(current) if current else None)
+    chosen = title or (db.get_next_title_in_lineage(current, beside=old) if current else None)
     return db.ledger.branch(old, title=chosen, route=ctx.route, scope=ctx.scope)
 
 
@@ -140,7 +140,7 @@ def _usable_title(ctx: CommandContext, text: str) -> tuple[str | None, str]:
 def _set_title(ctx: CommandContext, session_id: SessionId, title: str | None) -> str:
     try:
         return f"Title: {title}" if ctx.db.set_session_title(session_id, title) else NOTHING_YET
-    except InvalidValue:  # the store's own words name the holder, who may be somebody else
+    except InvalidValue:  # the store's own words name the holder's id
         return _TAKEN
 
 

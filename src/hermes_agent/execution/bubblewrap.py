@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from hermes_agent.execution.base import CLOSED, Opening
@@ -83,11 +84,31 @@ def argv(
     made += ["--cap-drop", "ALL", "--seccomp", str(FILTER_FD), "--json-status-fd", str(STATUS_FD)]
     for name, target in view.links.items():
         made += ["--symlink", target, name]
-    made += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"]
-    made += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp", "--symlink", "/tmp", "/var/tmp"]
+    made += ["--proc", "/proc"]
+    for path in _writable_in_proc():
+        made += ["--ro-bind", path, path]
+    made += ["--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"]
+    made += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
+    if not any(path.is_relative_to("/var/tmp") for path in (*view.read, *view.write)):
+        made += ["--symlink", "/tmp", "/var/tmp"]
     for mount in _mounts(view, empty, size, pinned):
         made += mount
     return [*made, "--remount-ro", "/", "--chdir", str(workdir), "--", *command]
+
+
+@lru_cache(maxsize=1)
+def _writable_in_proc() -> tuple[str, ...]:
+    """What root could write there without any capability, as the owner of the files: settings of the kernel."""
+    if os.geteuid() != 0:
+        return ()
+    found = [f"/proc/{name}" for name in ("sys", "irq", "bus", "fs", "acpi", "scsi", "driver", "asound", "pressure")]
+    with os.scandir("/proc") as entries:
+        found += [
+            entry.path
+            for entry in entries
+            if not entry.name.isdigit() and entry.is_file(follow_symlinks=False) and entry.stat().st_mode & 0o222
+        ]
+    return tuple(path for path in found if os.path.exists(path))  # noqa: PTH110
 
 
 def _mounts(view: View, empty: Path, size: str, pinned: Iterable[Path]) -> list[list[str]]:
@@ -107,7 +128,9 @@ def _mounts(view: View, empty: Path, size: str, pinned: Iterable[Path]) -> list[
         add(path, 3, "--ro-bind", str(path), str(path))
     for path in view.hidden:
         if path.is_dir():
-            add(path, 4, "--perms", "0000", "--size", "4096", "--tmpfs", str(path))
+            # What is visible deeper down must stay within reach.
+            within = any(root.is_relative_to(path) for root in (*view.read, *view.write))
+            add(path, 4, "--perms", "0755" if within else "0000", "--size", "4096", "--tmpfs", str(path))
         else:
             add(path, 4, "--ro-bind", str(empty), str(path))
     return [words for _, _, words in sorted(found, key=lambda one: one[:2])]

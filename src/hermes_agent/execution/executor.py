@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from hermes_agent.execution.base import CLOSED, Command, CommandChanged, Executo
 from hermes_agent.execution.process import ChildProcess
 from hermes_agent.execution.protection import Protection
 from hermes_agent.execution.view import View, too_wide, view
+from hermes_config import config as configuration
 from hermes_config import secret_places
 from hermes_config.limits import Limits
 
@@ -67,13 +68,9 @@ def chosen(config: Mapping[str, Any]) -> str:
         raise ExecutorUnavailable(
             f"executor {str(wish)[:40]!r} in config.yaml is not supported", hint=f"Use one of {', '.join(CHOICES)}."
         )
-    section = config.get("terminal")
-    backend = section.get("backend") if isinstance(section, Mapping) else None
-    if backend not in (None, "", "local"):
-        raise ExecutorUnavailable(
-            f"terminal.backend {str(backend)[:40]!r} in config.yaml is not supported",
-            hint="Remove it; `executor: confined` runs commands in a sandbox on this machine.",
-        )
+    if refused := configuration.unsupported_backend(config):
+        what, _, hint = refused.partition("; ")
+        raise ExecutorUnavailable(what, where="config.yaml", hint=f"{hint.capitalize()}.")
     return str(wish or "confined")
 
 
@@ -126,9 +123,17 @@ class Executor:
         permit: Permit | None = None,
         grace: float = 1.0,
         with_errors: bool = True,
+        ours: bool = False,
+        reads: tuple[Path, ...] = (),
     ) -> AsyncIterator[ChildProcess]:
-        """Start a command; when the block is left, nothing of it runs any more and `undone` says what was put back."""
-        prepared = await asyncio.to_thread(self.prepare, command, workspace=workspace, permit=permit)
+        """Start a command; when the block is left, nothing of it runs any more and `undone` says what was put back.
+
+        `ours`: a fixed program of ours and not a model's text. It also runs where no wall works, and nothing is hidden
+        from it: whoever asks for it leaves secrets out of what it says. `reads`: further places that it reads.
+        """
+        prepared = await asyncio.to_thread(
+            self.prepare, command, workspace=workspace, permit=permit, ours=ours, reads=reads
+        )
         request = {**prepared.request, "grace": grace, "with_errors": with_errors}
         child = ChildProcess(request, workdir=command.workdir, on_output=on_output)
         try:
@@ -137,19 +142,63 @@ class Executor:
             await child.end()
             child.undone = await asyncio.to_thread(prepared.undo)
 
+    def output(
+        self, command: Command, *, workspace: Path, seconds: float, most: int, with_errors: bool = False
+    ) -> tuple[int | None, bytes]:
+        """Run a fixed program of ours and wait for it, where no event loop runs: its exit status and output.
+
+        The status is None when it did not end in time; output beyond `most` bytes is cut, and ends it.
+        """
+        out = bytearray()
+
+        async def go() -> int | None:
+            full = asyncio.Event()
+
+            def take(data: bytes) -> None:
+                out.extend(data)
+                if len(out) > most:
+                    full.set()
+
+            async with self.run(
+                command, workspace=workspace, on_output=take, ours=True, with_errors=with_errors
+            ) as child:
+                ways = {asyncio.ensure_future(child.exited()), asyncio.ensure_future(full.wait())}
+                done, waiting = await asyncio.wait(ways, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                for way in waiting:
+                    way.cancel()
+                if not done:
+                    return None
+                if not full.is_set():
+                    await child.drained(seconds)
+                    return await child.exited()
+            return 0
+
+        return asyncio.run(go()), bytes(out[: most + 1])
+
     def explanation(self, workspace: Path) -> str:
         """One line for a model whose confined command failed: which wall it was in, and what that hides and forbids."""
         found = wall_of(self.config)
         if found.wall == "host":
-            return "it ran on the host"
-        extra = "" if found.wall == "bubblewrap" else " (with Landlock: no sockets at all, and no shared memory)"
+            return "without a wall"
+        network = "no network but its own loopback"
+        if found.wall == "landlock":
+            network = (
+                "no sockets, no shared memory; new files beside a secret one are readable from the next command on"
+            )
         return (
-            f"it ran inside {found.wall}: no network but its own loopback{extra}; writable are {workspace} and $TMPDIR;"
-            " secret files and the rest of the home are hidden; existing git hooks and start-up files are read-only."
-            " If that is why it failed, outside=true asks a person to run exactly this command outside"
+            f"inside {found.wall}: {network}; writable are {workspace} and $TMPDIR; secret files and the rest of the"
+            " home are hidden, git hooks and start-up files read-only; outside=true asks a person to run it outside"
         )
 
-    def prepare(self, command: Command, *, workspace: Path, permit: Permit | None = None) -> Prepared:
+    def prepare(
+        self,
+        command: Command,
+        *,
+        workspace: Path,
+        permit: Permit | None = None,
+        ours: bool = False,
+        reads: tuple[Path, ...] = (),
+    ) -> Prepared:
         """What the supervisor is asked for. Blocks on the file system. Raises for what must not be run."""
         opening = CLOSED
         if permit is not None:
@@ -157,13 +206,15 @@ class Executor:
                 raise CommandChanged("the command is not the one that was approved; nothing was run")
             opening = permit.opening
         found = wall_of(self.config)
-        if opening.host or found.wall == "host":
+        if opening.host or found.wall == "host" or (found.wall == "none" and ours):
             return Prepared({"argv": command.argv, "environ": dict(command.environ)})
         if found.wall == "none":
             raise ExecutorUnavailable(f"no wall works here ({found.why}), so a person has to approve each command")
-        return self._confined(found, command, workspace, opening)
+        return self._confined(found, command, workspace, opening, ours, reads)
 
-    def _confined(self, found: Found, command: Command, workspace: Path, opening: Opening) -> Prepared:
+    def _confined(
+        self, found: Found, command: Command, workspace: Path, opening: Opening, ours: bool, reads: tuple[Path, ...]
+    ) -> Prepared:
         environ = {name: value for name, value in command.environ.items() if name not in _DROPPED}
         if not opening.network:
             environ = {name: value for name, value in environ.items() if name not in _PROXIES}
@@ -173,10 +224,12 @@ class Executor:
             raise ExecutorUnavailable(f"{root} is too wide for a workspace", hint="Start Hermes in a project's folder.")
         inside = secret_places.found_in(root, user_home=user_home, own=secret_places.own_patterns(self.config))
         seen = view(
-            workspace=root, home=self.home, environ=environ, opening=opening, read=self._folders("read"),
+            workspace=root, home=self.home, environ=environ, opening=opening, read=(*self._folders("read"), *reads),
             write=self._folders("write"), hidden=(*inside.secrets, *inside.unseen), protected=inside.protected,
             own=secret_places.own_patterns(self.config),
         )  # fmt: skip
+        if ours:
+            seen = replace(seen, hidden=())
         if not seen.holds(Path(os.path.realpath(command.workdir))):
             raise ExecutorUnavailable(
                 f"{command.workdir} is outside the workspace", hint="With outside=true a person is asked."

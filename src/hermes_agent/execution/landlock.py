@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import struct
 
 from hermes_agent.execution import seccomp
@@ -74,10 +75,9 @@ def _allow(ruleset: int, path: str, access: int) -> None:
     except OSError:
         return
     try:
-        if not os.path.isdir(f"/proc/self/fd/{handle}"):  # noqa: PTH112 - plain calls, this runs in a fork
+        if not stat.S_ISDIR(os.fstat(handle).st_mode):
             access &= _OF_FILES
-        rule = ctypes.create_string_buffer(struct.pack("=Qi", access, handle), 12)
-        _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), path)
+        _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", access, handle), 0), path)
     finally:
         os.close(handle)
 

@@ -106,21 +106,20 @@ class ChildProcess:
 
     def _listen(self) -> None:
         try:
-            data = self._keeper.recv(_CHUNK)
+            while data := self._keeper.recv(_CHUNK):
+                self._said += data
         except BlockingIOError:
-            return
+            data = None
         except OSError:
             data = b""
-        if not data:
-            self._close_keeper()
-            return
-        self._said += data
-        while b"\n" in self._said:
+        if b"\n" in self._said:
             line, _, self._said = self._said.partition(b"\n")
             facts = json.loads(line)
             self._left, self.trouble = bool(facts["left"]), str(facts["why"])
             if not self._exit.done():
                 self._exit.set_result(int(facts["code"]))
+        if data == b"":
+            self._close_keeper()
 
     def _close_keeper(self) -> None:
         if self._keeper.fileno() >= 0:

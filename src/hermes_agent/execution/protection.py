@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hermes_config.secret_places import Found
+from hermes_config.secret_places import PROTECTED_FILES, Found
 
 ASIDE = ".set-aside"
 _MOST_FILES = 2_000
@@ -47,8 +47,9 @@ class Protection:
         for path, before in self._files.items():
             if path.is_symlink() or (path.exists() and _read(path) != before):
                 said.append(_attempt(path, "has its old content back", partial(_put_back, before)))
-        known = set(self._found.protected)
-        for path in now.protected:
+        known = {*self._found.protected, *self._found.secrets}
+        # A file can be both, such as .envrc.
+        for path in (*now.protected, *(path for path in now.secrets if path.name in PROTECTED_FILES)):
             if path in known:
                 said += [_set_aside(file) for file in _files(path) if self._is_new(file)]
             elif str(path.parent) in self._found.folders:

@@ -2,7 +2,8 @@
 
 It refuses what no wall of mounts can stop: tracing and reading other processes, io_uring, new namespaces and mounts,
 kernel interfaces that had most of the escapes (bpf, keyrings, userfaultfd …), system calls of a foreign architecture,
-typing into a terminal, files with the set-user-id bit, and families of sockets that are not the network's.
+typing into a terminal, files with the set-user-id bit, and families of sockets that are not the network's. Where the
+command shares its processes with the machine, it also refuses changes of other processes that are not signals.
 
 A refused call fails with EPERM, so programs go on without it. `clone3` and `openat2` fail with ENOSYS, because their
 arguments lie in memory that a filter cannot read; the C library then uses `clone` and `openat`, which it can.
@@ -20,7 +21,7 @@ Sockets = Literal["private", "network", "none"]
 `socketpair` works always."""
 
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN, _AND = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 _NAMESPACES = 0x7E020000  # CLONE_NEW*, but for NEWTIME, which only clone3 and unshare know
@@ -29,6 +30,7 @@ _O_CREAT = 0o100
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)  # the plain one, without address randomisation, asking
 _INTERNET, _INTERNET6, _UNIX, _NETLINK = 2, 10, 1, 16
+_DATAGRAM = 2
 
 # name: (number on x86_64, number on aarch64); None where the architecture does not have it.
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
@@ -54,6 +56,11 @@ _MODES: tuple[tuple[tuple[int | None, int | None], int, int | None], ...] = (
     ((90, None), 1, None), ((91, 52), 1, None), ((268, 53), 2, None), ((452, 452), 2, None),  # chmod and its kin
     ((85, None), 1, None), ((133, None), 1, None), ((259, 33), 2, None),  # creat, mknod, mknodat
     ((2, None), 2, 1), ((257, 56), 3, 2),  # open, openat
+)  # fmt: skip
+# Calls by which a process changes another one, and the argument that names it; 0 is the caller itself.
+_OF_OTHERS: tuple[tuple[tuple[int, int], int], ...] = (
+    ((302, 261), 0), ((141, 140), 1), ((251, 30), 1), ((203, 122), 0), ((144, 119), 0), ((142, 118), 0),
+    ((314, 274), 0), ((256, 238), 0), ((279, 239), 0),
 )  # fmt: skip
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -82,6 +89,10 @@ def program(machine: str, sockets: Sockets) -> bytes:
         filters.refuse_modes(numbers[column], argument, flags)
     families = {"private": (_UNIX, _INTERNET, _INTERNET6, _NETLINK), "network": (_INTERNET, _INTERNET6, _NETLINK)}
     filters.refuse_unless(_SOCKET[column], 0, families.get(sockets, ()))
+    if sockets != "private":
+        filters.refuse_datagram_pairs(_SOCKETPAIR[column])
+        for numbers, argument in _OF_OTHERS:
+            filters.refuse_unless(numbers[column], argument, (0,))
     filters.refuse_unless(_SOCKETPAIR[column], 0, (_UNIX,))
     filters.add(_RETURN, _ALLOW)
     return filters.encoded()
@@ -131,6 +142,12 @@ class _Filter:
         if flags is not None:
             body = [_argument(flags), (_ANY_BIT, 0, len(body), _O_CREAT), *body]
         self.skip_unless(_EQUAL, number, [*body, (_RETURN, 0, 0, _ALLOW)])
+
+    def refuse_datagram_pairs(self, number: int) -> None:
+        """One end of such a pair can be connected to another socket of the machine afterwards."""
+        refusal = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+        body = [_argument(1), (_AND, 0, 0, 0xF), (_EQUAL, 0, 1, _DATAGRAM), refusal, (_LOAD, 0, 0, _NUMBER)]
+        self.skip_unless(_EQUAL, number, body)
 
     def encoded(self) -> bytes:
         return b"".join(struct.pack("=HBBI", *line) for line in self._lines)

@@ -12,6 +12,8 @@ This file runs as a program of its own: it imports the standard library and its 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import gc
 import json
 import os
 import resource
@@ -30,24 +32,28 @@ FILTER_FD, STATUS_FD = 8, 9
 LARGEST = 8 << 20
 _LOOK_SECONDS = 0.5
 _SET_UP_FAILED = 125
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def main(channel: int) -> None:
-    """Serve requests until Hermes closes the channel."""
+    """Have a keeper ready for the next request, until Hermes closes the channel.
+
+    The keeper takes the request itself and says so, so that the next one is forked while the command already runs.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C in a terminal is for Hermes; we end when it does
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.freeze()
     with socket.socket(fileno=channel) as requests:
         while True:
-            received = _receive(requests)
-            if received is None:
-                return
-            request, descriptors = received
+            taken, taking = os.pipe()
             if os.fork() == 0:
-                requests.close()
-                _keep(request, *descriptors)
-            for descriptor in descriptors:
-                os.close(descriptor)
+                os.close(taken)
+                _keep(requests, taking)
+            os.close(taking)
+            if not os.read(taken, 1):
+                return
+            os.close(taken)
 
 
 def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -67,14 +73,21 @@ def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None
     return json.loads(b"".join(parts)), list(descriptors)
 
 
-def _keep(request: dict[str, Any], control: int, output: int, folder: int) -> NoReturn:
-    """One command from its start to the end of everything it started."""
+def _keep(requests: socket.socket, taking: int) -> NoReturn:
+    """One command from its request to the end of everything it started."""
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         if sys.platform == "linux":
             landlock.adopt_orphans()
+        received = _receive(requests)
+        if received is None:
+            os._exit(0)
+        os.write(taking, b"1")
+        os.close(taking)
+        requests.close()
+        request, (control, output, folder) = received
         with socket.socket(fileno=control) as hermes:
             _Keeper(request, hermes, output, folder).run()
         code = 0
@@ -90,20 +103,45 @@ class _Keeper:
 
     def run(self) -> None:
         status, said = os.pipe()
-        child = self._child = os.fork()
-        if child == 0:
-            self._become(said)
+        if self._request.get("wall") == "bubblewrap":
+            child = self._child = self._spawn(said)
+        else:
+            child = self._child = os.fork()
+            if child == 0:
+                self._become(said)
         os.close(said)
         os.close(self._output)
         self._output = -1
         ended = self._watch(child, status)
         if ended is not None:
             code, why = ended
-            self._tell(code=code, why=why, left=self._leaves_some())
-            select.select([self._hermes], [], [])  # until Hermes has read the output, or is gone
+            left = self._leaves_some()
+            self._tell(code=code, why=why, left=left)
+            if left:
+                select.select([self._hermes], [], [])  # until Hermes has waited for its output, or is gone
         self._end(child, gentle=ended is None)
         if scratch := self._request.get("scratch"):
             shutil.rmtree(scratch, ignore_errors=True)
+
+    def _spawn(self, status: int) -> int:
+        """bubblewrap puts everything on by itself, so no copy of us is needed; the limits are inherited from us."""
+        os.fchdir(self._folder)
+        self._put_on_limits()
+        filters, writing = os.pipe()
+        os.write(writing, seccomp.program(os.uname().machine, self._request["sockets"]))
+        os.close(writing)
+        errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
+        places = [(_above(filters), FILTER_FD), (_above(status), STATUS_FD), (self._output, 1), (errors, 2)]
+        actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, old, new) for old, new in places]
+        argv = self._request["argv"]
+        try:
+            return os.posix_spawn(
+                argv[0], argv, self._request["environ"], setpgroup=0, setsigdef=_SIGNALS,
+                file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), *actions],
+            )  # fmt: skip
+        except OSError as error:
+            os.write(status, f"{error.strerror} {argv[0]}".encode())
+            return os.posix_spawn("/bin/false", ["false"], {}, setpgroup=0)
 
     def _leaves_some(self) -> bool:
         """Whether the command left anything running; with bubblewrap all of it ends with its first process."""
@@ -115,7 +153,7 @@ class _Keeper:
             os.setpgid(0, 0)
             if sys.platform == "linux":
                 landlock.die_with_parent(signal.SIGKILL)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+            for number in _SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             os.fchdir(self._folder)
             nothing = os.open(os.devnull, os.O_RDONLY)
@@ -123,7 +161,10 @@ class _Keeper:
             os.dup2(self._output, 1)
             errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
             os.dup2(errors, 2)
-            self._put_on_wall(status)
+            self._put_on_limits()
+            if self._request.get("wall") == "landlock":
+                rules = [(path, access) for path, access in self._request["rules"]]
+                landlock.restrict(rules, sockets=self._request["sockets"])
             argv = self._request["argv"]
             os.execvpe(argv[0], argv, self._request["environ"])
         except BaseException as error:  # noqa: BLE001 - the boundary of a forked process
@@ -133,21 +174,9 @@ class _Keeper:
         finally:
             os._exit(_SET_UP_FAILED)
 
-    def _put_on_wall(self, status: int) -> None:
+    def _put_on_limits(self) -> None:
         for name, value in (self._request.get("rlimits") or {}).items():
             _limit(getattr(resource, name), value)
-        wall = self._request.get("wall")
-        machine = os.uname().machine
-        if wall == "bubblewrap":
-            reading, writing = os.pipe()
-            os.write(writing, seccomp.program(machine, self._request["sockets"]))
-            os.close(writing)
-            copies = [os.dup(reading), os.dup(status)]  # the numbers they are to get may be taken by these
-            os.dup2(_above(copies[0]), FILTER_FD)
-            os.dup2(_above(copies[1]), STATUS_FD)
-        elif wall == "landlock":
-            rules = [(path, access) for path, access in self._request["rules"]]
-            landlock.restrict(rules, sockets=self._request["sockets"])
 
     def _watch(self, child: int, status: int) -> tuple[int, str] | None:
         """Wait for the command's end: its status, and why when it did not end by itself. None: Hermes wants it over."""
@@ -174,7 +203,6 @@ class _Keeper:
                     return self._outcome(os.waitstatus_to_exitcode(result), said, status if open_status else None)
             if not ready and (why := self._over_limit()):
                 self._kill_all()
-                os.waitpid(child, 0)
                 return -signal.SIGKILL, why
 
     def _outcome(self, code: int, said: bytes, status: int | None) -> tuple[int, str]:
@@ -245,9 +273,7 @@ def _limit(kind: int, value: int) -> None:
 
 def _above(descriptor: int) -> int:
     """The same descriptor with a number beyond those that bubblewrap is told."""
-    import fcntl
-
-    return fcntl.fcntl(descriptor, fcntl.F_DUPFD, STATUS_FD + 1)
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, STATUS_FD + 1)
 
 
 def _send(pid: int, number: int) -> None:

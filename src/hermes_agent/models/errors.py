@@ -123,10 +123,10 @@ def _placed(error: ModelError, endpoint: Endpoint) -> ModelError:
 
 
 def _hint(error: ModelError, endpoint: Endpoint) -> str:
-    key = endpoint.key_from or "model.api_key in config.yaml"
+    key = f"Check {endpoint.key_from}." if endpoint.key_from else "It wants a key: hermes setup asks for it."
     wait = f" in {_spoken(error.retry_after)}" if error.retry_after else " in a moment"
     hints: dict[ErrorKind, str] = {
-        "auth": f"Check {key}.",
+        "auth": key,
         "billing": "Add credit at the provider, or choose another model with --model.",
         "rate_limit": f"Try again{wait}, or add fallback_providers to config.yaml.",
         "overloaded": f"Try again{wait}, or add fallback_providers to config.yaml.",

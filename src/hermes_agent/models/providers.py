@@ -17,7 +17,7 @@ Every mistake is one line that names the key of config.yaml and the variable to 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -101,6 +101,20 @@ def fallbacks(config: Config) -> tuple[Endpoint, ...]:
     return tuple(found)
 
 
+def offered(config: Config, names: Iterable[str] = ()) -> tuple[Endpoint, ...]:
+    """The configured model, its fallbacks, and those of `names` that can be had."""
+    found: list[Endpoint] = []
+    for name in (None, *names):
+        try:
+            endpoint = primary(config, model=name)
+        except ConfigError as error:
+            _log.warning("A model is left out: %s", error.one_line(), extra={"action": "model_left_out"})
+            continue
+        if endpoint not in found:
+            found.append(endpoint)
+    return (*found, *(one for one in fallbacks(config) if one not in found))
+
+
 def describe(endpoint: Endpoint) -> Description:
     """What may be shown of an endpoint. User names, passwords and queries of an address are left out."""
     parts = urlsplit(endpoint.base_url)
@@ -118,6 +132,11 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
         raise fault(config, f"{key}.default", "must be the name of a model")
     if not given or not given.strip():
         raise fault(config, f"{key}.default", "no model is chosen", hint=_NO_MODEL_HINT)
+    if "://" in given:
+        said, hint = "is an address, not the name of a model", "hermes setup asks for the address of your own server."
+        if asked:
+            raise ConfigError(f"{given[:60]!r} {said}", file="")
+        raise fault(config, f"{key}.default", said, hint=hint)
     row, entry = choosing.provider_of(config, entry, given.strip(), key=key)
     model = choosing.bare_id(row, given.strip())
     if row.name == "demo":

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes_agent.execution.base import Permit
 from hermes_config.records import field, record
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
@@ -38,6 +39,10 @@ class Action:
     after: bytes | None = None
     """Of a write: what it will hold; None when it is removed."""
 
+    @property
+    def is_write(self) -> bool:
+        return self.kind == "write"
+
 
 @record
 class Verdict:
@@ -45,7 +50,7 @@ class Verdict:
     reason: str = ""
     """Why not; told to the model, which must not try again."""
     permit: Permit | None = None
-    """The opening in the wall that was approved, for the executor to check; None: strictly confined."""
+    """What is open for exactly this command or write; None: it stays strictly behind the wall."""
 
 
 class Gate(Protocol):

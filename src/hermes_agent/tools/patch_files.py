@@ -134,31 +134,25 @@ async def _write(edits: list[_Edit], ctx: ToolContext) -> None:
     for edit in edits:
         if edit.after is not None and len(edit.after) > most:
             raise paths.Refused(f"{edit.raw} would have {len(edit.after):,} bytes; at most {most:,} are written")
-    places = [await paths.for_writing(edit.raw, ctx, detail=f"patch: {_done(edit)}") for edit in edits]
-    await asyncio.to_thread(_write_all, edits, places, most=ctx.db.limits.read_file_bytes)
-
-
-def _write_all(edits: list[_Edit], places: list[paths.Place], *, most: int) -> None:
-    for edit, place in zip(edits, places, strict=True):
-        now = None if place.status is None else paths.read_bytes(place, most=most)
-        if now != edit.before:
+    writes = [await paths.for_writing(edit.raw, edit.after, ctx, detail=f"patch: {_done(edit)}") for edit in edits]
+    for edit, write in zip(edits, writes, strict=True):
+        if write.before != edit.before:
             raise paths.Refused(f"{edit.raw} was changed by somebody else meanwhile", hint="Read it again.")
-    done: list[tuple[_Edit, paths.Place]] = []
+    await asyncio.to_thread(_write_all, writes)
+
+
+def _write_all(writes: list[paths.Write]) -> None:
+    for write in writes:
+        paths.check(write)
+    done: list[paths.Write] = []
     try:
-        for edit, place in zip(edits, places, strict=True):
-            _put(place, edit.after)
-            done.append((edit, place))
+        for write in writes:
+            paths.carry_out(write)
+            done.append(write)
     except paths.Refused as error:
-        for edit, place in reversed(done):
-            _put(place, edit.before)
+        for write in reversed(done):
+            paths.undo(write)
         raise paths.Refused(f"{error.what}; nothing was changed") from error
-
-
-def _put(place: paths.Place, data: bytes | None) -> None:
-    if data is None:
-        paths.remove_file(place)
-    else:
-        paths.replace_file(place, data)
 
 
 def _done(edit: _Edit) -> str:

@@ -2,25 +2,29 @@
 
 Every path is resolved to where it really leads (`..`, `~`, symbolic links) before anything is decided, and the decision
 is about that place. Device files, pipes and the kernel's folders are refused. So are the files of our own database: to
-open and close one beside SQLite drops the store's locks, whoever asks. A place that may hold credentials, or lies in
-the Hermes home outside the workspace, is read only with the gate's leave; every write asks the gate.
+open and close one beside SQLite drops the store's locks, whoever asks. A place that may hold secrets
+(`hermes_config.secret_places`), or lies in the Hermes home outside the workspace, is read only with the gate's
+permission. Every write asks the gate, which is told what the file holds now and what it will hold.
 
-Between leave and write the place is looked at again, and the new content arrives by one rename. What remains is the
-moment between that look and the rename, in which another program of the same user could move a folder.
+What is then opened is the place that was judged and no other (`descriptors`). A write reads the old content once more
+through the same folder, and is refused when it is not what the permission was given for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fnmatch
+import errno
 import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes_agent.execution.base import Permit, content_digest
+from hermes_agent.tools import descriptors
 from hermes_agent.tools.arguments import close_names
-from hermes_agent.tools.base import Action, ToolContext
+from hermes_agent.tools.base import Action, ToolContext, Verdict
+from hermes_config import secret_places
 from hermes_config.errors import HermesError
 from hermes_config.records import record
 from hermes_state import session_files
@@ -30,17 +34,11 @@ if TYPE_CHECKING:
     from hermes_state.ids import ConversationId
 
 _KERNEL = ("/proc", "/sys", "/dev")
-_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW if os.name == "posix" else os.O_RDONLY
-_SECRET_FILES = (
-    ".env", ".env.*", "*.env", ".envrc", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk",
-    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".npmrc", ".pypirc",
-    ".git-credentials", ".htpasswd", ".vault-token", "credentials", "credentials.*", ".credentials.*", "auth.json",
-    "secrets.*", "*.secret", "kubeconfig", "service-account*.json", "client_secret*.json", "shadow", "shadow-",
-    "gshadow", "sudoers", "master.key",
-)  # fmt: skip
-_HARMLESS_FILES = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
-_SECRET_FOLDERS = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", "gcloud", ".password-store", "gh"})
-_OPEN_IN_HOME = ("workspace", "skills")
+_NO_WORKSPACES = frozenset({
+    "/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/mnt", "/media", "/opt", "/run", "/sbin", "/srv", "/usr",
+    "/var", "/nix", "/System", "/Library", "/Applications", "/Users", "/Volumes", "/private",
+})  # fmt: skip
+"""Folders of the machine: whoever works there has no workspace, and every write asks."""
 
 
 class Refused(HermesError):
@@ -60,6 +58,8 @@ class Surroundings(Protocol):
     def conversation_id(self) -> ConversationId: ...
     @property
     def environ(self) -> Mapping[str, str]: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
 
 
 @record
@@ -75,34 +75,59 @@ class Place:
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
 
+@record
+class Write:
+    """A change of one file that the gate permitted. None stands for no file."""
+
+    place: Place
+    before: bytes | None
+    after: bytes | None
+    digest: str
+    """What the permission covers: the place, the old content and the new one."""
+    most: int
+    """The largest file that is read."""
+
+
 async def for_reading(raw: str, ctx: ToolContext, *, folder: bool = False) -> Place:
     """An existing file (or, with `folder`, also a folder) that may be read now. Raises `Refused`."""
     place = await asyncio.to_thread(locate, raw, ctx)
+    private = is_private(place, ctx)
     if place.status is None:
-        raise Refused(f"{raw} does not exist", hint=await asyncio.to_thread(_near, place))
+        raise Refused(f"{raw} does not exist", hint="" if private else await asyncio.to_thread(_near, place))
     if place.is_folder and not folder:
         raise Refused(f"{raw} is a folder", hint="search_files with target files lists it.")
-    if is_private(place, ctx):
-        await _permit("read", place, ctx, "this place may hold credentials or another person's data")
+    if private:
+        detail = "this place may hold secrets or another person's data"
+        await _permit(Action("read", str(place.real), str(ctx.workdir), detail, outside=True), place, ctx)
     return place
 
 
-async def for_writing(raw: str, ctx: ToolContext, *, detail: str) -> Place:
-    """A file, there or not, that may be written now. Raises `Refused`."""
+async def for_writing(raw: str, after: bytes | None, ctx: ToolContext, *, detail: str) -> Write:
+    """Permission to give a file, there or not, this content (None: to remove it). Raises `Refused`."""
     place = await asyncio.to_thread(locate, raw, ctx)
     if place.is_folder:
         raise Refused(f"{raw} is a folder")
-    await _permit("write", place, ctx, detail)
+    most = ctx.db.limits.read_file_bytes
+    before = None if place.status is None else await asyncio.to_thread(read_bytes, place, most=most)
+    action = Action(
+        "write", str(place.real), str(ctx.workdir), detail,
+        outside=is_outside(place, ctx), before=before, after=after,
+    )  # fmt: skip
+    verdict = await _permit(action, place, ctx)
     again = await asyncio.to_thread(locate, raw, ctx)
     if again.real != place.real or again.is_folder:
-        raise Refused(f"{raw} leads to another place than the one that was allowed")
-    return again
+        raise Refused(f"{raw} leads to another place than the one that was approved")
+    digest = content_digest(place.real, before, after)
+    if isinstance(verdict.permit, Permit):
+        digest = verdict.permit.digest
+    return Write(place, before, after, digest, most)
 
 
-async def _permit(kind: str, place: Place, ctx: ToolContext, detail: str) -> None:
-    verdict = await ctx.gate.permit(Action(kind, str(place.real), str(ctx.workdir), detail))
+async def _permit(action: Action, place: Place, ctx: ToolContext) -> Verdict:
+    verdict = await ctx.gate.permit(action)
     if not verdict.allowed:
-        raise Refused(f"{place.named} may not be {'read' if kind == 'read' else 'written'}: {verdict.reason}")
+        raise Refused(f"{place.named} is not {'read' if action.kind == 'read' else 'written'}: {verdict.reason}")
+    return verdict
 
 
 def locate(raw: str, ctx: Surroundings) -> Place:
@@ -159,24 +184,41 @@ def is_store_file(real: Path, status: os.stat_result | None, ctx: Surroundings) 
 
 
 def is_private(place: Place, ctx: Surroundings) -> bool:
-    """Whether reading this needs leave: credentials by their usual names, and the home but for its open parts."""
+    """Whether reading this needs permission: secrets by their usual names, and the closed parts of the Hermes home."""
     home = Path(os.path.realpath(ctx.home))
     if place.real.is_relative_to(home):
-        open_parts = [home / part for part in _OPEN_IN_HOME]
+        open_parts = [home / part for part in secret_places.OPEN_IN_HERMES_HOME]
         open_parts.append(session_files.results_folder(home, ctx.conversation_id))
         if not any(place.real.is_relative_to(part) for part in open_parts):
             return True
-    return looks_secret(place.named) or looks_secret(place.real)
+    return any(
+        secret_places.is_secret(
+            path, user_home=user_home(ctx), root=Path(os.path.realpath(ctx.workdir)),
+            own=secret_places.own_patterns(ctx.config), folder=place.is_folder,
+        )
+        for path in dict.fromkeys((place.named, place.real))
+    )  # fmt: skip
 
 
-def looks_secret(path: Path) -> bool:
-    """Whether a file of this name usually holds credentials."""
-    name = path.name.lower()
-    if _SECRET_FOLDERS.intersection(part.lower() for part in path.parts):
+def is_outside(place: Place, ctx: Surroundings) -> bool:
+    """Whether a write there is more than a change of the workspace: outside it, a secret, or run by other programs."""
+    own = Path(os.path.realpath(ctx.home / "workspace"))
+    workspaces = [own]
+    if (current := os.path.realpath(ctx.workdir)) not in _NO_WORKSPACES:
+        workspaces.append(Path(current))
+    holding = [workspace for workspace in workspaces if place.real.is_relative_to(workspace)]
+    if not holding or is_private(place, ctx):
         return True
-    if any(fnmatch.fnmatchcase(name, pattern) for pattern in _HARMLESS_FILES):
-        return False
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _SECRET_FILES)
+    return any(
+        secret_places.is_protected(path, workspace, user_home=user_home(ctx))
+        for workspace in holding
+        for path in (place.named, place.real)
+    )
+
+
+def user_home(ctx: Surroundings) -> Path:
+    """The home of the person whose account this is."""
+    return Path(ctx.environ.get("HOME") or Path.home())
 
 
 def _near(place: Place) -> str:
@@ -191,16 +233,19 @@ def _near(place: Place) -> str:
 def read_bytes(place: Place, *, most: int) -> bytes:
     """The whole file. Blocks; raises `Refused` for what is larger than `most` or became something else meanwhile."""
     try:
-        handle = os.open(place.real, _OPEN_FLAGS)
+        with descriptors.opened(place.real.parent) as folder:
+            return _content(folder, place, most)
     except OSError as error:
         raise Refused(f"{place.named} cannot be read: {_why(error)}") from error
+
+
+def _content(folder: descriptors.Folder, place: Place, most: int) -> bytes:
+    handle = folder.open(place.real.name)
     with os.fdopen(handle, "rb", buffering=0) as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise Refused(f"{place.named} is not a plain file")
-        if status.st_size > most:
+        size = os.fstat(handle).st_size
+        if size > most:
             raise Refused(
-                f"{place.named} has {status.st_size:,} bytes; at most {most:,} are read",
+                f"{place.named} has {size:,} bytes; at most {most:,} are read",
                 hint="Look at a part of it with the terminal (head, tail, sed -n).",
             )
         data = file.read(most + 1) or b""
@@ -209,31 +254,57 @@ def read_bytes(place: Place, *, most: int) -> bytes:
     return data[:most]
 
 
-def replace_file(place: Place, data: bytes) -> None:
-    """Put `data` in the place in one step; an existing file keeps its mode. Makes missing folders. Blocks."""
-    target = place.real
-    draft = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
+def check(write: Write) -> None:
+    """That the file still is what the permission was given for. Blocks; raises `Refused`."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("xb") as file:
-            if place.status is not None:
-                os.fchmod(file.fileno(), stat.S_IMODE(place.status.st_mode))
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(target)
+        with descriptors.opened(write.place.real.parent) as folder:
+            _check(folder, write)
+    except FileNotFoundError:
+        if write.before is not None:
+            raise _changed(write) from None
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        raise Refused(f"{write.place.named} cannot be read: {_why(error)}") from error
+
+
+def _check(folder: descriptors.Folder, write: Write) -> None:
+    place = write.place
+    there = folder.status(place.real.name)
+    now = None if there is None else _content(folder, place, write.most)
+    if content_digest(place.real, now, write.after) != write.digest:
+        raise _changed(write)
+
+
+def _changed(write: Write) -> Refused:
+    return Refused(f"{write.place.named} was changed by somebody else after this was approved", hint="Read it again.")
+
+
+def carry_out(write: Write) -> None:
+    """Make the change in one step, if the file still is what the permission was given for. Blocks.
+
+    An existing file keeps its mode; missing folders are made.
+    """
+    place, name = write.place, write.place.real.name
+    try:
+        with descriptors.opened(place.real.parent, make=write.after is not None) as folder:
+            _check(folder, write)
+            if write.after is None:
+                folder.remove(name)
+                return
+            mode = None if place.status is None else stat.S_IMODE(place.status.st_mode)
+            folder.write(name, write.after, mode=mode, replace=write.before is not None)
+    except FileExistsError:
+        raise _changed(write) from None
+    except OSError as error:
         raise Refused(f"{place.named} cannot be written: {_why(error)}") from error
 
 
-def remove_file(place: Place) -> None:
-    """Remove the file; one that is not there is no error. Blocks."""
-    try:
-        place.real.unlink(missing_ok=True)
-    except OSError as error:
-        raise Refused(f"{place.named} cannot be removed: {_why(error)}") from error
+def undo(write: Write) -> None:
+    """Give a file that was just changed its old content back, unless somebody else has changed it since. Blocks."""
+    before, after = write.before, write.after
+    carry_out(Write(write.place, after, before, content_digest(write.place.real, after, before), write.most))
 
 
 def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        return "a folder on the way has become a link"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

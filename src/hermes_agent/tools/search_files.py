@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -93,19 +94,24 @@ async def search_files(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     paged = mode == "content" or names
     found = _Findings(takes, first if paged else 1, last if paged else sys.maxsize)
     argv = _ripgrep(args, root.real) or _python(args, root.real, limits.read_file_bytes)
-    status = await _run(argv, found, ctx)
+    status = await _run(argv, root.real, found, ctx)
     if status == 2 and not found.hits:
         return ToolResult(f"The search could not be made: {' '.join(found.complaint.split())[:300]}", is_error=True)
     body, total = _body(found, names=names, mode=mode, first=first, last=last, ctx=ctx)
     return ToolResult("\n".join([*body, *_notes(found, total, status, first, last, ctx)]), shown=f"{total} found")
 
 
-async def _run(argv: list[str], found: _Findings, ctx: ToolContext) -> int | None:
+async def _run(argv: list[str], root: Path, found: _Findings, ctx: ToolContext) -> int | None:
     """The exit status; None when the search was ended before it was through."""
-    from hermes_agent.tools.children import Child
+    from hermes_agent.execution.base import Command
+    from hermes_agent.execution.executor import Executor
 
     grace = ctx.db.limits.tool_stop_ms / 3_000
-    async with Child(argv, workdir=ctx.workdir, environ=ctx.environ, on_output=found.add, grace=grace) as child:
+    run = Executor(ctx.home, ctx.config, ctx.db.limits)
+    command = Command(tuple(argv), ctx.workdir, ctx.environ)
+    async with run.run(
+        command, workspace=ctx.workdir, on_output=found.add, grace=grace, ours=True, reads=(root,)
+    ) as child:
         exited, full = asyncio.ensure_future(child.exited()), asyncio.ensure_future(found.full.wait())
         try:
             seconds = ctx.db.limits.search_files_seconds
@@ -144,8 +150,14 @@ def _python(args: dict[str, Any], root: Path, largest: int) -> list[str]:
         "context": args.get("context", 0) if args.get("output_mode", "content") == "content" else 0,
         "largest": largest,
     }
-    # Isolated and without site packages: starts in a few milliseconds and imports nothing from where it stands.
-    return [sys.executable, "-I", "-S", str(_WORKER), json.dumps(question)]
+    # Isolated and without site packages: starts in a few milliseconds and imports nothing from where it stands. Its
+    # text goes along, as a confined process does not see where Hermes is installed.
+    return [sys.executable, "-I", "-S", "-c", _worker(), json.dumps(question)]
+
+
+@cache
+def _worker() -> str:
+    return _WORKER.read_text("utf-8")
 
 
 def _body(

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
 from hermes_agent import context
-from hermes_agent.tools import paths
+from hermes_agent.tools import descriptors, paths
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 from hermes_state import media_files
 from hermes_state.ids import LOCAL_SOURCES
 from hermes_state.outbox import OutboxItem, Parcel
 
 _NO_CHATS = LOCAL_SOURCES | {"", "local", "api_server", "webhook", "tool", "unknown"}
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW if os.name == "posix" else os.O_RDONLY
 
 
 async def send_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
@@ -71,20 +69,17 @@ def _keep(place: paths.Place, ctx: ToolContext) -> media_files.Kept:
     """A copy of the file as it is now. Blocks."""
     _check_place(place, ctx)
     try:
-        handle = os.open(place.real, _FLAGS)
+        with descriptors.opened(place.real.parent) as folder:
+            handle = folder.open(place.real.name)
     except OSError as error:
-        raise paths.Refused(f"{place.named} cannot be read: {error.strerror}") from error
+        raise paths.Refused(f"{place.named} is not the file any more that it was: {error.strerror}") from error
     try:
-        status = os.fstat(handle)
-        # A folder on the way may have become a link since it was looked at.
-        moved = Path(os.path.realpath(place.named)) != place.real or not os.path.samestat(status, place.real.lstat())
-        if moved or not stat.S_ISREG(status.st_mode):
-            raise paths.Refused(f"{place.named} is not the file any more that it was")
-        if not status.st_size:
+        size = os.fstat(handle).st_size
+        if not size:
             raise paths.Refused(f"{place.named} is empty")
         most = ctx.db.limits.send_file_bytes
-        if status.st_size > most:
-            raise paths.Refused(f"{place.named} has {status.st_size:,} bytes; at most {most:,} are sent")
+        if size > most:
+            raise paths.Refused(f"{place.named} has {size:,} bytes; at most {most:,} are sent")
         return media_files.copy(ctx.home, handle, ending=place.real.suffix.lower(), most=most)
     finally:
         os.close(handle)

@@ -73,7 +73,7 @@ async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         ended = await _run(run, child, verdict.permit, seconds, capture, ctx)
         output = await _transformed(capture.text(), command, ended, ctx)
     notes = _notes(ended, seconds, ctx)
-    if verdict.permit is None and (ended.status or (ended.why == "exit" and ended.trouble)):
+    if verdict.permit is None and run.wall != "host" and (ended.status or ended.trouble):
         notes.append(f"[{run.explanation(ctx.workdir)}]")
     text = "\n".join([*([output.rstrip("\n")] if output.strip() else ["(no output)"]), *notes])
     shown = f"{notes[0].strip('[]')}, {time.monotonic() - began:.1f} s"
@@ -169,10 +169,18 @@ def _notes(ended: _Ended, seconds: float, ctx: ToolContext) -> list[str]:
     elif ended.trouble:
         notes = [f"[killed: it needed more {_LIMITS.get(ended.trouble, ended.trouble)}]"]
     else:
-        notes = [f"[exit code {status}]" if status >= 0 else f"[killed by {_signal_name(-status)}]"]
+        notes = [_exit(status)]
     if ended.left_running:
         notes.append("[processes it left running in the background were ended]")
     return [*notes, *(f"[{line}]" for line in ended.undone)]
+
+
+def _exit(status: int) -> str:
+    if status < 0:
+        return f"[killed by {_signal_name(-status)}]"
+    # 128 and a signal's number is how a shell, and bubblewrap, tell that a command died of it.
+    name = _signal_name(status - 128) if 128 < status < 192 else ""
+    return f"[exit code {status} ({name})]" if name.startswith("SIG") else f"[exit code {status}]"
 
 
 def _signal_name(number: int) -> str:

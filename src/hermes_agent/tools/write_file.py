@@ -1,4 +1,4 @@
-"""`write_file`: the whole content of a file, in one step, with the gate's leave."""
+"""`write_file`: the whole content of a file, in one step, with the gate's permission."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ async def write_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     most = ctx.db.limits.write_file_bytes
     if len(data) > most:
         raise paths.Refused(f"the content has {len(data):,} bytes; at most {most:,} are written")
-    place = await paths.for_writing(args["path"], ctx, detail=f"write_file, {len(data):,} bytes")
-    await asyncio.to_thread(paths.replace_file, place, data)
+    write = await paths.for_writing(args["path"], data, ctx, detail=f"write_file, {len(data):,} bytes")
+    await asyncio.to_thread(paths.carry_out, write)
+    place = write.place
     done = "created" if place.status is None else "replaced"
     lines = args["content"].count("\n") + (not args["content"].endswith("\n") and bool(data))
     said = f"{place.named} {done}: {counted(lines, 'line')}, {counted(len(data), 'byte')}."

@@ -1,4 +1,4 @@
-"""Questions that stop everything else: leave to run something, a question of the model, a secret.
+"""Questions that stop everything else: permission to run something, a question of the model, a secret.
 
 What would run is shown whole and exactly, with where it runs and why it asks. Nothing is answered by accident: keys
 that were on their way when the question appeared do not count, and Enter and Escape deny.
@@ -18,15 +18,17 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 
-from hermes_agent.approvals import showing
+from hermes_agent.approvals import text as approval_text
 from hermes_cli import text as words
 from hermes_cli.tui.bars import Line, folder
 
 _QUIET_SECONDS = 0.6
 """No key may have been pressed for so long before one counts as an answer."""
-_LABELS = {"once": "[o]nce", "session": "[s]ession", "always": "[a]lways", "deny": "[d]eny (Enter)"}
+_LABELS = {
+    "task": "[t]ask", "once": "[o]nce", "session": "[s]ession", "always": "[a]lways", "deny": "[d]eny (Enter)",
+}  # fmt: skip
 _KEYS = {
-    "o": "once", "y": "once", "s": "session", "a": "always", "d": "deny", "n": "deny", "enter": "deny",
+    "t": "task", "o": "once", "y": "once", "s": "session", "a": "always", "d": "deny", "n": "deny", "enter": "deny",
     "escape": "deny",
 }  # fmt: skip
 _SCROLLS = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8}
@@ -64,9 +66,11 @@ class Approval(ModalScreen[str]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Label(Text(showing.heading(str(self._question.get("kind") or "command")), style="bold"))
+            yield Label(Text(approval_text.heading(str(self._question.get("kind") or "command")), style="bold"))
             with VerticalScroll(can_focus=False):
-                yield Static(Text("\n".join(showing.exactly(str(self._question.get("command") or "")))), id="command")
+                shown = [str(self._question.get(part) or "") for part in ("command", "content")]
+                lines = [line for part in shown if part for line in approval_text.exactly(part)]
+                yield Static(Text("\n".join(lines)), id="command")
             yield Static(id="facts")
             with Horizontal():
                 for choice in self._choices:
@@ -86,10 +90,16 @@ class Approval(ModalScreen[str]):
             ("what", str(self._question.get("detail") or "")),
             ("where", folder(str(self._question.get("workdir") or ""))),
             ("runs", self._runs), ("for", str(self._question.get("requester") or "")), ("why", why),
-            ("lapses", f"in {showing.wait(left)}; then it is denied"),
+            ("wall", str(self._question.get("wall") or "")), *self._grants(),
+            ("lapses", f"in {approval_text.wait(left)}; then it is denied"),
         ]  # fmt: skip
         lines = [f"{name:<7} {words.harmless(value)}" for name, value in facts if value]
         self.query_one("#facts", Static).update(Text("\n".join(lines)))
+
+    def _grants(self) -> list[tuple[str, str]]:
+        """What each answer but no grants."""
+        labels = self._question.get("labels") or {}
+        return [(f"[{one[0]}]", str(labels[one])) for one in self._choices if one != "deny" and labels.get(one)]
 
     def on_key(self, event: events.Key) -> None:
         event.stop()

@@ -2,7 +2,8 @@
 
 Each entry of the folder comes over whole, or not at all when ours has one of that name: copied beside its place and
 renamed, so that a kill leaves no half of it. Files become private (0600; 0700 what can be run). Links are not
-followed and not copied: they may lead out of the home. Contents are never read or printed.
+followed and not copied: they may lead out of the home. Contents are never printed. What gives rights or runs comes
+over only when its kind was taken (`rights`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import fnmatch
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hermes_config.home import private_open, sync_folder
+from hermes_state.reference import rights
 
 # What stays behind, and what we say about it.
 _LEFT = {
@@ -65,6 +67,19 @@ def _reason(entry: Path, target: Path) -> str:
     return ""
 
 
+def without(items: list[Item], taken: frozenset[str]) -> list[Item]:
+    """The plan, where kinds that were not taken stay behind."""
+    files = {"config.yaml", ".env"}  # they are cut to what was taken
+    found = []
+    for item in items:
+        kind = rights.kind_of_file(item.name)
+        if item.left or kind in taken or (item.name in files and taken):
+            found.append(item)
+        else:
+            found.append(replace(item, left=f"not taken; to take it: --take {kind}"))
+    return found
+
+
 def _measure(entry: Path) -> tuple[int, int]:
     if entry.is_symlink() or not entry.is_dir():
         return 1, entry.lstat().st_size
@@ -78,16 +93,23 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(here, name) for name in files)
 
 
-def copy(home: Path, target: Path, items: list[Item]) -> dict[str, str]:
-    """Bring over what the plan says; what could not be read, with the reason."""
+def copy(home: Path, target: Path, items: list[Item], texts: Mapping[str, str | None]) -> dict[str, str]:
+    """Bring over what the plan says; what could not be read, with the reason.
+
+    `texts` are files that come over with other contents than they have, None: not at all.
+    """
     failed: dict[str, str] = {}
     for item in items:
-        if item.left or os.path.lexists(target / item.name):
+        if item.left or os.path.lexists(target / item.name) or texts.get(item.name, "") is None:
             continue
         draft = target / f".import-{item.name}"
         _remove(draft)
         try:
-            _copy(home / item.name, draft, failed, item.name)
+            if text := texts.get(item.name):
+                with private_open(draft, "xb") as writing:
+                    writing.write(text.encode())
+            else:
+                _copy(home / item.name, draft, failed, item.name)
             draft.replace(target / item.name)
         except OSError as error:
             failed[item.name] = error.strerror or str(error)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_state import chain, values
+from hermes_state.archive_import import NO_CHAT
 from hermes_state.engine.base import Connection, scalar
 from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, new_person_id
 from hermes_state.reference import lineage, records
@@ -58,12 +59,18 @@ class Difference:
     how: str
 
 
-def bring_over(store: Store, found: Survey, *, tick: Tick | None = None) -> Outcome:
-    """Write everything; all of it is there when this returns, nothing when it raises."""
+def bring_over(store: Store, found: Survey, *, routes: bool = True, tick: Tick | None = None) -> Outcome:
+    """Write everything; all of it is there when this returns, nothing when it raises.
+
+    Without `routes` no chat leads to what came over, and no search for a lost route finds it.
+    """
 
     def run(conn: Connection) -> Outcome:
         done = Outcome()
         fresh = _fresh(conn, found, done)
+        if not routes:
+            for row in fresh.values():
+                row |= dict.fromkeys(row.keys() & NO_CHAT.keys() - {"user_id", "chat_type"})
         outside = _outside(conn, fresh)
         family = lineage.arrange(fresh, outside)
         done.cut = family.cut
@@ -77,7 +84,8 @@ def bring_over(store: Store, found: Survey, *, tick: Tick | None = None) -> Outc
             _tables(conn, found, done)
         for root in {root for root in family.roots.values() if root not in fresh}:
             chain.settle(conn, root)
-        _routes(conn, found, done)
+        if routes:
+            _routes(conn, found, done)
         if found.source is not None:
             found.source.require_unchanged()
         return done

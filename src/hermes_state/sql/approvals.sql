@@ -1,8 +1,15 @@
--- Questions about one exact call, and the rules that answers leave behind.
+-- Questions about one exact call, what their answers permit, and what left the wall under such a permission.
 
 -- let: columns
 id, conversation_id, turn_id, call_hash, call, requester_id, approver_id, state, scope, reason, created_at, expires_at,
-    rule_expires_at, decided_at, used_at
+    decided_at, used_at
+
+-- let: grant_columns
+id, person_id, conversation_id, turn_id, kind, value, patterns, shown, span, uses_left, expires_at, approval_id,
+    granted_by, state, reason, created_at, ended_at
+
+-- let: exit_columns
+at, person_id, conversation_id, turn_id, kind, text, workdir, opening, digest, allowed_by, grants, rule
 
 -- name: ask
 -- The same call of the same turn is one question, also after a restart.
@@ -11,7 +18,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?)
 ON CONFLICT (turn_id, call_hash) DO NOTHING
 
 -- name: put_aside
--- Leave that was used up answers nothing any more: the same call later in the turn is a new question.
+-- A permission that was used answers nothing any more: the same call later in the turn is a new question.
 UPDATE approvals SET call_hash = call_hash || '#' || id WHERE turn_id = ? AND call_hash = ? AND state = 'used'
 
 -- name: of_call
@@ -27,27 +34,10 @@ SELECT {columns} FROM approvals WHERE id = ?
 SELECT {columns} FROM approvals WHERE id = ? {lock}
 
 -- name: decide
-UPDATE approvals SET state = ?, scope = ?, approver_id = ?, reason = ?, rule_expires_at = ?, decided_at = ?
-WHERE id = ? AND state = 'pending'
+UPDATE approvals SET state = ?, scope = ?, approver_id = ?, reason = ?, decided_at = ? WHERE id = ? AND state = 'pending'
 
--- name: spend_once
--- A grant for once serves one time, for the turn and the call it was given for.
-UPDATE approvals SET state = 'used', used_at = ?
-WHERE turn_id = ? AND call_hash = ? AND conversation_id = ? AND state = 'granted' AND scope = 'once'
-RETURNING {columns}
-
--- name: standing
--- A standing rule for this person and exactly this call: in this conversation, or always.
-SELECT {columns} FROM approvals
-WHERE state = 'granted' AND scope IN ('session', 'always') AND call_hash = ? AND requester_id = ?
-    AND (scope = 'always' OR conversation_id = ?) AND (rule_expires_at IS NULL OR rule_expires_at > ?)
-ORDER BY decided_at DESC LIMIT 1
-
--- name: rules
-SELECT {columns} FROM approvals
-WHERE state = 'granted' AND scope IN ('session', 'always') AND requester_id = ?
-    AND (rule_expires_at IS NULL OR rule_expires_at > ?)
-ORDER BY decided_at, id
+-- name: served
+UPDATE approvals SET state = 'used', used_at = ? WHERE id IN {texts} AND state = 'granted'
 
 -- name: pending
 SELECT {columns} FROM approvals WHERE state = 'pending' AND expires_at > ? ORDER BY created_at, id LIMIT ?
@@ -61,11 +51,70 @@ RETURNING {columns}
 UPDATE approvals SET state = 'revoked', reason = ?, decided_at = ? WHERE id = ? AND state IN ('pending', 'granted')
 
 -- name: prune
--- Standing rules stay until they are revoked or run out.
-DELETE FROM approvals WHERE id IN (
-    SELECT id FROM approvals
-    WHERE decided_at < ? AND (
-        state <> 'granted' OR scope = 'once' OR rule_expires_at < ?
-    )
+DELETE FROM approvals WHERE id IN (SELECT id FROM approvals WHERE decided_at < ? LIMIT ?)
+
+-- name: grant
+INSERT INTO grants ({grant_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'live', NULL, ?, NULL)
+
+-- name: usable
+-- What may cover a call: of this person (or of this very turn, for somebody nobody knows), in force here and now. The
+-- last parameter is the exact call.
+SELECT {grant_columns} FROM grants
+WHERE state = 'live' AND (person_id = ? OR (person_id IS NULL AND turn_id = ?)) AND (expires_at IS NULL OR expires_at > ?)
+    AND (span = 'always' OR (span = 'conversation' AND conversation_id = ?)
+        OR (span = 'task' AND turn_id = ?
+            AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.id = grants.turn_id AND turns.ended_at IS NOT NULL)))
+    AND (kind <> 'exact' OR value = ?)
+ORDER BY created_at, id {lock}
+
+-- name: use
+UPDATE grants SET uses_left = uses_left - 1, state = CASE WHEN uses_left = 1 THEN 'used' ELSE state END,
+    ended_at = CASE WHEN uses_left = 1 THEN ? ELSE ended_at END
+WHERE id IN {texts} AND uses_left IS NOT NULL
+
+-- name: live
+-- Every grant in force, with nothing left out.
+SELECT {grant_columns} FROM grants
+WHERE state = 'live' AND (expires_at IS NULL OR expires_at > ?)
+    AND (span <> 'task' OR EXISTS (SELECT 1 FROM turns WHERE turns.id = grants.turn_id AND turns.ended_at IS NULL))
+ORDER BY created_at, id
+
+-- name: grants_of
+SELECT {grant_columns} FROM grants WHERE approval_id = ? ORDER BY created_at, id
+
+-- name: end_grant
+UPDATE grants SET state = 'revoked', reason = ?, ended_at = ? WHERE id = ? AND state = 'live'
+
+-- name: end_grants_of
+UPDATE grants SET state = 'revoked', reason = ?, ended_at = ? WHERE approval_id = ? AND state = 'live'
+
+-- name: end_conversation
+UPDATE grants SET state = 'revoked', reason = ?, ended_at = ?
+WHERE state = 'live' AND span = 'conversation' AND conversation_id = ? AND person_id = ?
+
+-- name: unapprove
+-- A question whose permission was taken back before it served.
+UPDATE approvals SET state = 'revoked', reason = ?, decided_at = ?
+WHERE id = (SELECT approval_id FROM grants WHERE id = ?) AND state = 'granted'
+
+-- name: prune_grants
+-- What is in force stays until it is revoked, used up or past its time; a task's ends with its turn.
+DELETE FROM grants WHERE id IN (
+    SELECT id FROM grants
+    WHERE ended_at < ? OR expires_at < ?
+        OR (span = 'task' AND created_at < ?
+            AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.id = grants.turn_id AND turns.ended_at IS NULL))
     LIMIT ?
 )
+
+-- name: log
+INSERT INTO wall_exits ({exit_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: exits
+SELECT id, {exit_columns} FROM wall_exits ORDER BY id DESC LIMIT ?
+
+-- name: named_grants
+SELECT {grant_columns} FROM grants WHERE id IN {texts}
+
+-- name: prune_exits
+DELETE FROM wall_exits WHERE id IN (SELECT id FROM wall_exits WHERE at < ? LIMIT ?)

@@ -50,18 +50,5 @@ SELECT id FROM sessions WHERE id IN {texts} UNION SELECT id FROM conversations W
 UPDATE sessions SET parent_session_id = ? WHERE id = ? AND parent_session_id IS NULL
     AND EXISTS (SELECT 1 FROM sessions p WHERE p.id = ?)
 
--- name: anybody
--- Does anybody use this store already?
-SELECT 1 FROM sessions UNION SELECT 1 FROM people LIMIT 1
-
--- name: role
-SELECT role FROM people WHERE id = ?
-
--- name: identity
-SELECT person_id FROM identities WHERE platform = ? AND account = ? AND native_id = ?
-
--- name: route
-SELECT session_id FROM routes WHERE scope = ? AND session_key = ?
-
 -- name: title_holder
 SELECT id FROM sessions WHERE title = ?

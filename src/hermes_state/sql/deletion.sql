@@ -75,6 +75,12 @@ UPDATE outbox SET conversation_id = ? WHERE conversation_id = ?
 -- name: rekey_approvals
 UPDATE approvals SET conversation_id = ? WHERE conversation_id = ?
 
+-- name: rekey_grants
+UPDATE grants SET conversation_id = ? WHERE conversation_id = ?
+
+-- name: rekey_exits
+UPDATE wall_exits SET conversation_id = ? WHERE conversation_id = ?
+
 -- name: rekey_epochs
 UPDATE prefix_epochs SET conversation_id = ? WHERE conversation_id = ?
 

@@ -55,7 +55,8 @@ WHERE archived = 0 AND root_id IN (SELECT root_id FROM sessions WHERE id IN {tex
 -- name: vacuum @postgresql
 -- Ours only: the database may hold other people's tables.
 VACUUM sessions, messages, conversations, session_model_usage, routes, search_forget, inbox, outbox, turns, effects,
-    approvals, events, prefix_blobs, prefix_epochs, prefix_breaks, usage_days, budget_tallies, budget_reservations
+    approvals, grants, wall_exits, events, prefix_blobs, prefix_epochs, prefix_breaks, usage_days, budget_tallies,
+    budget_reservations
 
 -- Conditions on the above, each of them optional.
 

@@ -10,9 +10,24 @@ LEFT JOIN sessions s ON s.id = r.session_id
 LEFT JOIN conversations c ON c.id = s.root_id
 LEFT JOIN people p ON p.id = c.owner_id
 
+-- let: of_others
+-- Whether the conversation is not the sender's: a private one has to belong to the sender, one of a room to nobody.
+CASE WHEN CAST(? AS TEXT) <> 'dm' THEN c.owner_id IS NOT NULL
+    WHEN c.owner_id IS NULL THEN COALESCE(s.chat_type, 'dm') <> 'dm'
+    ELSE NOT EXISTS (
+        SELECT 1 FROM identities i WHERE i.person_id = c.owner_id AND i.platform = ? AND i.native_id = ?
+    )
+END
+
 -- name: look
--- All that a message needs to go on where it went on last: one indexed read.
 SELECT {known} FROM {joined} WHERE r.scope = ? AND r.session_key = ?
+
+-- name: look_from
+-- All that a message needs to go on where it went on last: one indexed read.
+SELECT {known}, {of_others} FROM {joined} WHERE r.scope = ? AND r.session_key = ?
+
+-- name: session_of_others
+SELECT {of_others} FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id WHERE s.id = ?
 
 -- name: page
 SELECT {known} FROM {joined} WHERE r.scope = ? AND r.session_key > ? ORDER BY r.session_key LIMIT ?

@@ -1,7 +1,27 @@
--- Titles are unique over the whole store, so that a person can name a conversation.
+-- Titles are unique among the conversations of one owner, so that a person can name one. The conversations of a room
+-- have no owner: they are unique in their chat.
+
+-- let: beside
+EXISTS (
+    SELECT 1 FROM sessions own LEFT JOIN conversations oc ON oc.id = own.root_id
+    WHERE own.id = ? AND oc.owner_id IS NOT DISTINCT FROM c.owner_id
+        AND (c.owner_id IS NOT NULL OR (own.source = s.source AND own.chat_id IS NOT DISTINCT FROM s.chat_id))
+)
+
+-- name: lock
+-- PostgreSQL only: two who give the same title at once come one after the other.
+SELECT pg_advisory_xact_lock(hashtextextended(?, 7))
 
 -- name: holder
 SELECT id, root_id FROM sessions WHERE title = ?
+
+-- name: holder_beside
+SELECT s.id, s.root_id FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id
+WHERE s.title = ? AND s.id <> ? AND {beside}
+
+-- name: numbered_beside
+SELECT s.id, s.title, s.started_at FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id
+WHERE s.title LIKE ? ESCAPE '\' AND {beside}
 
 -- name: get
 SELECT title FROM sessions WHERE id = ?
@@ -13,7 +33,11 @@ SELECT root_id FROM sessions WHERE id = ?
 UPDATE sessions SET title = ? WHERE id = ?
 
 -- name: numbered
-SELECT id, title, started_at FROM sessions WHERE title LIKE ? ESCAPE '\' ORDER BY started_at DESC, id DESC
+SELECT s.id, s.title, s.started_at FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id
+WHERE s.title LIKE ? ESCAPE '\'
+ORDER BY CASE WHEN c.owner_id = 'owner' THEN 0 ELSE 1 END, s.started_at DESC, s.id DESC
 
 -- name: by_title
-SELECT * FROM sessions WHERE title = ?
+-- Those of the owner of this machine first, then the newest.
+SELECT s.* FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id WHERE s.title = ?
+ORDER BY CASE WHEN c.owner_id = 'owner' THEN 0 ELSE 1 END, s.started_at DESC, s.id DESC

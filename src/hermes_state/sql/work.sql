@@ -20,6 +20,12 @@ DELETE FROM turns WHERE conversation_id IN {texts}
 -- name: erase_approvals
 DELETE FROM approvals WHERE conversation_id IN {texts}
 
+-- name: erase_grants
+DELETE FROM grants WHERE conversation_id IN {texts}
+
+-- name: erase_exits
+DELETE FROM wall_exits WHERE conversation_id IN {texts}
+
 -- name: erase_events
 DELETE FROM events WHERE conversation_id IN {texts}
 

@@ -21,20 +21,25 @@ from hermes_testing.gateways import settings
 from hermes_testing.scripted_model import ScriptedModel
 
 KEY = "hk-0123456789abcdef0123456789abcdef"
+OWNER_KEY = "hk-owner-0123456789abcdef0123456789"
 
 
 class Door:
-    """`async with Door(db, home, model) as door: await door.post(…)`. Leaving ends the gateway as SIGTERM does."""
+    """`async with Door(db, home, model) as door: await door.ask(…)`. Leaving ends the gateway as SIGTERM does.
+
+    `key=OWNER_KEY`: the client holds the owner key, not the client key.
+    """
 
     def __init__(self, db: SessionDB, home: Path, model: ScriptedModel | None = None, /, **config: Any) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._patience = config.pop("patience", 5.0)
+        self.key: str = config.pop("key", KEY)
         api = {"enabled": True, "port": 0, **config.pop("api_server", {})}
         written = {**settings(model, api_server=api), "platforms": {}}
         for section, chosen in config.items():
             written[section] = {**(written.get(section) or {}), **chosen}
         (home / "config.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
-        (home / ".env").write_text(f"API_SERVER_KEY={KEY}\n", encoding="utf-8")
+        (home / ".env").write_text(f"API_SERVER_KEY={KEY}\nAPI_SERVER_OWNER_KEY={OWNER_KEY}\n", encoding="utf-8")
         self.db, self.home = db, home
 
     async def __aenter__(self) -> Self:
@@ -47,7 +52,7 @@ class Door:
         api.over(self.runner.parts)
         await self.runner.start()
         await self.runner.parts.connections.settled(self._patience)
-        self.client = httpx2.AsyncClient(base_url=self.url, headers={"authorization": f"Bearer {KEY}"}, timeout=20)
+        self.client = httpx2.AsyncClient(base_url=self.url, headers={"authorization": f"Bearer {self.key}"}, timeout=20)
         return self
 
     async def __aexit__(

@@ -202,7 +202,7 @@ def test_a_command_is_answered_and_never_sent_to_the_model(door: Open) -> None:
     async def go() -> None:
         with ScriptedModel() as model:
             async with door(model) as here:
-                assert "owner" in said(await here.ask("/whoami"))
+                assert "member" in said(await here.ask("/whoami"))
                 assert "nonsense" in said(await here.ask("/nonsense", stream=False))
 
     asyncio.run(go())

@@ -14,6 +14,9 @@ import pytest
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import KEY, Door
 
+from gateway.config import load_gateway_config
+from hermes_config import config as configuration
+from hermes_config.errors import ConfigError
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
 
@@ -38,7 +41,7 @@ def test_everything_needs_the_key_but_two_bare_words(door: Open, caplog: pytest.
                     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key"), path
                     assert answer.headers["www-authenticate"] == "Bearer"
                     wrong = shown.startswith("Bearer ")
-                    assert ("not the key of this home" in answer.json()["error"]["message"]) == wrong
+                    assert ("not a key of this home" in answer.json()["error"]["message"]) == wrong
             assert (await here.client.get("/nothing")).status_code == 404
             assert (await here.client.put(CHAT)).status_code == 405
             assert here.db.inbox.counts() == {} and here.db.session_count() == 0
@@ -60,6 +63,41 @@ def test_a_name_that_was_pointed_at_this_machine_gets_nowhere(door: Open) -> Non
                 assert answer.status_code == status, host
 
     asyncio.run(go())
+
+
+def test_the_host_is_checked_whatever_address_is_bound(door: Open) -> None:
+    """As in a container, where it listens on all addresses; the review got in there with any name."""
+
+    async def go() -> None:
+        for address, hosts, known in (
+            ("0.0.0.0", [], {"0.0.0.0"}),
+            ("0.0.0.0", ["Hermes.example", "10.1.2.3", "fd00::7"], {
+                "hermes.example", "HERMES.EXAMPLE:443", "10.1.2.3:80", "[fd00::7]", "[fd00:0:0::7]:8642"}),
+            ("127.0.0.1", ["hermes.example"], {"hermes.example"}),
+        ):  # fmt: skip
+            async with door(api_server={"host": address, "hosts": hosts}) as here:
+                port = here.api.address.rpartition(":")[2]
+                async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=here.client.headers) as mine:
+                    for host in {"localhost", f"127.0.0.1:{port}", "[::1]:80", *known}:
+                        assert (await mine.get("/v1/models", headers={"host": host})).status_code == 200, host
+                    for host in (
+                        "evil.example", "evil.com", "hermes.example.evil.com", "192.168.1.5", "10.1.2.3.evil.com",
+                        "[fd00::8]", "localhost:80:80", "", "*",
+                    ):  # fmt: skip
+                        for path in ("/v1/models", "/health", "/nothing"):
+                            answer = await mine.get(path, headers={"host": host})
+                            assert (answer.status_code, answer.json()["error"]["code"]) == (421, "wrong_host"), host
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("name", ["*", "http://hermes.example", "hermes.example:443", "a/b", "*.example", "a b"])
+def test_a_host_that_is_no_name_is_refused_where_it_is_written(home: Path, name: str) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text(f"api_server:\n  hosts: ['{name}']\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="must be a list of host names") as wrong:
+        load_gateway_config(configuration.load(home))
+    assert wrong.value.key == "api_server.hosts"
 
 
 def test_pages_of_other_origins_get_nowhere(door: Open) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from tests.gateway.api.conftest import Open
-from tests.gateway.api.door import Door, events, said, until
+from tests.gateway.api.door import OWNER_KEY, Door, events, said, until
 
 from gateway.config import Platform
 from gateway.entries import SessionSource
@@ -41,7 +41,7 @@ def test_list_pages_and_search(door: Open, db: SessionDB) -> None:
         ids = [mine(db, f"about number {n}", "I see", title=f"Number {n}") for n in range(5)]
         mine(db, "a trip to 京都", "lovely")
         told(db, "7", "a secret trip to 京都", "hush")
-        async with door() as here:
+        async with door(key=OWNER_KEY) as here:
             page = await here.get("/api/sessions", limit=4)
             rest = await here.get("/api/sessions", limit=4, offset=4)
             assert len(page["data"]) == 4 and page["has_more"] and len(rest["data"]) == 2 and not rest["has_more"]
@@ -123,7 +123,7 @@ def test_a_conversation_is_not_deleted_while_a_turn_runs_or_a_message_waits(door
 def test_go_on_with_a_conversation_of_another_platform(door: Open, db: SessionDB, home: Path) -> None:
     async def go() -> None:
         with ScriptedModel(say("Blue, you said."), say("Yes, ", "blue.")) as model:
-            async with door(model) as here:
+            async with door(model, key=OWNER_KEY) as here:
                 source = SessionSource(platform=Platform.TELEGRAM, chat_id="42", user_id="42")
                 route, handle = on_telegram(here, source)
                 db.append_message(handle, "user", "my colour is blue")
@@ -145,7 +145,7 @@ def test_a_fork_leaves_the_original_alone(door: Open, db: SessionDB) -> None:
     async def go() -> None:
         original = mine(db, "hello", "Hi.", title="First")
         with ScriptedModel(say("In the copy.")) as model:
-            async with door(model) as here:
+            async with door(model, key=OWNER_KEY) as here:
                 fork = (await here.client.post(f"/api/sessions/{original}/fork", json={"title": "Copy"})).json()
                 assert fork["id"] != original and fork["title"] == "Copy"
                 await here.client.post(f"/api/sessions/{fork['id']}/chat", json={"message": "and on"})
@@ -161,7 +161,7 @@ def test_compress_keeps_the_conversations_id(door: Open, db: SessionDB) -> None:
         words = [f"{'question' if n % 2 == 0 else 'answer'} {n} " + "word " * 300 for n in range(60)]
         long = mine(db, *words)
         with ScriptedModel(say("A summary of it all."), say("Going on.")) as model:
-            async with door(model) as here:
+            async with door(model, key=OWNER_KEY) as here:
                 answer = await here.client.post(f"/api/sessions/{long}/compress", json={"focus": "numbers"})
                 assert "ompressed" in said(answer)
                 after = await here.get(f"/api/sessions/{long}")

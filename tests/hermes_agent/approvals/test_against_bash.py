@@ -1,7 +1,8 @@
-"""What the judge calls harmless, a real bash does not turn into something else.
+"""The programs the judge resolves are those a real bash runs.
 
-A random line is judged; if it comes out harmless, bash runs it where `canary` is a command nobody knows. If canary
-was run, the judge has read the line differently than bash does, and a person would not have been asked.
+A random line is judged. If it counts as understood, every program in it has a name and none is `canary`, bash must not
+run canary either: else the judge has read the line differently than bash does, and a rule of `approvals.deny` about
+canary would have been passed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent.approvals.judge import judge
+from hermes_agent.approvals.shell.judge import judge
 
 from .shell_lines import Lines
 
@@ -49,16 +50,21 @@ def sings(line: str, tools: Path, workdir: Path, number: int) -> bool:
     return sung.exists()
 
 
-def test_harmless_lines_are_harmless_in_bash(tools: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_bash_runs_no_program_that_the_judge_did_not_name(
+    tools: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     lines = Lines(seed=20)
-    harmless = 0
-    for number in range(20_000 if request.config.getoption("--long") else 1_500):
+    silent = named = 0
+    for number in range(20_000 if request.config.getoption("--long") else 2_500):
         line, workdir = lines.line(), tmp_path / f"work-{number}"
-        found = judge(line, workdir=str(workdir), home=str(tmp_path / "home"), user_home=str(workdir))
-        if found.level == "harmless":
-            harmless += 1
+        found = judge(line, workdir=str(workdir), workspace=str(workdir), home=str(tmp_path / "home"), user_home="/u")
+        names = [program.name for program in found.programs]
+        named += "canary" in names
+        if found.understood and None not in names and "canary" not in names:
+            silent += 1
             assert not sings(line, tools, workdir, number), line
-    assert harmless > 60, "a judge that asks about everything proves nothing"
+    assert silent > 100, "a judge that understands nothing proves nothing"
+    assert named > 100
 
 
 def test_the_canary_can_be_heard(tools: Path, tmp_path: Path) -> None:

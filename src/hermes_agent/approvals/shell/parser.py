@@ -1,0 +1,624 @@
+"""From a command line to its simple commands, on the syntax tree of tree-sitter's bash grammar.
+
+`read` walks the tree (lists, pipelines, sub-shells, loops, substitutions, here-documents, functions that are called) in
+the order of the text and hands on every simple command, its words resolved as far as they are known.
+
+The grammar is not bash. Where the two are known to differ the tree is checked against the text: nothing but blanks may
+stand between nodes, a plain word holds no character that would end it, a here-document ends at the first line that is
+its delimiter. What does not fit, and what the walk does not know, is doubt: the line then counts as not understood.
+
+The grammar is not linear either (16 kB of `a|` take it a second), so it is given a bounded window of the text at a
+time, and all of the work is counted.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from hermes_agent.approvals.shell import words
+from hermes_agent.approvals.shell.words import NOT_KNOWN, UNKNOWN, Word, names, value_in_word
+
+if TYPE_CHECKING:
+    from tree_sitter import Language, Node
+
+_STEPS, _DEPTH, _UNROLLED = 5_000, 40, 8
+_HEAVY, _LIGHT = 256, 2_048
+"""Tokens in a window: those in which the grammar is quadratic, and all."""
+_TOKEN = re.compile(
+    r"""\\.|'[^']*+'|"(?:[^"\\]++|\\.)*+"|(?P<line>\n)|<<(?P<tabs>-?)[ \t]*+(?P<mark>(?:[\w-]|\\.|'[^'\n]*')++)"""
+    r"""|(?P<heavy>[({|<\[=]|\b(?:case|function|select|for)\b)|\w++|[^\w\s]|\s""",
+    re.DOTALL,
+)
+_PRIVATE_USE = re.compile("[\ue000-\uf8ff]")
+_BLANK = re.compile(r"(?:[ \t\n]|\\\n)*")
+_PLAIN_WORD = re.compile(r"""(?:\\.|[^\s\\'"`$;|&<>()])*""", re.DOTALL)
+_HIDDEN = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$[({\[\w@*#?!$-])")
+_RUNS = re.compile(r"`|[$<>]\(|\$\{")
+_TEMPORARY = re.compile(r"\"?\$\(\s*mktemp(?:\s+(?:-[dqu]+|-t\s+[\w.-]+|/tmp/[\w.-]+))*\s*\)\"?")
+_BETWEEN = names(
+    "&& || ; & | |& ( ) { } ! ;; ;& ;;& $( ` <( >( if then elif else fi while until do done for select in case esac"
+) | {"\n"}
+_STATEMENTS = names(
+    "command list pipeline redirected_statement negated_command compound_statement subshell variable_assignment "
+    "variable_assignments declaration_command unset_command test_command if_statement while_statement case_statement "
+    "for_statement c_style_for_statement function_definition comment"
+)
+_EXPANSIONS = names("simple_expansion expansion command_substitution arithmetic_expansion")
+_QUOTING = names("string raw_string ansi_c_string process_substitution") | (_EXPANSIONS - {"simple_expansion"})
+
+
+class Enough(Exception):
+    """The line is larger, or nested deeper, than what is read of one."""
+
+
+class Work:
+    """What one judgement may cost, and whether the line was understood so far."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end = time.monotonic() + seconds
+        self.steps = self.depth = 0
+        self.understood = True
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps > _STEPS or (self.steps % 32 == 0 and time.monotonic() > self.end):
+            raise Enough
+
+    def doubt(self, really: object = True) -> None:
+        self.understood = self.understood and not really
+
+
+@dataclass(slots=True)
+class Scope:
+    """What is known while a line is read from left to right."""
+
+    cwd: str | None
+    """None when it depends on the running shell."""
+    variables: dict[str, Word] = field(default_factory=dict)
+    functions: dict[str, tuple[Reader, Node]] = field(default_factory=dict)
+    maybe: bool = False
+    """What is assigned here may not happen, or not once: it is a guess."""
+
+    def fork(self, *, maybe: bool = False) -> Scope:
+        return Scope(self.cwd, dict(self.variables), dict(self.functions), self.maybe or maybe)
+
+    def value(self, name: str) -> Word:
+        if name == "PWD" and self.cwd is not None:
+            return Word(self.cwd, sure=not self.maybe)
+        return self.variables.get(name, NOT_KNOWN)
+
+    def assign(self, name: str, value: Word) -> None:
+        self.variables[name] = Word(value.text, value.sure and not self.maybe, value.glob)
+
+
+@dataclass(slots=True)
+class Call:
+    """One simple command as it would run."""
+
+    scope: Scope
+    """Live: what a builtin changes is changed in it."""
+    words: list[Word] = field(default_factory=list)
+    stdin: str | None = None
+    """What comes in by a here-document or from `echo`, where that is known."""
+    writes: list[Word] = field(default_factory=list)
+    """Where its redirections write."""
+    reads: list[Word] = field(default_factory=list)
+    guess: bool = False
+    """A piece of a line that could not be read: good enough for the floor alone."""
+    behind: list[Word] = field(default_factory=list)
+    """Arguments that the grammar hangs on a redirection before them."""
+
+    def printed(self) -> str | None:
+        """What it prints, where it only repeats what is known."""
+        texts = [word.text for word in self.words]
+        if texts == ["cat"]:
+            return self.stdin
+        if texts[:1] not in (["echo"], ["printf"]) or any(UNKNOWN in text for text in texts):
+            return None
+        while len(texts) > 1 and texts[1] in ("-n", "-e", "-ne", "-en", "-E", "--", "%s", "%s\\n", "%b"):
+            del texts[1]
+        return " ".join(texts[1:]).replace("\\n", "\n")
+
+
+@cache
+def _language() -> Language:
+    import tree_sitter_bash  # both only when a command is judged
+    from tree_sitter import Language as BashLanguage
+
+    return BashLanguage(tree_sitter_bash.language())
+
+
+def read(
+    text: str, scope: Scope, work: Work, emit: Callable[[Call], None], *, user_home: str, stdin: str | None = None
+) -> None:
+    """Hand on every simple command of a text. `scope` is moved to where the line leaves it."""
+    from tree_sitter import Parser
+
+    parser = Parser(_language())  # of its own: a parser is not for two threads
+    text, at = _PRIVATE_USE.sub("\ufffd", text), 0
+    while True:
+        work.step()
+        if time.monotonic() > work.end:
+            raise Enough
+        end = _window(text, at)
+        reader = Reader(text[at:end], work, emit, user_home)
+        root = parser.parse(reader.source).root_node
+        children = root.children
+        done = _complete(children) if end < len(text) else 0
+        if not done or children[done].start_byte * 2 < len(reader.source):  # too slow to be worth another window
+            if root.has_error or end < len(text):
+                work.doubt()
+                reader.guess(text[at:end], scope)
+            reader.sequence(children, scope, stdin)
+            return
+        reader.sequence(children[:done], scope, stdin)
+        at += len(reader.source[: children[done].start_byte].decode("utf-8", "surrogatepass"))
+
+
+def _window(text: str, start: int) -> int:
+    """Where to cut so that the grammar is quick: before the token that is one too many."""
+    at, heavy, light, endless = start, 0, 0, False
+    documents: list[tuple[str, str]] = []
+    while match := _TOKEN.match(text, at):
+        light += 1
+        heavy += bool(match["heavy"] or match["mark"])
+        if match[0][0] == '"':
+            heavy += match[0].count("$") + match[0].count("`")
+        if heavy > _HEAVY or light > _LIGHT:
+            return at
+        at = match.end()
+        if match["mark"]:
+            documents.append((match["mark"], "\t*" if match["tabs"] else ""))
+        while match["line"] and documents and not endless:  # the bodies of here-documents are nothing to count
+            mark, tabs = documents.pop(0)
+            delimiter = re.sub(r"['\"\\]", "", mark)
+            ending = re.compile(f"^{tabs}{re.escape(delimiter)}$", re.M).search(text, at)
+            endless = ending is None
+            if ending is not None:
+                heavy += (
+                    0 if mark != delimiter else text.count("$", at, ending.end()) + text.count("`", at, ending.end())
+                )
+                at = ending.end()
+    return at
+
+
+def _complete(children: Sequence[Node]) -> int:
+    """How many of the first parts of a text that was cut are whole statements with something behind them."""
+    done = 0
+    for at, child in enumerate(children):
+        if child.type in (";", "\n", "&"):
+            done = at
+        elif child.type not in _STATEMENTS or child.has_error:
+            break
+    return done
+
+
+class Reader:
+    """One text and its tree."""
+
+    def __init__(self, text: str, work: Work, emit: Callable[[Call], None], user_home: str) -> None:
+        self.source = text.encode("utf-8", "surrogatepass")
+        self.work, self.emit, self.user_home = work, emit, user_home
+        self.active: set[str] = set()
+        self.doubt = work.doubt
+
+    def text(self, node: Node) -> str:
+        return self.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
+
+    def sequence(self, children: Sequence[Node], scope: Scope, stdin: str | None = None) -> None:
+        """One after the other; `&` sends one into the background."""
+        self.check_gaps(children)
+        for at, child in enumerate(children):
+            if child.is_named:
+                behind = at + 1 < len(children) and children[at + 1].type == "&"
+                self.statement(child, scope.fork() if behind else scope, stdin)
+            else:
+                self.doubt(child.type not in _BETWEEN)
+
+    def check_gaps(self, children: Sequence[Node], *, arguments: bool = False) -> None:
+        """Nothing but blanks between the parts; two arguments without a blank between them are one word to bash."""
+        for child, following in pairwise((*children, None)):
+            self.work.step()
+            self.doubt(child is not None and child.is_missing)
+            if child is not None and following is not None:
+                gap = self.source[child.end_byte : following.start_byte].decode("utf-8", "replace")
+                if following.type == "heredoc_redirect" and gap.strip() == "-":
+                    gap = " "  # `python - <<E`: the grammar drops the word
+                touching = arguments and not gap.replace("\\\n", "") and "redirect" not in child.type + following.type
+                self.doubt(touching or not _BLANK.fullmatch(gap))
+
+    def statement(self, node: Node, scope: Scope, stdin: str | None = None) -> str | None:
+        """What it prints, where that is known."""
+        self.work.step()
+        if self.work.depth >= _DEPTH:
+            raise Enough
+        self.work.depth += 1
+        try:
+            return self._statement(node, scope, stdin)
+        finally:
+            self.work.depth -= 1
+
+    def _statement(self, node: Node, scope: Scope, stdin: str | None) -> str | None:
+        match node.type:
+            case "command":
+                return self.command(node, Call(scope, stdin=stdin))
+            case "redirected_statement":
+                return self.redirected(node, scope, stdin)
+            case "list":
+                self.alternatives(node, scope)
+            case "pipeline":
+                self.check_gaps(node.children)
+                return self.pipeline(node, scope, stdin)
+            case "compound_statement" if node.children and node.children[0].type == "((":
+                self.computed(node, scope)
+                self.inside(node, scope)
+            case "negated_command" | "compound_statement" | "do_group":
+                self.sequence(node.children, scope, stdin)
+            case "subshell":
+                self.sequence(node.children, scope.fork(), stdin)
+            case "variable_assignment":
+                scope.assign(*self.assigned_value(node, scope))
+            case "variable_assignments" | "declaration_command":
+                self.declaration(node, scope)
+            case "unset_command":
+                for child in node.named_children:
+                    scope.assign(self.text(child), NOT_KNOWN)
+                    scope.functions.pop(self.text(child), None)
+                    self.inside(child, scope)
+            case "test_command":
+                self.tested(node, scope)
+            case "if_statement" | "while_statement" | "case_statement" | "for_statement" | "c_style_for_statement":
+                self.compound(node, scope, stdin)
+            case "function_definition":
+                name = node.child_by_field_name("name")
+                scope.functions[self.text(name) if name is not None else ""] = (self, node)
+                self.doubt(scope.maybe)
+            case "comment":
+                before = self.source[max(0, node.start_byte - 2) : node.start_byte]
+                self.doubt(before == b"\\\n" or (before and before[-1:] not in b" \t\n;&|()"))
+            case "file_redirect":  # `> file` and `$(< file)`
+                call = Call(scope)
+                self.connect([node], call)
+                call.words = call.behind
+                self.emit(call)
+            case _:
+                self.doubt()
+                self.guess(self.text(node), scope)
+                for child in node.named_children:
+                    if child.type in _STATEMENTS or child.type == "ERROR":
+                        self.statement(child, scope.fork(maybe=True))
+        return None
+
+    def guess(self, text: str, scope: Scope) -> None:
+        """Without a tree: cut at whatever could end a command, take the quotes off, and let the floor look at it."""
+        for piece in re.split(r"[;&|\n()`]", text[:8_192]):
+            self.work.step()
+            bare = re.sub(r"['\"\\]", "", piece[:512]).split()
+            found = [word for part in bare for word in words.fields(part, sure=False, user_home=self.user_home)]
+            while found and re.fullmatch(r"[{!$]|if|then|else|elif|do|while|until|sudo|\w+=.*", found[0].text):
+                del found[0]
+            if found:
+                self.emit(Call(scope, found, guess=True))
+
+    def alternatives(self, node: Node, scope: Scope) -> None:
+        """`a && b || c`: a `list` nests to the left, as deep as it is long."""
+        chain = [node]
+        while chain[-1].children[0].type == "list":
+            chain.append(chain[-1].children[0])
+        self.statement(chain[-1].children[0], scope)
+        before, scope.maybe = scope.maybe, True
+        for one in reversed(chain):
+            self.check_gaps(one.children)
+            for child in one.named_children[1:]:
+                self.statement(child, scope)
+        scope.maybe = before
+
+    def pipeline(self, node: Node, scope: Scope, stdin: str | None) -> str | None:
+        for part in node.named_children:
+            if part.type != "comment":
+                stdin = self.statement(part, scope.fork(), stdin)
+        return stdin
+
+    def redirected(self, node: Node, scope: Scope, stdin: str | None) -> str | None:
+        """A statement with redirections. What follows a here-document on its first line hangs below that document."""
+        self.check_gaps(node.children)
+        body, call = node.child_by_field_name("body"), Call(scope, stdin=stdin)
+        self.connect(node.children, call)
+        printed: str | None = None
+        if body is not None and body.type == "command":
+            printed = self.command(body, call)
+        else:
+            self.doubt(call.behind)
+            self.emit(call)
+            if body is not None:
+                printed = self.statement(body, scope, call.stdin)
+        for document in node.children:
+            for child in document.children if document.type == "heredoc_redirect" else ():
+                if child.type == "pipeline":
+                    printed = self.pipeline(child, scope, printed)
+                elif child == document.child_by_field_name("right"):
+                    self.statement(child, scope)
+        return printed
+
+    def compound(self, node: Node, scope: Scope, stdin: str | None) -> None:
+        """Loops, conditions and cases: nobody knows which way it goes, nor how often."""
+        before = scope.maybe
+        if node.type not in ("if_statement", "case_statement") and not before:
+            # The second time round, what the body assigns has another value.
+            for name in scope.variables.keys() & set(re.findall(r"(?<![\w$])[A-Za-z_]\w*", self.text(node))):
+                scope.variables[name] = Word(scope.variables[name].text, sure=False)
+        variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
+        scope.maybe = True
+        if variable is not None and body is not None:
+            items = self.expand_all(node.children_by_field_name("value"), scope)
+            for item in items if 0 < len(items) <= _UNROLLED else [NOT_KNOWN]:
+                scope.variables[self.text(variable)] = item  # in the body, for once, the value is certain
+                self.statement(body, scope, stdin)
+            scope.assign(self.text(variable), NOT_KNOWN)
+        else:
+            if node.type == "c_style_for_statement":
+                self.computed(node, scope, but="do_group")
+            self.branches(node, scope, stdin)
+        scope.maybe = before
+
+    def branches(self, node: Node, scope: Scope, stdin: str | None) -> None:
+        self.check_gaps(node.children)
+        patterns = node.children_by_field_name("value")
+        for child in node.named_children:
+            if child.type in ("else_clause", "elif_clause", "case_item"):
+                self.branches(child, scope, stdin)
+            elif child in patterns or child.type.endswith("expression"):
+                self.inside(child, scope)
+            else:
+                self.statement(child, scope, stdin)
+
+    def run_function(self, node: Node, name: str, call: Call) -> bool:
+        """The body of a function; what it is called with counts as unknown. True when it starts itself without end."""
+        if name in self.active:
+            return bool(re.search(r"[|&]", self.text(node)))
+        self.active.add(name)
+        for child in node.named_children[1:]:
+            self.statement(child, call.scope, call.stdin)
+        self.active.discard(name)
+        return False
+
+    def connect(self, children: Iterable[Node], call: Call) -> None:
+        """Take the redirections among the children of a statement."""
+        for child in children:
+            if child.type == "file_redirect":
+                self.check_gaps(child.children)
+                operator = next((part.type for part in child.children if not part.is_named), "")
+                parts = child.children_by_field_name("destination")
+                targets = self.expand_all(parts[:1], call.scope)
+                self.doubt(len(targets) != 1 and operator not in (">&-", "<&-"))
+                if not (operator.endswith("&") and all(re.fullmatch(r"\d+|-", word.text) for word in targets)):
+                    (call.reads if operator in ("<", "<&") else call.writes).extend(targets)
+                # The grammar takes arguments behind a redirection for more of its targets.
+                call.behind += self.expand_all(parts[1:], call.scope)
+            elif child.type == "herestring_redirect":
+                made = self.expand_all(child.named_children, call.scope)
+                self.doubt(len(child.named_children) != 1)
+                call.stdin = made[0].text if len(made) == 1 and UNKNOWN not in made[0].text else None
+            elif child.type == "heredoc_redirect":
+                call.behind += self.expand_all(child.children_by_field_name("argument"), call.scope)
+                self.connect(child.children_by_field_name("redirect"), call)
+                call.stdin = self.heredoc(child, call.scope)
+
+    def command(self, node: Node, call: Call) -> str | None:
+        self.check_gaps(node.children, arguments=True)
+        behind, call.behind = call.behind, []
+        for child in node.children:
+            match child.type:
+                case "variable_assignment":
+                    self.assigned_value(child, call.scope)
+                case "file_redirect" | "herestring_redirect":
+                    self.connect((child,), call)
+                    call.words += call.behind
+                    call.behind = []
+                case "command_name":
+                    call.words += self.expand_all(child.children, call.scope)
+                case "comment":
+                    self.statement(child, call.scope)
+                case "-":
+                    call.words.append(Word("-"))
+                case _ if child.is_named and child.type != "heredoc_redirect":
+                    call.words += self.expand_all((child,), call.scope)
+                case _:
+                    self.doubt()
+        call.words += behind
+        self.emit(call)
+        return call.printed()
+
+    def assigned_value(self, node: Node, scope: Scope) -> tuple[str, Word]:
+        self.check_gaps(node.children)
+        target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        name = self.text(target) if target is not None else ""
+        plain = target is not None and target.type == "variable_name" and all(one.type != "+=" for one in node.children)
+        if not plain or (value is not None and value.type == "array"):
+            self.computed(node, scope, but="array")  # the subscript of a[x]=1
+            self.inside(node, scope)
+            return name.partition("[")[0], NOT_KNOWN
+        if value is None:
+            return name, Word("")
+        encoded, sure = self.encode(value, scope, quotes=False)
+        if _TEMPORARY.fullmatch(self.text(value)):
+            return name, Word("/tmp/" + UNKNOWN, sure=False)
+        return name, words.assigned(encoded, sure=sure, user_home=self.user_home)
+
+    def declaration(self, node: Node, scope: Scope) -> None:
+        """`export`, `local`, `declare` …; `-i` would make every later value arithmetic, `-n` another name."""
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                scope.assign(*self.assigned_value(child, scope))
+            elif child.type == "word":
+                self.doubt(not re.fullmatch(r"-[aAfgprx]+", self.text(child)))
+            else:
+                self.doubt(child.type != "variable_name")
+                self.inside(child, scope)
+
+    def expand_all(self, nodes: Iterable[Node], scope: Scope) -> list[Word]:
+        found: list[Word] = []
+        for node in nodes:
+            encoded, sure = self.encode(node, scope, quotes=False)
+            found += words.fields(encoded, sure=sure, user_home=self.user_home)
+        return found
+
+    def encode(self, node: Node, scope: Scope, *, quotes: bool) -> tuple[str, bool]:
+        """The encoded text of a node, and whether it is certain. Commands inside it are read on the way."""
+        self.work.step()
+        text = self.text(node)
+        match node.type:
+            case "word" | "number" | "variable_name" | "test_operator" if not node.named_children:
+                self.doubt(not _PLAIN_WORD.fullmatch(text))
+                return words.unescaped(text), True
+            case "raw_string":
+                return words.quoted(text[1:-1]), True
+            case "ansi_c_string":
+                return words.quoted(words.ansi_c(text[2:-1])), True
+            case "string" | "translated_string":
+                return self.string(node, scope)
+            case "concatenation" | "command_name":
+                self.doubt(any(one.end_byte != two.start_byte for one, two in pairwise(node.children)))
+                parts = [self.encode(child, scope, quotes=quotes) for child in node.children]
+                return "".join(part for part, _ in parts), all(sure for _, sure in parts)
+            case "simple_expansion":
+                value = scope.value(text[1:])
+                return value_in_word(value, quotes=quotes), value.sure
+            case "expansion":
+                return self.expansion(node, scope, quotes=quotes)
+            case "command_substitution" | "process_substitution":
+                self.substituted(node, scope)
+                if node.type == "process_substitution":
+                    return "/dev/fd/63", True
+                return value_in_word(NOT_KNOWN, quotes=quotes), False
+            case "arithmetic_expansion":
+                self.computed(node, scope)
+                self.inside(node, scope, parts=True)
+                return "0", False
+            case "brace_expression":
+                return UNKNOWN, False
+        self.doubt()
+        self.inside(node, scope)
+        return UNKNOWN, False
+
+    def string(self, node: Node, scope: Scope) -> tuple[str, bool]:
+        """`"…"`: what lies between the expansions is text, whatever the grammar calls it."""
+        made, sure = words.quoted(""), True
+        at = self.source.index(b'"', node.start_byte) + 1
+        for child in (*(child for child in node.children if child.type in _EXPANSIONS), None):
+            end = node.end_byte - 1 if child is None else child.start_byte
+            text = self.source[at:end].decode("utf-8", "replace")
+            self.doubt(_HIDDEN.search(text))
+            made += words.plain(re.sub(r'\\([$`"\\\n])', lambda match: match[1].strip("\n"), text))
+            if child is not None:
+                part, certain = self.encode(child, scope, quotes=True)
+                made, sure, at = made + part, sure and certain, child.end_byte
+        return made, sure
+
+    def expansion(self, node: Node, scope: Scope, *, quotes: bool) -> tuple[str, bool]:
+        """`${…}`: the value, or the word that stands in for it."""
+        inner = node.children[1:-1]
+        operator = inner[1].type if len(inner) > 1 else ""
+        if inner and inner[0].type == "variable_name" and operator in ("", ":-", "-", ":=", "=", ":+", "+"):
+            name = self.text(inner[0])
+            value = scope.value(name)
+            parts = [self.encode(child, scope, quotes=quotes)[0] for child in inner[2:]]
+            if operator in (":=", "="):
+                scope.assign(name, NOT_KNOWN)
+            if not operator or ("+" not in operator and value.sure and value.text):
+                return value_in_word(value, quotes=quotes), value.sure
+            return "".join(parts), False
+        self.doubt(operator == "@" or (inner and inner[0].type == "!" and len(inner) == 2))  # text that is read again
+        if operator == ":" or any(child.type == "subscript" for child in inner):
+            self.computed(node, scope)
+        for child in inner:
+            self.inside(child, scope)
+        return value_in_word(NOT_KNOWN, quotes=quotes), False
+
+    def inside(self, node: Node, scope: Scope, *, parts: bool = False) -> None:
+        """Run through a piece whose text does not matter, for the commands that are run inside it."""
+        self.work.step()
+        match node.type:
+            case "command_substitution" | "process_substitution":
+                self.substituted(node, scope)
+            case "expansion" | "string" | "concatenation" | "arithmetic_expansion" if not parts:
+                self.encode(node, scope, quotes=True)
+            case "raw_string" | "ansi_c_string" | "comment":
+                pass
+            case _ if node.children:
+                for child in node.children:
+                    self.inside(child, scope)
+            case _:  # patterns and regular expressions are one leaf to the grammar, whatever stands in them
+                self.doubt(node.is_named and _RUNS.search(self.text(node)))
+
+    def substituted(self, node: Node, scope: Scope) -> None:
+        """`$(…)`, `<(…)` and backquotes. Backquotes take off a layer of backslashes before they are read."""
+        text = self.text(node)
+        self.doubt(text[0] == "`" and re.search(r"\\|<<", text))
+        self.sequence(node.children, scope.fork())
+
+    def computed(self, node: Node, scope: Scope, *, but: str = "") -> None:
+        """Arithmetic evaluates the text of its variables again: one that the line sets must hold a number."""
+        for part in (node, *self.descendants(node, but=frozenset({but}))):
+            if part.parent is not None and part == part.parent.child_by_field_name("name"):
+                continue  # the array's own name
+            if part.type in ("variable_name", "word"):
+                value = scope.variables.get(self.text(part))
+                self.doubt(value is not None and not re.fullmatch(r"\s*-?\d*\s*", value.text))
+            elif part.type in ("raw_string", "string", "ansi_c_string"):
+                self.doubt(_RUNS.search(self.text(part)))
+
+    def tested(self, node: Node, scope: Scope) -> None:
+        """`[ … ]` and `[[ … ]]`. Bash runs what it finds in a[…] after -v, and what it computes beside -eq in `[[`."""
+        self.inside(node, scope)
+        double = self.text(node).startswith("[[")
+        self.doubt(not double and any(re.search(r"[\n;&|<>]", piece) for piece in self.between(node)))
+        for part in self.descendants(node):
+            if part.type == "test_operator" and re.fullmatch(
+                "-[vR]|-(eq|ne|[lg][te])" if double else "-[vR]", self.text(part)
+            ):
+                self.computed(part.parent or node, scope)
+
+    def between(self, node: Node) -> Iterator[str]:
+        """The text of a node outside strings and substitutions."""
+        at = node.start_byte
+        for part in self.descendants(node, but=_QUOTING):
+            if part.type in _QUOTING:
+                yield self.source[at : part.start_byte].decode("utf-8", "replace")
+                at = part.end_byte
+        yield self.source[at : node.end_byte].decode("utf-8", "replace")
+
+    def descendants(self, node: Node, *, but: frozenset[str] = frozenset()) -> Iterator[Node]:
+        stack = list(reversed(node.children))
+        while stack:
+            self.work.step()
+            child = stack.pop()
+            yield child
+            if child.type not in but:
+                stack.extend(reversed(child.children))
+
+    def heredoc(self, node: Node, scope: Scope) -> str | None:
+        """The text of a here-document; its end and its substitutions are checked against the source."""
+        parts = {child.type: child for child in node.children}
+        start, body, end = (parts.get(f"heredoc_{name}") for name in ("start", "body", "end"))
+        if start is None or body is None or end is None:
+            self.doubt()
+            return None
+        mark = self.text(start)
+        delimiter = re.sub(r"['\"\\]", "", mark)
+        first = self.source.find(b"\n", start.end_byte) + 1
+        lines = self.source[first : end.end_byte].decode("utf-8", "replace").split("\n")
+        endings = [at for at, line in enumerate(lines) if (line.lstrip("\t") if "<<-" in parts else line) == delimiter]
+        self.doubt(endings != [len(lines) - 1] or not delimiter.isidentifier())
+        raw = "\n".join(lines[:-1])
+        if mark != delimiter:  # quoted: nothing in it is run
+            return raw
+        self.inside(body, scope)
+        self.doubt(any(_RUNS.search(re.sub(r"\\.", "", piece)) for piece in self.between(body)))
+        return raw if "$" not in raw and "`" not in raw else None

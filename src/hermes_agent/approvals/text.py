@@ -1,0 +1,200 @@
+"""The words of a question of permission, the same on every surface.
+
+The command is shown as it would run, with everything in it that a screen would hide, turn around or push out of sight
+named instead: nobody can agree to what they cannot see. A write is shown as a bounded difference.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from hermes_agent.approvals.base import Choice
+
+if TYPE_CHECKING:
+    from hermes_agent.approvals.base import ApprovalQuestion
+    from hermes_agent.execution.base import Wall
+
+_HEADINGS = {
+    "command": "Hermes wants to run a command",
+    "write": "Hermes wants to write a file",
+    "read": "Hermes wants to read a file",
+    "network": "Hermes wants to reach the network",
+    "plugin": "Hermes wants to use a tool of a plug-in",
+}
+SAID: Final[dict[Choice, str]] = {
+    "task": "allowed for this task",
+    "once": "allowed, this once",
+    "session": "allowed in this conversation",
+    "always": "allowed from now on, also in other conversations of yours",
+    "deny": "denied",
+}
+"""What an answer means, for whoever asked."""
+_SPANS: dict[Choice, str] = {"task": "for this task", "session": "in this conversation", "always": "always"}
+_EXACT = {"command": "this command", "write": "this write", "read": "this file"}
+
+_EMPTY_LINES = 3
+_BLANKS = 24
+_BEGINNING = 200
+_DIFF_LINES = 60
+_DIFF_LINE = 200
+_COMPARED_BYTES = 200_000
+_HASH = 12
+# Letters and marks that Python calls printable and no screen shows: fillers, joiners, variation selectors, an empty
+# Braille cell. Controls, direction marks and spaces that are no space are not printable in the first place.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
+)
+
+
+def heading(kind: str) -> str:
+    return _HEADINGS.get(kind, f"Hermes asks for permission ({' '.join(exactly(kind))})")
+
+
+# -- a command, made visible -----------------------------------------------------------------------------------
+
+
+def exactly(command: str) -> list[str]:
+    """The lines of a command, every character that a screen would not show as itself named, long gaps counted."""
+    lines: list[str] = []
+    empty: list[str] = []
+    for line in command.split("\n"):
+        if not line.strip(" \t"):
+            empty.append(_visible(line))
+            continue
+        lines += _folded(empty)
+        empty = []
+        lines.append(_visible(line))
+    return lines + _folded(empty)
+
+
+def _folded(empty: list[str]) -> list[str]:
+    return empty if len(empty) <= _EMPTY_LINES else [f"⟨{len(empty):,} empty lines⟩"]
+
+
+def _visible(line: str) -> str:
+    counted = re.sub(rf"[ \t]{{{_BLANKS + 1},}}", lambda gap: f"⟨{len(gap[0]):,} blanks⟩", line)
+    return "".join(map(_named, counted))
+
+
+def _named(character: str) -> str:
+    if character == "\t":
+        return "    "
+    seen = character.isprintable() and not _UNSEEN.match(character)
+    return character if seen else f"⟨U+{ord(character):04X}⟩"
+
+
+def beginning(command: str, most: int = _BEGINNING) -> str:
+    """The start of a command on one line, for confirmations and for the message that holds the buttons."""
+    line = " ⏎ ".join(exactly(command[: most * 4]))
+    return line if len(line) <= most and len(command) <= most * 4 else f"{line[: most - 1]}…"
+
+
+def measure(command: str) -> str:
+    """Length and hash: two texts that look alike differ here."""
+    return f"{len(command):,} characters, hash {short_hash(command.encode('utf-8', 'surrogatepass'))}"
+
+
+def short_hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_HASH]
+
+
+# -- a write, as a difference ----------------------------------------------------------------------------------
+
+
+def difference(before: bytes | None, after: bytes | None) -> str:
+    """What a write changes: sizes and hashes, then a bounded unified difference. Every line of it is made visible."""
+    facts = f"{_size(before, 'no file')} → {_size(after, 'deleted')}"
+    if after is None:
+        return facts
+    old, new = _lines(before or b""), _lines(after)
+    if old is None or new is None:
+        return f"{facts}\n⟨not text⟩"
+    if len(before or b"") + len(after) <= _COMPARED_BYTES:
+        shown = [line for line in difflib.unified_diff(old, new, n=2, lineterm="") if line[:3] not in ("---", "+++")]
+    else:
+        shown = [f"+{line}" for line in new]
+    kept = [_cut("".join(exactly(line))) for line in shown[:_DIFF_LINES]]
+    left = len(shown) - len(kept)
+    return "\n".join([facts, *kept, *([f"⟨{left:,} more lines⟩"] if left else [])])
+
+
+def _size(data: bytes | None, none: str) -> str:
+    return none if data is None else f"{len(data):,} bytes, hash {short_hash(data)}"
+
+
+def _lines(data: bytes) -> list[str] | None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text.split("\n")
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _DIFF_LINE else f"{line[:_DIFF_LINE]}⟨{len(line) - _DIFF_LINE:,} more characters⟩"
+
+
+# -- what a yes opens ------------------------------------------------------------------------------------------
+
+
+def opens(kind: str, wall: Wall, opening: str) -> str:
+    """Where the call would run, and what a yes opens for it."""
+    if kind == "write":
+        return "a yes lets Hermes write outside the workspace" if opening else "it stays in the workspace"
+    if kind == "read":
+        return "a yes lets Hermes read this file"
+    if kind != "command":
+        return "it runs inside Hermes, which no wall confines"
+    if wall == "host":
+        return "no wall (executor: host): it runs with all your rights"
+    if wall == "none":
+        return "no wall works on this machine: it runs with all your rights"
+    if not opening:
+        return f"it stays behind the wall ({wall}): it writes to the workspace only and has no network"
+    if opening == "outside the wall":
+        return f"a yes runs it outside the wall ({wall}), with all your rights"
+    return f"the wall ({wall}) holds; a yes opens it for this: {opening}"
+
+
+def labels(kind: str, needs: Iterable[Sequence[str]], choices: Iterable[Choice]) -> dict[str, str]:
+    """What each answer grants, for its button."""
+    sizes, exact = [], False
+    for need, value in needs:
+        size = {"network": "network", "folder": f"writes to {value}", "tool": f"tool {value}"}.get(need)
+        exact = exact or size is None
+        if size is not None and size not in sizes:
+            sizes.append(size)
+    this = _EXACT.get(kind, "this call")
+    what = " and ".join([*sizes, *([this] if exact or not sizes else [])])
+    found = {choice: f"{what[:1].upper()}{what[1:]} {span}" for choice, span in _SPANS.items()}
+    return {choice: {**found, "once": f"{this.capitalize()} once", "deny": "Deny"}[choice] for choice in choices}
+
+
+def allowed(verdict: Choice, command: str, *, uses: int | None = None, until: str = "") -> str:
+    """The confirmation of an answer; it repeats the command."""
+    if verdict == "deny":
+        said = "Denied"
+    elif uses is not None:
+        said = f"Allowed {uses:,} times in this conversation" if uses > 1 else "Allowed, once in this conversation"
+    elif until:
+        said = f"Allowed in this conversation until {until}"
+    else:
+        said = SAID[verdict].capitalize()
+    return f"{said}: {beginning(command)}"
+
+
+def facts(question: ApprovalQuestion, *, whom: str) -> list[tuple[str, str]]:
+    """The named lines below the command, those that say something."""
+    every = [
+        ("what", question.detail), ("where", question.workdir), ("for", whom), ("why", question.why),
+        ("wall", question.wall), ("lapses", f"in {wait(question.seconds)}; then it is denied"),
+    ]  # fmt: skip
+    return [(name, value) for name, value in every if value]
+
+
+def wait(seconds: float) -> str:
+    return f"{round(seconds)} s" if seconds < 120 else f"{round(seconds / 60)} min"

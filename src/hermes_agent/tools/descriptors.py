@@ -1,0 +1,195 @@
+"""Files opened by descriptor at exactly the path that was judged, never through a link.
+
+A confined command may swap a folder of the workspace and a link as often as it likes, also between the moment a path
+is judged and the moment it is opened. So a path is resolved once, and what is opened is that real path with no link
+anywhere in it: a component that has become a link since then is an error, not another file. Everything in a folder
+(reading, the draft of a write, its rename, a removal) goes through the folder's own descriptor.
+
+Linux opens the folder with `openat2` and RESOLVE_NO_SYMLINKS in one call. Where that is missing (older kernels, some
+containers, macOS) every component is opened from the one above it with O_NOFOLLOW, which comes to the same. Windows
+has no descriptors of folders; there the path itself is opened.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+_BY_DESCRIPTOR = os.open in os.supports_dir_fd
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+_CREATE |= getattr(os, "O_BINARY", 0)
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_OPENAT2 = 437
+_AT_FDCWD = -100
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS = 0x02, 0x04
+_NOT_SUPPORTED = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+
+
+class Folder:
+    """An open folder; the names below are those of files directly in it."""
+
+    def __init__(self, path: Path, descriptor: int | None) -> None:
+        self._path, self._descriptor = path, descriptor
+
+    def _name(self, name: str) -> str:
+        return name if self._descriptor is not None else str(self._path / name)
+
+    def open(self, name: str) -> int:
+        """A descriptor for reading a plain file. Raises `OSError`, also for a link and for what is no plain file."""
+        handle = os.open(self._name(name), _READ, dir_fd=self._descriptor)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError(errno.EINVAL, "not a plain file")
+        return handle
+
+    def status(self, name: str) -> os.stat_result | None:
+        try:
+            return os.stat(self._name(name), dir_fd=self._descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def entries(self) -> list[tuple[str, bool]]:
+        """(name, is a folder) of everything in it, sorted."""
+        if self._descriptor is None:
+            with os.scandir(self._path) as entries:
+                return sorted((entry.name, entry.is_dir()) for entry in entries)
+        handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._descriptor)
+        try:
+            with os.scandir(handle) as entries:
+                return sorted((entry.name, entry.is_dir()) for entry in entries)
+        finally:
+            os.close(handle)
+
+    def write(self, name: str, data: bytes, *, mode: int | None, replace: bool) -> None:
+        """Put `data` there in one step. Without `replace`, a file that is there is an error.
+
+        `mode`: the one it gets; None for the usual one.
+        """
+        draft = f".{name[:100]}.{os.urandom(6).hex()}.tmp"
+        handle = os.open(self._name(draft), _CREATE, 0o666, dir_fd=self._descriptor)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                if mode is not None and sys.platform != "win32":
+                    os.fchmod(file.fileno(), mode)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            self._put(draft, name, replace)
+        except BaseException:
+            with suppress(OSError):  # the first failure is the one worth telling
+                self._unlink(draft)
+            raise
+
+    def _put(self, draft: str, name: str, replace: bool) -> None:
+        ours = self._descriptor
+        if not replace and ours is not None:
+            try:
+                os.link(self._name(draft), self._name(name), src_dir_fd=ours, dst_dir_fd=ours, follow_symlinks=False)
+            except OSError as error:
+                if error.errno not in _NOT_SUPPORTED:
+                    raise
+            else:
+                self._unlink(draft)
+                return
+        if not replace and self.status(name) is not None:  # a file system without hard links
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        os.replace(self._name(draft), self._name(name), src_dir_fd=ours, dst_dir_fd=ours)
+
+    def remove(self, name: str) -> None:
+        """Remove the file; one that is not there is no error."""
+        with suppress(FileNotFoundError):
+            self._unlink(name)
+
+    def _unlink(self, name: str) -> None:
+        os.unlink(self._name(name), dir_fd=self._descriptor)
+
+
+@contextmanager
+def opened(path: Path, *, make: bool = False) -> Iterator[Folder]:
+    """The folder at a real path. Raises `OSError`; ELOOP or ENOTDIR when a part of the path is a link by now.
+
+    `make`: missing folders are made.
+    """
+    if not _BY_DESCRIPTOR:
+        if make:
+            path.mkdir(parents=True, exist_ok=True)
+        yield Folder(path, None)
+        return
+    descriptor = _descriptor(path, make=make)
+    try:
+        yield Folder(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _descriptor(path: Path, *, make: bool) -> int:
+    call = _openat2()
+    if call is not None:
+        try:
+            return int(call(os.fsencode(path)))
+        except FileNotFoundError:
+            if not make:
+                raise
+        except OSError as error:
+            # A filter that does not know the call says EPERM; the walk below tells a real refusal.
+            if error.errno not in (errno.ENOSYS, errno.EPERM):
+                raise
+    return _walk(path, make=make)
+
+
+def _walk(path: Path, *, make: bool) -> int:
+    """The same, one component after the other."""
+    descriptor = os.open(path.anchor, _FOLDER)
+    try:
+        for part in path.parts[1:]:
+            try:
+                below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                with suppress(FileExistsError):  # somebody made it meanwhile; what it is, the next line sees
+                    os.mkdir(part, dir_fd=descriptor)
+                below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@lru_cache(maxsize=1)
+def _openat2() -> Any:
+    """A function from a path to a descriptor of that folder; None where the system has no such call."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    class How(ctypes.Structure):
+        _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    how = How(_FOLDER, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
+
+    def open_folder(path: bytes) -> int:
+        if b"\0" in path:
+            raise ValueError("embedded null byte")
+        found = call(
+            ctypes.c_long(_OPENAT2), ctypes.c_int(_AT_FDCWD), ctypes.c_char_p(path), ctypes.byref(how),
+            ctypes.c_size_t(ctypes.sizeof(how)),
+        )  # fmt: skip
+        if found < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), os.fsdecode(path))
+        return int(found)
+
+    return open_folder
