@@ -199,7 +199,8 @@ def _allowed_by(db: SessionDB, left: LoggedExit, used: dict[str, Grant]) -> str:
 
 def _facts(db: SessionDB, grant: Grant) -> dict[str, Any]:
     return {
-        "id": grant.id, "kind": grant.kind, "value": grant.value, "patterns": grant.patterns, "text": _shown(grant.shown),
+        "id": grant.id, "kind": grant.kind, "value": grant.value, "patterns": grant.patterns,
+        "text": _shown(grant.shown),
         "person_id": grant.person_id, "person": _name(db, grant.person_id), "span": grant.span,
         "conversation_id": grant.conversation_id or None, "turn_id": grant.turn_id or None,
         "uses_left": grant.uses_left, "expires_at": grant.expires_at, "approval_id": grant.approval_id,

@@ -1,0 +1,233 @@
+"""One process behind one wall: runs command lines, jobs or drawn commands, and prints what they did as JSON lines.
+
+    python wall_worker.py WALL lines FILE…          every line of these corpora
+    python wall_worker.py WALL jobs [NAME…]         the everyday jobs
+    python wall_worker.py WALL fuzz SEED SECONDS    commands drawn from /usr/bin
+
+WALL is `bubblewrap`, `landlock`, or `nothing` for the plain shell. $EFFECTS_BASE says where the world is made.
+`start` runs it as another user, with an interpreter that this user can run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[2] / "src"
+SECONDS = 20
+NOBODY = 65534
+PYTEST_PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py")
+
+# -- for the test: starting a worker
+
+
+def users() -> list[int]:
+    """Whom a worker can run as: ourselves and, when we are root, somebody else."""
+    return [0, NOBODY] if os.geteuid() == 0 else [os.geteuid()]
+
+
+def start(uid: int, *words: str, timeout: float = 1200) -> list[dict[str, Any]]:
+    """Run a worker as this user and give back what it reported. Raises when it did not come to its end."""
+    with tempfile.TemporaryDirectory(prefix="hermes-worker-", dir=_base()) as base:
+        os.chown(base, uid, -1)
+        Path(base).chmod(0o755)
+        done = subprocess.run(
+            [*_interpreter(uid), str(HERE / "wall_worker.py"), *words],
+            env={"PATH": os.environ["PATH"], "EFFECTS_BASE": base, "PYTHONPATH": _packages(), "LANG": "C.UTF-8"},
+            **_as(uid),
+            cwd="/",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout,
+        )
+    reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
+    if done.returncode != 0 or not reports or not reports[-1].get("done"):
+        raise AssertionError(f"worker {words} as {uid} ended with {done.returncode}: {done.stderr.decode()[-2000:]}")
+    return reports[:-1]
+
+
+def _base() -> str:
+    return "/srv" if os.access("/srv", os.W_OK) else "/var/tmp"
+
+
+def _as(uid: int) -> dict[str, Any]:
+    return {} if uid == os.geteuid() else {"user": uid, "group": uid, "extra_groups": []}
+
+
+def _packages() -> str:
+    return os.pathsep.join([str(SOURCE), *(entry for entry in sys.path if entry.endswith("site-packages"))])
+
+
+def _interpreter(uid: int) -> list[str]:
+    """A Python of our version that this user can run; ours may lie in a home that is closed to others."""
+    for program in (sys.executable, shutil.which(f"python3.{sys.version_info.minor}", path=os.defpath)):
+        if program:
+            with contextlib.suppress(OSError):
+                argv = [program, "-c", "import hermes_agent.execution.executor, yaml"]
+                probe = subprocess.run(argv, env={"PYTHONPATH": _packages()}, cwd="/", check=False, **_as(uid))
+                if probe.returncode == 0:
+                    return [program]
+    raise AssertionError(f"no Python that user {uid} can run")
+
+
+# -- in the worker
+
+
+class Walled:
+    """Runs commands behind a wall, in the workspace of a world, as the terminal tool does."""
+
+    def __init__(self, world: Any, wall: str) -> None:
+        self._world, self._wall = world, wall
+        self._runner = asyncio.Runner()
+        self.status: int | None = None
+        self.trouble = ""
+
+    def close(self) -> None:
+        self._runner.close()
+
+    def __call__(self, command: str, seconds: float = SECONDS) -> bytes:
+        if self._wall == "nothing":
+            return self._plain(command, seconds)
+        return self._runner.run(self._confined(command, seconds))
+
+    def _plain(self, command: str, seconds: float) -> bytes:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self._world.workspace,
+            env=self._world.environment(),
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+        )
+        self.status = done.returncode
+        return done.stdout
+
+    async def _confined(self, command: str, seconds: float) -> bytes:
+        from hermes_agent.execution.base import Command
+        from hermes_agent.execution.executor import Executor
+        from hermes_agent.tools.environment import child_environment
+        from hermes_config.limits import Limits
+
+        world = self._world
+        config = {"executor": self._wall}
+        environ = child_environment(world.environment(), config=config, identity={}, home=world.hermes)
+        executor = Executor(world.hermes, config, Limits())
+        child_command = Command(("/bin/bash", "-c", command), world.workspace, environ, command)
+        output: list[bytes] = []
+        self.status, self.trouble = None, ""
+        async with executor.run(child_command, workspace=world.workspace, on_output=output.append, grace=0.2) as child:
+            with contextlib.suppress(asyncio.TimeoutError):
+                self.status = await asyncio.wait_for(child.exited(), seconds)
+                await child.drained(0.3)
+        self.trouble = child.trouble
+        return b"".join(output)
+
+
+def main(words: list[str]) -> None:
+    sys.path.insert(0, str(HERE))
+    from effects import World
+
+    wall, what, *rest = words
+    base = os.environ.get("EFFECTS_BASE")
+    with World(Path(base) if base else None) as world, world.installed():
+        walled = Walled(world, wall)
+        work = {"lines": _lines, "jobs": _jobs, "fuzz": _fuzz}[what]
+        for report in work(world, walled, rest):
+            print(json.dumps(report), flush=True)
+        walled.close()
+    print(json.dumps({"done": True, "user": pwd.getpwuid(os.geteuid()).pw_name}), flush=True)
+
+
+def _lines(world: Any, walled: Walled, files: list[str]) -> Iterator[dict[str, Any]]:
+    from effects import groups
+
+    for file in files:
+        for heading, line in groups(HERE / file):
+            if file == "hostile_shared.txt" and any(part in line for part in WHOLE_MACHINE):
+                continue
+            began = time.monotonic()
+            effects = [str(effect) for effect in world.attempt(aimed(line, world), walled)]
+            yield {
+                "file": file, "heading": heading, "line": line, "effects": effects, "status": walled.status,
+                "trouble": walled.trouble, "seconds": round(time.monotonic() - began, 3),
+            }  # fmt: skip
+
+
+WHOLE_MACHINE = (
+    "rm -rf /", "rm -rf ~", "rm ls -rf", "rm ls -r", "mkfs", "/dev/sda", "kill -9 -1", ":(){", "sudo reboot", "rmtree",
+    "date -s", "date 0101", "cp -r /proc/self/root",
+)  # fmt: skip
+"""Parts of shared lines that are never run: the judge's floor is tested with them, and hostile_lines.txt aims the same
+at a throw-away folder. The last would only copy the whole disk."""
+
+
+def aimed(line: str, world: Any) -> str:
+    """A line of the shared list, aimed at the throw-away world."""
+    for there, here in (("/root/", f"{world.home}/"), ("~root/", f"{world.home}/"), ("/tmp/x", f"{world.temporary}x")):
+        line = line.replace(there, here)
+    for name in ("http://evil", "http://x", "evil|sh"):
+        line = line.replace(name, f"http://127.0.0.1:{world.port}" + name.removeprefix("http://")[4:])
+    return line
+
+
+def _jobs(world: Any, walled: Walled, names: list[str]) -> Iterator[dict[str, Any]]:
+    import importlib.util
+
+    for script in sorted((HERE / "jobs").glob("*.sh")):
+        if names and script.stem not in names:
+            continue
+        folder = world.workspace / "job"
+        folder.mkdir()
+        for package in PYTEST_PACKAGES if "pytest" in script.stem else ():
+            found = importlib.util.find_spec(package.removesuffix(".py"))
+            assert found is not None and found.origin is not None
+            origin = Path(found.origin)
+            if origin.name == "__init__.py":
+                shutil.copytree(origin.parent, folder / ".packages" / package)
+            else:
+                shutil.copy(origin, folder / ".packages" / package)
+        shutil.copy(script, folder / "job.sh")
+        began = time.monotonic()
+        printed: list[bytes] = []
+
+        def run(command: str, printed: list[bytes] = printed) -> bytes:
+            printed.append(walled(command, 300))
+            return printed[0]
+
+        effects = [str(effect) for effect in world.attempt("cd job && bash job.sh", run)]
+        yield {
+            "job": script.stem, "ok": walled.status == 0 and printed[0].rstrip().endswith(b"JOB OK"),
+            "effects": effects, "status": walled.status, "trouble": walled.trouble,
+            "output": printed[0].decode(errors="replace")[-1500:], "seconds": round(time.monotonic() - began, 2),
+        }  # fmt: skip
+
+
+def _fuzz(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, Any]]:
+    from fuzz import Commands
+
+    seed, seconds = int(words[0]), float(words[1])
+    commands = Commands(seed)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        line = commands.draw()
+        effects = [str(effect) for effect in world.attempt(line, lambda command: walled(command, 3))]
+        yield {"line": line, "effects": effects, "status": walled.status, "trouble": walled.trouble}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
