@@ -56,7 +56,7 @@ def test_the_terminal_asks_about_exactly_the_command(db: SessionDB, home: Path, 
     assert terminal is not None
 
     # The table speaks of the usual home; here it is another.
-    told = [(level, command.replace("~/.hermes", str(home))) for level, command in lines()]
+    told = [(level, re.sub(r"(?:~|\$HOME)/\.hermes", str(home), command)) for level, command in lines()]
     table = [(level, command) for level, command in told if "/home/ada" not in command and "\0" not in command]
     # The home and the folder beside the project are temporary ones here, in which nobody is asked about a write.
     near = re.compile(r"\.\.|~|HOME|--global")
