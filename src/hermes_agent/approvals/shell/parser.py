@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _STEPS, _UNROLLED = 5_000, 8
-_HEAVY, _LIGHT = 256, 2_048
+_HEAVY, _LIGHT = 320, 2_048
 """Tokens in a window: those in which the grammar is quadratic, and all."""
 _TOKEN = re.compile(
     r"""\\.|'[^']*+'|"(?:[^"\\]++|\\.)*+"|(?P<line>\n)|<<(?P<tabs>-?)[ \t]*+"""
-    r"""(?P<mark>(?:[\w-]|\\.|'[^'\n]*'|"[^"\n]*")++)|(?P<heavy>[({|<\[=]|\b(?:case|function|select|for)\b)|\w++|[^\w\s]|\s""",
+    r"""(?P<mark>(?:[\w-]|\\.|'[^'\n]*'|"[^"\n]*")++)|(?P<heavy>[(){}|<\[=\0]|\b(?:case|function|select|for)\b)"""
+    r"""|\w++|[^\w\s]|\s""",
     re.DOTALL,
 )
 _PRIVATE_USE = re.compile("[\ue000-\uf8ff]")
@@ -77,12 +78,10 @@ class Work:
 class Scope:
     """What is known while a line is read from left to right."""
 
-    cwd: str | None
-    """None when it depends on the running shell."""
+    cwd: str | None  # None when it depends on the running shell
     variables: dict[str, Word] = field(default_factory=dict)
     functions: dict[str, tuple[Reader, Node]] = field(default_factory=dict)
-    maybe: bool = False
-    """What is assigned here may not happen, or not once: it is a guess."""
+    maybe: bool = False  # what is assigned here may not happen, or not once: it is a guess
 
     def fork(self, *, maybe: bool = False) -> Scope:
         return Scope(self.cwd, dict(self.variables), dict(self.functions), self.maybe or maybe)
@@ -100,18 +99,13 @@ class Scope:
 class Call:
     """One simple command as it would run."""
 
-    scope: Scope
-    """Live: what a builtin changes is changed in it."""
+    scope: Scope  # live: what a builtin changes is changed in it
     words: list[Word] = field(default_factory=list)
-    stdin: str | None = None
-    """What comes in by a here-document or from `echo`, where that is known."""
-    writes: list[Word] = field(default_factory=list)
-    """Where its redirections write."""
+    stdin: str | None = None  # what comes in by a here-document or from `echo`, where that is known
+    writes: list[Word] = field(default_factory=list)  # where its redirections write
     reads: list[Word] = field(default_factory=list)
-    guess: bool = False
-    """A piece of a line that could not be read: good enough for the floor alone."""
-    behind: list[Word] = field(default_factory=list)
-    """Arguments that the grammar hangs on a redirection before them."""
+    guess: bool = False  # a piece of a line that could not be read: good enough for the floor alone
+    behind: list[Word] = field(default_factory=list)  # arguments that the grammar hangs on a redirection before them
 
     def printed(self) -> str | None:
         """What it prints, where it only repeats what is known."""
@@ -250,26 +244,23 @@ class Reader:
             case "variable_assignments" | "declaration_command":
                 self.declaration(node, scope)
             case "unset_command":
-                for child in node.named_children:
-                    scope.assign(self.text(child), NOT_KNOWN)
-                    scope.functions.pop(self.text(child), None)
-                    self.inside(child, scope)
+                for name in map(self.text, node.named_children):
+                    scope.assign(name, NOT_KNOWN)
+                    scope.functions.pop(name, None)
+                self.inside(node, scope)
             case "test_command":
                 self.tested(node, scope)
             case "if_statement" | "while_statement" | "case_statement" | "for_statement" | "c_style_for_statement":
                 self.compound(node, scope, stdin)
             case "function_definition":
-                name = node.child_by_field_name("name")
-                scope.functions[self.text(name) if name is not None else ""] = (self, node)
+                scope.functions[self.text(node.named_children[0])] = (self, node)
                 self.doubt(scope.maybe)
             case "comment":
                 before = self.source[max(0, node.start_byte - 2) : node.start_byte]
                 self.doubt(before == b"\\\n" or (before and before[-1:] not in b" \t\n;&|()"))
             case "file_redirect":  # `> file` and `$(< file)`
-                call = Call(scope)
-                self.connect([node], call)
-                call.words = call.behind
-                self.emit(call)
+                self.connect([node], call := Call(scope))
+                self.emit(replace(call, words=call.behind))
             case _:
                 self.doubt()
                 self.guess(self.text(node), scope)
