@@ -35,8 +35,8 @@ def judge(
 ) -> Judgement:
     """What a command line needs if it is run in `workdir`. Nothing is run; safe to call from any thread.
 
-    `home` is the Hermes home, `user_home` the person's (the process's own by default). After `seconds` the rest of the
-    line is not read any more.
+    `home` is the Hermes home, `user_home` the person's (the process's own by default). After `seconds` of
+    work the rest of the line is not read any more.
     """
     case = _Case(Places(workspace, home, user_home or str(Path.home())), Work(seconds))
     known = {"HOME": case.places.user_home, "HERMES_HOME": case.places.home, "TMPDIR": "/tmp"}

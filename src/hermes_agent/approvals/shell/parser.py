@@ -49,6 +49,8 @@ _STATEMENTS = names(
     "variable_assignments declaration_command unset_command test_command if_statement while_statement case_statement "
     "for_statement c_style_for_statement function_definition comment"
 )
+_ENDS = {";", "\n", "&"}
+_WHOLE = _STATEMENTS | _ENDS
 _EXPANSIONS = names("simple_expansion expansion command_substitution arithmetic_expansion")
 _WORDS = names("string raw_string ansi_c_string process_substitution concatenation") | _EXPANSIONS
 
@@ -58,16 +60,17 @@ class Enough(Exception):
 
 
 class Work:
-    """What one judgement may cost, and whether the line was understood so far."""
+    """What one judgement may cost, and whether the line was understood so far. Seconds are those of this thread's own
+    work: a busy machine makes no line harder to understand."""
 
     def __init__(self, seconds: float) -> None:
-        self.end = time.monotonic() + seconds
+        self.end = time.thread_time() + seconds
         self.steps = 0
         self.understood = True
 
     def step(self, count: int = 1) -> None:
         self.steps += count
-        if self.steps > _STEPS or (self.steps % 16 == 0 and time.monotonic() > self.end):
+        if self.steps > _STEPS or (self.steps % 16 == 0 and time.thread_time() > self.end):
             raise Enough
 
     def doubt(self, really: object = True) -> None:
@@ -130,13 +133,16 @@ def read(
     text, at = _PRIVATE_USE.sub("\ufffd", text), 0
     while True:
         work.step()
-        if time.monotonic() > work.end:
+        if time.thread_time() > work.end:
             raise Enough
         end = _window(text, at)
         reader = Reader(text[at:end], work, emit, user_home)
         root = parser.parse(reader.source).root_node
         children = root.children
-        done = _complete(children) if end < len(text) else 0
+        # Of a text that was cut: how many of the first parts are whole statements with something behind them.
+        broken = (at for at, child in enumerate(children) if child.type not in _WHOLE or child.has_error)
+        whole = range(next(broken, len(children)) if end < len(text) else 0)
+        done = max((at for at in whole if children[at].type in _ENDS), default=0)
         if not done or children[done].start_byte * 2 < len(reader.source):  # too slow to be worth another window
             if root.has_error or end < len(text):
                 work.doubt()
@@ -172,17 +178,6 @@ def _window(text: str, start: int) -> int:
                 )
                 at = ending.end()
     return at
-
-
-def _complete(children: Sequence[Node]) -> int:
-    """How many of the first parts of a text that was cut are whole statements with something behind them."""
-    done = 0
-    for at, child in enumerate(children):
-        if child.type in (";", "\n", "&"):
-            done = at
-        elif child.type not in _STATEMENTS or child.has_error:
-            break
-    return done
 
 
 class Reader:
@@ -228,7 +223,12 @@ class Reader:
             case "redirected_statement":
                 return self.redirected(node, scope, stdin)
             case "list":
-                self.alternatives(node, scope)
+                self.check_gaps(node.children)
+                self.statement(node.children[0], scope)
+                before, scope.maybe = scope.maybe, True
+                for child in node.named_children[1:]:
+                    self.statement(child, scope)
+                scope.maybe = before
             case "pipeline":
                 self.check_gaps(node.children)
                 return self.pipeline(node, scope, stdin)
@@ -256,8 +256,8 @@ class Reader:
                 scope.functions[self.text(node.named_children[0])] = (self, node)
                 self.doubt(scope.maybe)
             case "comment":
-                before = self.source[max(0, node.start_byte - 2) : node.start_byte]
-                self.doubt(before == b"\\\n" or (before and before[-1:] not in b" \t\n;&|()"))
+                ahead = self.source[max(0, node.start_byte - 2) : node.start_byte]
+                self.doubt(ahead == b"\\\n" or (ahead and ahead[-1:] not in b" \t\n;&|()"))
             case "file_redirect":  # `> file` and `$(< file)`
                 self.connect([node], call := Call(scope))
                 self.emit(replace(call, words=call.behind))
@@ -279,19 +279,6 @@ class Reader:
                 del found[0]
             if found:
                 self.emit(Call(scope, found, guess=True))
-
-    def alternatives(self, node: Node, scope: Scope) -> None:
-        """`a && b || c`: a `list` nests to the left, as deep as it is long."""
-        chain = [node]
-        while chain[-1].children[0].type == "list":
-            chain.append(chain[-1].children[0])
-        self.statement(chain[-1].children[0], scope)
-        before, scope.maybe = scope.maybe, True
-        for one in reversed(chain):
-            self.check_gaps(one.children)
-            for child in one.named_children[1:]:
-                self.statement(child, scope)
-        scope.maybe = before
 
     def pipeline(self, node: Node, scope: Scope, stdin: str | None) -> str | None:
         for part in node.named_children:
@@ -530,7 +517,7 @@ class Reader:
 
     def computed(self, node: Node, scope: Scope, *, but: str = "") -> None:
         """Arithmetic evaluates the text of its variables again: one that the line sets must hold a number."""
-        for part in (node, *self.descendants(node, but=frozenset({but}))):
+        for part in (node, *self.descendants(node, but=but)):
             if part.parent is not None and part == part.parent.child_by_field_name("name"):
                 continue  # the array's own name
             if part.type in ("variable_name", "word"):
@@ -551,14 +538,12 @@ class Reader:
             ):
                 self.computed(part.parent or node, scope)
 
-    def descendants(self, node: Node, *, but: frozenset[str] = frozenset()) -> Iterator[Node]:
-        stack = list(reversed(node.children))
-        while stack:
+    def descendants(self, node: Node, *, but: str = "") -> Iterator[Node]:
+        for child in node.children:
             self.work.step()
-            child = stack.pop()
             yield child
-            if child.type not in but:
-                stack.extend(reversed(child.children))
+            if child.type != but:
+                yield from self.descendants(child, but=but)
 
     def heredoc(self, node: Node, scope: Scope) -> str | None:
         """The text of a here-document; its end and its substitutions are checked against the source."""
