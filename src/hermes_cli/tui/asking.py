@@ -49,7 +49,8 @@ class Approval(ModalScreen[str]):
                               scrollbar-size-vertical: 1; }
     Approval #facts { height: auto; padding: 0 1; }
     Approval Horizontal { height: 1; margin: 1 0 0 0; }
-    Approval.small Horizontal { margin: 0; }
+    Approval.low VerticalScroll { max-height: 5; }
+    Approval.low Horizontal, Approval.small Horizontal { margin: 0; }
     Approval Button { min-width: 4; height: 1; border: none; margin: 0 1 0 0; }
     Approval.small > Vertical { border: none; width: 100%; padding: 0; }
     Approval.small #facts { display: none; }
@@ -82,6 +83,7 @@ class Approval(ModalScreen[str]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.height < 14 or event.size.width < 40, "small")
+        self.set_class(event.size.height < 30, "low")
 
     def _tell(self) -> None:
         left = max(0.0, self._lapses - time.monotonic())
