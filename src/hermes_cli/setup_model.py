@@ -123,6 +123,12 @@ def host_of(address: str) -> str:
     return urlsplit(address).netloc.rpartition("@")[2]
 
 
+def is_readable_on_the_way(address: str) -> bool:
+    """Whether what is sent there, a key included, leaves this machine without encryption."""
+    parts = urlsplit(address)
+    return parts.scheme == "http" and parts.hostname not in _LOOPBACK
+
+
 def models_at(address: str, key: str = "") -> tuple[str, list[str]]:
     """Which models a server offers, and its address with the `/v1` that was left out; no names when it does not tell.
 
