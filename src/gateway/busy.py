@@ -24,6 +24,8 @@ class Situation:
     """The agent is at work. Before that there is nothing to steer, and nothing was done that could be stopped."""
     waiting: int
     """Messages that wait already."""
+    asks: bool = False
+    """The turn waits for a person's answer, which an interruption would make a denial."""
 
 
 def choose(situation: Situation) -> BusyMode:
@@ -31,6 +33,8 @@ def choose(situation: Situation) -> BusyMode:
     if not (situation.same_person and situation.plain and situation.started):
         return "queue"
     if situation.mode == "steer" and situation.waiting:
+        return "queue"
+    if situation.mode == "interrupt" and situation.asks:
         return "queue"
     return situation.mode
 

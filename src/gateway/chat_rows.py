@@ -6,16 +6,18 @@ The others stand in `hermes_agent.command_set` and are the same everywhere.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from gateway import beside, notices
 from gateway.desk import ChatDesk
+from gateway.reset import zone_of
 from hermes_agent import commands
-from hermes_agent.approvals import text as approval_text
 from hermes_agent.command_set import about, finding, turns
 from hermes_agent.command_set.base import Command, CommandContext, Surface
-from hermes_agent.command_set.wording import brief, columns, counted
+from hermes_agent.command_set.wording import columns, counted
 
 if TYPE_CHECKING:
     from hermes_state.inbox import InboxRow
@@ -121,35 +123,50 @@ async def catchup(ctx: CommandContext, args: str) -> str:
 
 
 async def approve(ctx: CommandContext, args: str) -> str:
-    """Give leave: `/approve`, `/approve ID`, `/approve session`, `/approve ID always`."""
-    words = args.split()
-    choice = next((word for word in words if word in _ALLOWING), "once")
-    others = [word for word in words if word not in _ALLOWING]
-    if len(others) > 1:
-        return "/approve ID once|session|always"
-    return await _decide(_desk(ctx), others[0] if others else "", choice)
+    """Give permission: `/approve`, `/approve ID task`, `/approve ID 3 times`, `/approve ID until 18:00`."""
+    desk = _desk(ctx)
+    named = next((word for word in args.split() if word.startswith("ask_")), "")
+    wish = " ".join(word for word in args.split() if word != named).lower()
+    answer = _yes(wish, desk)
+    if answer is None:
+        return "/approve [ID] [task|once|conversation|always|N times|until HH:MM]"
+    if answer["choice"] == "always" and not named:
+        return "For always, press the button or name the question: /approve ID always"
+    if not named:
+        meant = await desk.approver.meant_by(desk.sender, desk.row)
+        if not meant.question_id:
+            return f"Nothing was decided: {meant.why_not}."
+        named = meant.question_id
+    return await desk.approver.decide(desk.sender, named, **answer)
+
+
+def _yes(wish: str, desk: ChatDesk) -> dict[str, Any] | None:
+    """The words behind /approve as what `decide` takes; None for words that mean nothing."""
+    if wish in _ALLOWING:
+        return {"choice": _ALLOWING[wish]}
+    if times := re.fullmatch(r"([1-9]\d{0,2}) times?|([1-9]\d{0,2})x?", wish):
+        uses = int(times[1] or times[2])
+        return {"choice": "session", "uses": uses, "reason": counted(uses, "time")}
+    if clock := re.fullmatch(r"until ([01]?\d|2[0-3])[:.]([0-5]\d)", wish):
+        now = datetime.fromtimestamp(desk.db.clock(), tz=zone_of(desk.person.zone))
+        end = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+        end = end if end > now else end + timedelta(days=1)
+        return {"choice": "session", "until": end.timestamp(), "reason": f"until {end:%H:%M}"}
+    return None
 
 
 async def deny(ctx: CommandContext, args: str) -> str:
-    """Say no, and perhaps why."""
+    """Say no, and perhaps why. A no needs no certainty about what was read, only about which question is meant."""
+    desk = _desk(ctx)
     first, _, rest = args.partition(" ")
-    named = first.startswith("ask_")
-    return await _decide(_desk(ctx), first if named else "", "deny", reason=rest if named else args)
-
-
-async def _decide(desk: ChatDesk, question_id: str, choice: str, *, reason: str = "") -> str:
-    if not question_id:
-        waiting = await desk.approver.open_for(desk.sender)
-        if not waiting:
-            return "Nothing waits for your leave."
-        if len(waiting) > 1:
-            lines = [
-                f"{asked.id}  {brief(' '.join(approval_text.exactly(str(asked.call.get('text')))))}"
-                for asked in waiting
-            ]
-            return "\n".join([f"{len(waiting)} questions wait; say which by its id:", *lines])
-        question_id = waiting[0].id
-    return await desk.approver.decide(desk.sender, question_id, choice, reason=reason)
+    if first.startswith("ask_"):
+        return await desk.approver.decide(desk.sender, first, "deny", reason=rest)
+    meant = await desk.approver.meant_by(desk.sender, desk.row)
+    waiting = await desk.approver.open_for(desk.sender)
+    number = meant.question_id or (waiting[0].id if len(waiting) == 1 else "")
+    if not number:
+        return f"Nothing was decided: {meant.why_not}."
+    return await desk.approver.decide(desk.sender, number, "deny", reason=args)
 
 
 async def start(ctx: CommandContext, args: str) -> str:
@@ -163,24 +180,66 @@ async def every(ctx: CommandContext, args: str) -> str:
 
 
 # fmt: off
-_ALLOWING = ("once", "session", "always")
+_ALLOWING = {
+    "": "once", "once": "once", "task": "task", "session": "session", "conversation": "session", "always": "always",
+}  # fmt: skip
 
 ROWS = (
-    Command(name="new", category="Conversation", handler=new, aliases=("reset",), args_hint="[title]", surfaces=CHATS,
-            description="start a new conversation"),
+    Command(
+        name="new",
+        category="Conversation",
+        handler=new,
+        aliases=("reset",),
+        args_hint="[title]",
+        surfaces=CHATS,
+        description="start a new conversation",
+    ),
     Command(name="stop", category="Turns", handler=stop, surfaces=CHATS, description="interrupt what is running"),
-    Command(name="status", category="About", handler=status, surfaces=CHATS,
-            description="where this conversation stands"),
-    Command(name="queue", category="Turns", handler=queue, aliases=("q",), args_hint="TEXT", surfaces=CHATS,
-            description="a message that waits until I am done"),
-    Command(name="steer", category="Turns", handler=steer, args_hint="TEXT", surfaces=CHATS,
-            description="a word for what I am doing now"),
-    Command(name="catchup", category="Turns", handler=catchup, surfaces=CHATS,
-            description="answer what came while I was away"),
-    Command(name="approve", category="Turns", handler=approve, args_hint="[id] [once|session|always]", surfaces=CHATS,
-            description="allow what I asked about", private=True),
-    Command(name="deny", category="Turns", handler=deny, args_hint="[id] [why]", surfaces=CHATS,
-            description="forbid what I asked about", private=True),
+    Command(
+        name="status", category="About", handler=status, surfaces=CHATS, description="where this conversation stands"
+    ),
+    Command(
+        name="queue",
+        category="Turns",
+        handler=queue,
+        aliases=("q",),
+        args_hint="TEXT",
+        surfaces=CHATS,
+        description="a message that waits until I am done",
+    ),
+    Command(
+        name="steer",
+        category="Turns",
+        handler=steer,
+        args_hint="TEXT",
+        surfaces=CHATS,
+        description="a word for what I am doing now",
+    ),
+    Command(
+        name="catchup",
+        category="Turns",
+        handler=catchup,
+        surfaces=CHATS,
+        description="answer what came while I was away",
+    ),
+    Command(
+        name="approve",
+        category="Turns",
+        handler=approve,
+        args_hint="[id] [task|once|conversation|always|N times|until HH:MM]",
+        surfaces=CHATS,
+        description="allow what I asked about",
+        private=True,
+    ),
+    Command(
+        name="deny",
+        category="Turns",
+        handler=deny,
+        args_hint="[id] [why]",
+        surfaces=CHATS,
+        description="forbid what I asked about",
+        private=True,
+    ),
     Command(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
     Command(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
 )

@@ -61,7 +61,7 @@ class ChatCommands:
             return "now"
         typed = _typed(row)
         if typed is None:
-            return "now" if self._questions.clarifier.expects(row) else "turn"
+            return "now" if self._questions.expect(row) else "turn"
         command = commands.find("gateway", typed.name)
         # What nobody knows is answered at once; a typing error says nothing about the running turn.
         return "now" if command is None or command.name in chat_rows.NOT_WAITING else "command"
@@ -74,6 +74,9 @@ class ChatCommands:
             return
         words = _typed(row) is None and "answer" not in (row.payload or {})
         spoken = words and self._questions.clarifier.take(row)
+        if words and not spoken and not await self._questions.approver.is_answer(row):
+            self._lanes.put(row, watcher=watcher)
+            return
         db = self._board.db
         take, what = partial(db.inbox.take_command_in, row_id=row.id), "that a command begins"
         if not await written(db, take, what=what, trace_id=row.trace_id):
@@ -114,6 +117,8 @@ class ChatCommands:
         if sender is None:
             return _End(outcome="dropped", reason="nobody who gives commands here")
         answer = event_of(row).answer
+        if answer is None and _typed(row) is None:
+            return _End(await self._questions.approver.plain(sender, row))
         if answer is not None and answer.kind == "approval":
             return _End(await self._questions.approver.decide(sender, answer.id, answer.choice))
         if answer is not None and answer.kind == "clarify":

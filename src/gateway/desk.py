@@ -109,6 +109,8 @@ class ChatDesk:
     def _look(self) -> None:
         store = self._board.store
         known = store.peek_session_id(self.route)
+        if known is not None and store.leads_to_others(self.source, self.route):
+            known = store.resolve(self.source, self.route).handle.session_id  # a new one, as for a message
         self.session_id = None if known is None else SessionId(self.db.get_compression_tip(known))
         override = store.get_model_override(self.route) or {}
         try:

@@ -404,6 +404,7 @@ class Lanes:
             busy.Situation(
                 mode=self._board.settings.busy_input_mode, same_person=row.person_id == turn.person_id,
                 plain=not payload.get("attachments") and not payload.get("album"), started=turn.started, waiting=waited,
+                asks=turn.asks > 0,
             )
         )  # fmt: skip
         if choice == "steer":

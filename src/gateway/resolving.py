@@ -119,6 +119,10 @@ class Resolver:
         handle = Handle(ConversationId(row.root_id), row.session_id)
         return Resolved(handle, entry=entry, message_count=row.message_count)
 
+    def leads_to_others(self, source: SessionSource, key: str) -> bool:
+        row = self._routes.look(key, self._sender(source))
+        return row is not None and row.of_others
+
     def transaction(
         self, source: SessionSource, key: str, said: Iterable[Mapping[str, Any]] = ()
     ) -> Callable[[Connection], Resolved | None]:

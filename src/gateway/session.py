@@ -73,6 +73,10 @@ class SessionStore(RouteMarks, Transcripts):
         run = await look(db, resolver.transaction, source, key)
         return self._resolved(await queued(db.engine, run))
 
+    def leads_to_others(self, source: SessionSource, key: str) -> bool:
+        """Whether the route leads to a conversation that is not the sender's. The next message opens a new one."""
+        return self._resolver(self._with_db()).leads_to_others(source, key)
+
     def _resolved(self, found: Resolved | None) -> Resolved:
         assert found is not None  # the source is known, so a conversation is opened where there is none
         self._touch_mirror()

@@ -2,19 +2,21 @@
 
 In this order, first match only: `.hermes.md` or `HERMES.md`, here or in a folder above as far as the root of the git
 repository; then, in this folder, `AGENTS.md`, `CLAUDE.md`, `.cursorrules` or `.cursor/rules/*.mdc`. A file counts when
-it is a regular one that lies inside the project: a link that leads out of it is not followed, for the project may be
-a stranger's. Long files are shown by head and tail; a file that looks like orders to the model is replaced by a note.
+it is a regular one that lies inside the project: a link that leads out of it, or to a file that may hold secrets, is
+not followed, for the project may be a stranger's, and a command that may not read a file could still link to it. Long
+files are shown by head and tail; a file that looks like orders to the model is replaced by a note.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hermes_agent.suspicion import suspicion
+from hermes_agent.tools import descriptors
+from hermes_config import secret_places
 from hermes_config.limits import DEFAULTS, Limits
 
 _UPWARDS = (".hermes.md", "HERMES.md")
@@ -70,17 +72,15 @@ def _git_root(workdir: Path) -> Path | None:
 def _text(path: Path, project: Path, limits: Limits) -> str:
     """Of a regular file inside the project; empty for anything else, and for what cannot be read."""
     try:
-        real = path.resolve(strict=True)
-        if not real.is_relative_to(project.resolve()):
+        real, inside = path.resolve(strict=True), project.resolve()
+        if not real.is_relative_to(inside) or secret_places.is_secret(real, user_home=Path.home(), root=inside):
             return ""
-        descriptor = os.open(real, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except (OSError, RuntimeError):  # not there, not ours to read, or a circle of links
-        return ""
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
+        with descriptors.opened(real.parent) as folder:
+            descriptor = folder.open(real.name)
+    except (OSError, RuntimeError):  # not there, not ours to read, no plain file, or a circle of links
         return ""
     with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
         most = limits.context_file_bytes
         content = file.read(most)
         if status.st_size > most:

@@ -15,12 +15,14 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -200,7 +202,7 @@ class Port:
 
 def _claimed(number: int) -> IO[bytes] | None:
     """Between looking whether a port is free and listening on it another demo may look too."""
-    file = private_open(Path(tempfile.gettempdir()) / f"hermes-demo-{getpass.getuser()}-{number}.lock", "ab")
+    file = private_open(_runtime_folder() / f"port-{number}.lock", "ab")
     if sys.platform != "win32":
         import fcntl
 
@@ -210,6 +212,20 @@ def _claimed(number: int) -> IO[bytes] | None:
             file.close()
             return None
     return file
+
+
+def _runtime_folder() -> Path:
+    """A folder of ours alone. Anybody can put a link or a folder of that name into the one for temporary files."""
+    number = os.getuid() if sys.platform != "win32" else getpass.getuser()
+    folder = Path(tempfile.gettempdir()) / f"hermes-demo-{number}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    ours = sys.platform == "win32" or (found.st_uid == os.getuid() and not found.st_mode & 0o077)
+    if not stat.S_ISDIR(found.st_mode) or not ours:
+        hint = "Remove it, or set TMPDIR to another folder."
+        raise CannotShow(f"{folder} is not a private folder of yours", hint=hint)
+    return folder
 
 
 def _is_free(number: int) -> bool:

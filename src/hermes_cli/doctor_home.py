@@ -53,7 +53,7 @@ def reference(patient: Patient) -> Iterator[Seen]:
     yield Seen(
         check="reference", mark="problem",
         says=f"the reference ({version}) is installed in this Python environment and has packages of the same names",
-        fix=f"pipx install --force {shlex.quote(f'{doctor_places.origin()}[postgres,telegram,tui]')}",
+        fix=f"pipx install --force {shlex.quote(f'{doctor_places.origin()}[postgres,sandbox,telegram,tui]')}",
         advice="Then use that hermes; the other environment can stay as it is.",
     )  # fmt: skip
 

@@ -4,7 +4,8 @@ Four places are looked at; of two plug-ins with one key the later place wins:
 
     bundled    `bundled_plugins/` beside this file, or `HERMES_BUNDLED_PLUGINS`
     user       `<home>/plugins/`
-    project    `./.hermes/plugins/`, only when `HERMES_ENABLE_PROJECT_PLUGINS` is set: a cloned project is a stranger
+    project    `./.hermes/plugins/`, only when `HERMES_ENABLE_PROJECT_PLUGINS` is set: a cloned project is a stranger.
+               Its plug-ins are called `project:NAME`, so none of them can take the place of one that was enabled
     package    installed packages that declare an entry point in the group `hermes_agent.plugins`
 
 In a folder a plug-in is `NAME/plugin.yaml` with `NAME/__init__.py`, or one level deeper as `CATEGORY/NAME`. Code of
@@ -34,6 +35,7 @@ State = Literal["loaded", "off", "failed", "later", "recorded"]
 
 KINDS = ("standalone", "backend", "exclusive", "platform", "model-provider")
 PACKAGE = "hermes_plugins"
+PROJECT = "project:"
 ENTRY_POINTS = "hermes_agent.plugins"
 _MANIFESTS = ("plugin.yaml", "plugin.yml")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -74,6 +76,8 @@ class Found(NamedTuple):
     @property
     def names(self) -> frozenset[str]:
         """What config.yaml may call it."""
+        if self.source == "project":
+            return frozenset({self.key})
         return frozenset({self.key, self.key.rpartition("/")[2], self.manifest.name})
 
 
@@ -100,7 +104,8 @@ class Wishes(NamedTuple):
         )
 
     def settings(self, found: Found) -> Mapping[str, Any]:
-        return self.entries.get(found.key) or self.entries.get(found.manifest.name) or {}
+        shared = {} if found.source == "project" else self.entries.get(found.manifest.name)
+        return self.entries.get(found.key) or shared or {}
 
     def judge(self, found: Found) -> tuple[State, str]:
         """What becomes of a plug-in, and why; `loaded` means that it is to be loaded now."""
@@ -200,6 +205,8 @@ def _read(folder: Path, file: Path, source: Source, home: Path, *, category: str
         provides_hooks=_texts(data.get("provides_hooks")),
     )
     key = f"{category}/{folder.name}" if category else name
+    if source == "project":
+        key = f"{PROJECT}{key}"
     return Found(
         key=key, manifest=manifest, source=source, home=home, folder=folder, problem=problem, notes=tuple(notes)
     )

@@ -1,26 +1,39 @@
 """Text for a terminal: harmless, measured in columns, and times and sizes as people say them.
 
 Titles and messages come from strangers. `harmless` makes sure that none of them can send an escape
-sequence, move the cursor or turn the reading direction around; everything that is shown goes through it
-once, at the edge.
+sequence, move the cursor, turn the reading direction around or hide behind letters that nobody sees;
+everything that is shown goes through it once, at the edge.
 
 Widths follow Unicode's East Asian width; a joined emoji counts as its parts, as most terminals draw it.
 """
 
 from __future__ import annotations
 
+import re
 import time
 import unicodedata
 
-# Control characters become their pictures (␛), C1 and direction overrides a replacement mark.
-_LINE_CONTROLS = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
-_LINE_CONTROLS |= dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
+# Direction marks, and spaces and hyphens without a width: many languages use them, and no terminal needs them.
+_MARKS = (0x00AD, 0x061C, 0x200B, 0x200E, 0x200F, 0x2060, 0xFEFF)
+# Letters, blanks and tags that look like nothing, and direction overrides: a replacement mark shows that they are
+# there.
+_UNSEEN = (
+    0x115F, 0x1160, 0x180E, 0x2800, 0x3164, 0xFFA0, *range(0x202A, 0x202F), *range(0x2061, 0x2070),
+    *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080),
+)  # fmt: skip
+
+# Control characters become their pictures (␛), C1 a replacement mark.
+_LINE_CONTROLS: dict[int, int | str | None] = {0x7F: 0x2421}
+_LINE_CONTROLS |= {code: 0x2400 + code for code in range(0x20)}
+_LINE_CONTROLS |= dict.fromkeys([*range(0x80, 0xA0), *_UNSEEN], 0xFFFD)
 _LINE_CONTROLS |= dict.fromkeys([0x0A, 0x0D, 0x09, 0x85, 0x2028, 0x2029], 0x20)
+_LINE_CONTROLS |= dict.fromkeys(_MARKS)
 _BLOCK_CONTROLS = _LINE_CONTROLS | {0x0A: 0x0A, 0x09: "    ", 0x0D: None}
 
 # JSON leaves these alone, but terminals take them for a command, and some readers for the end of a line.
 _JSON_ESCAPES = {
-    code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+    code: re.sub("(....)", r"\\u\1", chr(code).encode("utf-16-be").hex())
+    for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *_MARKS, *_UNSEEN)
 }
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400

@@ -64,6 +64,11 @@ def hermes_home() -> Path:
         raise HomeError("there is no such home folder", where=os.environ.get("HERMES_HOME", "~"), hint=hint) from error
 
 
+def home_key() -> object:
+    """Something that differs where the home does, and takes a twentieth of the time to look up."""
+    return _override.get() or (os.environ.get("HERMES_HOME"), os.environ.get("HOME"))
+
+
 def _named_home() -> Path | None:
     named = os.environ.get("HERMES_HOME", "").strip()
     if not named:

@@ -226,7 +226,7 @@ class Limits:
     rpc_waiting: int = _limit(1_000, "requests", "further ones that may take their time are refused", fixed=True)
 
     pairing_seconds: int = _limit(3_600, "seconds", "a pairing code is over", area="Pairing")
-    pairing_pending: int = _limit(3, "codes", "further strangers of the platform are not answered")
+    pairing_pending: int = _limit(3, "codes", "a further stranger's code ends the oldest one of the platform")
     pairing_wait_seconds: int = _limit(600, "seconds", "a person who asks again earlier is not answered")
     pairing_failures: int = _limit(5, "wrong codes", "the platform's codes are neither given out nor taken for a while")
     pairing_lockout_seconds: int = _limit(

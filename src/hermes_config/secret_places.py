@@ -252,7 +252,7 @@ def is_secret(
     `root`: the workspace; below it (without it: below the home) keys in a folder of tests are examples. `own`: the
     owner's patterns. `folder`: this is a folder, so names of files do not count for it.
     """
-    text = str(path)
+    text = path.as_posix()
     for home in _homes(str(user_home)):
         if text.startswith(f"{home}/") and _below(text[len(home) + 1 :], _home_places()):
             return True
@@ -296,7 +296,8 @@ def _homes(user_home: str) -> tuple[str, ...]:
 
         with suppress(KeyError):  # an account without an entry, as containers have, has no other home
             homes.append(pwd.getpwuid(os.getuid()).pw_dir.rstrip("/"))
-    return tuple(dict.fromkeys(home for one in homes for home in (one, os.path.realpath(one)) if home not in ("", "/")))
+    found = [home.replace(os.sep, "/") for one in homes for home in (one, os.path.realpath(one))]
+    return tuple(dict.fromkeys(home for home in found if home not in ("", "/")))
 
 
 @lru_cache(maxsize=1)
@@ -395,6 +396,7 @@ class _Tree:
     """Folder → what it was, and the secrets below it."""
     known: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """Secret → what it is: device, inode, time of change. Moving a folder above it changes none of them."""
+    lock: Lock = field(default_factory=Lock)
 
 
 _MOST_TREES = 8
@@ -432,6 +434,7 @@ def found_in(
         _trees.move_to_end((text, str(user_home), own))
         while len(_trees) > _MOST_TREES:
             _trees.popitem(last=False)
+    with tree.lock:
         return _Walk(tree, text, str(user_home), own, most_entries, time.monotonic() + seconds).run()
 
 

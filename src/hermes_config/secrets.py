@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes_config.errors import HermesError
-from hermes_config.home import hermes_home
+from hermes_config.home import home_key
 
 COVER = "[secret]"
 SHORTEST = 8
@@ -172,9 +172,14 @@ class Redactor:
         elif _SENTENCE_END.fullmatch(text, end) and not any(_begins(form, text) for form in self._forms):
             end = len(text)
         begun = text.rfind("-----BEGIN")
-        if begun >= 0 and len(text) - begun <= _LONGEST_PEM and not _PEM_ENDED.search(text, begun):
-            end = min(end, begun)
-        return min([end, *(len(text) - _begins(form, text) for form in self._long_forms)])
+        if begun >= 0 and len(text) - begun <= _LONGEST_PEM:
+            ended = _PEM_ENDED.search(text, begun)
+            end = min(end, begun) if ended is None else max(end, ended.end())
+        for form in self._long_forms:
+            end = min(end, len(text) - _begins(form, text))
+            whole = text.find(form, max(0, end - len(form) + 1))
+            end = whole if 0 <= whole < end else end
+        return end
 
     def __repr__(self) -> str:
         return f"Redactor({len(self._forms)} forms, {self.places} places)"
@@ -197,19 +202,19 @@ def redacted(text: str, home: Path | None = None) -> str:
 
 _LOOK_AGAIN = 1.0
 _MOST_HOMES = 16
-_current: dict[Path, tuple[float, Redactor]] = {}
+_current: dict[object, tuple[float, Redactor]] = {}
 
 
 def current() -> Redactor:
     """One for a process that sends many texts: it knows the secrets of the home as they were a second ago at most."""
-    home, now = hermes_home(), time.monotonic()
-    known_before = _current.get(home)
+    key, now = home_key(), time.monotonic()
+    known_before = _current.get(key)
     if known_before is not None and now - known_before[0] < _LOOK_AGAIN:
         return known_before[1]
     if len(_current) >= _MOST_HOMES:
         _current.clear()
-    made = redactor(home)
-    _current[home] = (now, made)
+    made = redactor()
+    _current[key] = (now, made)
     return made
 
 

@@ -39,7 +39,8 @@ def look(conn: Connection) -> ForeignObjects:
 
 
 def _compare(conn: Connection, ours: _Shape) -> ForeignObjects:
-    acting, inert = [], []
+    acting: list[str] = []
+    inert: list[str] = []
     current = opening.found_version(conn) == opening.CURRENT
     for (kind, name), found in sorted(_shape(conn).items()):
         wanted = ours.get((kind, name))

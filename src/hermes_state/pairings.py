@@ -57,7 +57,7 @@ class Refused(NamedTuple):
     tries_left: int
 
 
-Asked = Literal["issued", "early", "full", "locked"]
+Asked = Literal["issued", "early", "locked"]
 
 
 class Pairings:
@@ -87,6 +87,8 @@ class Pairings:
                 return refused
             conn.run(Q.forget, (platform, now, now - limits.pairing_wait_seconds))
             conn.run(Q.put_request, (*key, rows.note(name), salt, code_hash, now, until))
+            # The oldest codes end: else the first strangers could keep everybody else from getting one.
+            conn.run(Q.end_oldest, (now, platform, now, platform, now, account, native_id, limits.pairing_pending))
             return "issued"
 
         return self._store.engine.write(run)
@@ -103,9 +105,7 @@ class Pairings:
         # A time in the future is a clock that was set back; it makes nobody wait.
         if asked is not None and 0 <= now - asked < limits.pairing_wait_seconds:
             return "early"
-        platform, account, native_id = key
-        others = scalar(conn.rows(Q.others_waiting, (platform, now, account, native_id)))
-        return "full" if others >= limits.pairing_pending else None
+        return None
 
     def _locked_until(self, guard: Row, now: float) -> float | None:
         until: float | None = guard[2]

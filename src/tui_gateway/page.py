@@ -12,13 +12,14 @@ _HEAD = """\
 *Made from `tui_gateway/methods.py` and `tui_gateway/events.py` by `make docs`; do not edit.*
 
 A client talks to Hermes in JSON-RPC 2.0. Everything here is done with the rights of the home's owner: whoever can start
-the process, or has the API's key, reads every conversation, gives leave, and sets what is set. There is no lesser key.
+the process, or has the API's owner key, reads every conversation, gives leave, and sets what is set. A client key is
+refused here (403, `owner_key_needed`).
 
 - **stdio**: start `python -m tui_gateway.entry`; one JSON object a line, UTF-8, both ways. Its stderr is for people.
   What was asked before its input ends is answered, if that takes no longer than a second.
-- **WebSocket**: `ws://HOST:PORT/api/ws` of the API server (`hermes api key` prints the key); one JSON object a text
-  message (a binary one is read the same way). The key comes as `Authorization: Bearer KEY`, or, from a browser, as the
-  subprotocols `hermes.v1` and `bearer.KEY`, or as `?token=KEY`.
+- **WebSocket**: `ws://HOST:PORT/api/ws` of the API server (`hermes api key --role owner` prints the key); one JSON
+  object a text message (a binary one is read the same way). The key comes as `Authorization: Bearer KEY`, or, from a
+  browser, as the subprotocols `hermes.v1` and `bearer.KEY`, or as `?token=KEY`.
 
 A request is `{"jsonrpc": "2.0", "id": 1, "method": "session.create", "params": {}}`. Its response has the same `id` and
 either `result` or `error` with `code` and `message`. Parameters that are not listed here are ignored. Methods marked

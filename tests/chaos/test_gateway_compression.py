@@ -53,7 +53,7 @@ def facts(db: SessionDB) -> Facts:
     person = db.ledger.owner(handle.conversation_id)
     assert person is not None
     title = (db.get_session(handle.session_id) or {}).get("title")
-    return Facts(handle.conversation_id, title, listed, tuple(db.approvals.rules(person)))
+    return Facts(handle.conversation_id, title, listed, db.approvals.grants(person_id=person))
 
 
 async def begin(home: Path) -> None:

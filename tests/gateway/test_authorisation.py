@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -10,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import authorisation_page
 from gateway.authorisation import (
     TERMINAL,
     Action,
@@ -29,7 +29,8 @@ from gateway.authorisation import (
 )
 from hermes_agent import commands
 from hermes_agent.tools import registry
-from hermes_state.ids import LOCAL_OWNER, PersonId
+from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId
+from hermes_testing import authorisation_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators" / "authorisation.md"
 
@@ -132,8 +133,20 @@ def test_the_corner_has_forty_rows() -> None:
     assert len(CORNER) == 40
 
 
-def test_the_page_is_what_the_function_says() -> None:
-    assert PAGE.read_text(encoding="utf-8") == authorisation_page.page(), "run `make docs`"
+def test_the_page_is_what_the_function_says_and_a_running_gateway_does() -> None:
+    """For keys of the API the page starts a gateway and asks it: terminal, files, other people's conversations."""
+    page = authorisation_page.page()
+    assert PAGE.read_text(encoding="utf-8") == page, "run `make docs`"
+    _, _, table = page.partition("## What a key of the HTTP API can do")
+    rows = dict(re.findall(r"^\| (.+?) \| (.+) \|$", table, re.MULTILINE))
+    for deed, done in {
+        "tools: terminal": "– | – | yes", "tools: write and read a file": "– | – | yes",
+        "open `/api/ws`": "– | – | yes", "answer a question of permission, `/approve`": "– | – | –",
+        "read another person's conversation": "– | – | –",
+        "read the owner's conversations": "– | – | yes", "ask something (`POST /v1/chat/completions`)": "– | yes | yes",
+        "there: answer a question of permission": "– | – | yes",
+    }.items():  # fmt: skip
+        assert rows[deed] == done, deed
 
 
 # -- facts that somebody made up ---------------------------------------------------------------------------------
@@ -298,11 +311,15 @@ def test_the_terminal_gives_leave_and_a_key_does_not() -> None:
     assert decide(*TERMINAL, "approve", Question(BOB), Policy()).allowed
     assert decide(*TERMINAL, "read", HIS, Policy()).allowed
     client = api_client("key1")
-    policy = Policy(people={("api_server", "", "key1"): Known(ADA, "owner", "seen")})
-    assert decide(*client, "speak", None, policy).role == "owner"
-    assert not decide(*client, "approve", Question(BOB), policy).allowed
-    assert not decide(*client, "read", HIS, policy).allowed
-    revoked = Policy(people={("api_server", "", "key1"): Known(ADA, "owner", "revoked")})
+    for person, role in ((LOCAL_OWNER, "owner"), (API_CLIENT, "member"), (ADA, "owner"), (ADA, "admin")):
+        policy = Policy(people={("api_server", "", "key1"): Known(person, role, "seen")})  # type: ignore[arg-type]
+        capped = "owner" if person == LOCAL_OWNER else "member"
+        assert decide(*client, "speak", None, policy).role == capped, "a key is the owner's, or a client's"
+        shell = Usable("terminal", frozenset({"owner", "admin"}))
+        assert decide(*client, "tool", shell, policy).allowed == (capped == "owner")
+        assert not decide(*client, "approve", Question(BOB), policy).allowed
+        assert not decide(*client, "read", HIS, policy).allowed
+    revoked = Policy(people={("api_server", "", "key1"): Known(LOCAL_OWNER, "owner", "revoked")})
     assert not decide(*client, "speak", None, revoked).allowed
 
 

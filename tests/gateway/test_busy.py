@@ -22,6 +22,8 @@ USUAL = Situation(mode="interrupt", same_person=True, plain=True, started=True, 
         (replace(USUAL, mode="steer", same_person=False), "queue"),
         (replace(USUAL, plain=False), "queue"),
         (replace(USUAL, started=False), "queue"),
+        (replace(USUAL, asks=True), "queue"),
+        (replace(USUAL, mode="steer", asks=True), "steer"),
     ],
 )
 def test_what_becomes_of_a_message(situation: Situation, chosen: str) -> None:

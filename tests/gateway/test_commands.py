@@ -167,7 +167,7 @@ def test_leave_for_a_conversation_does_not_outlive_leaving_it(db: SessionDB, hom
                 await here.quiet()
                 here_id = here.parts.board.store.peek_session_id(ROUTE)
                 await told(here, leaving)
-                assert not db.approvals.rules(db.people.find(platform="telegram", native_id=OWNER).id)  # type: ignore[union-attr]
+                assert not db.approvals.grants()
                 await told(here, f"/resume {here_id}")
                 await here.chat.say("tidy up again")
                 await here.until(lambda: len([one for one in here.chat.messages if one.buttons]) == 2)

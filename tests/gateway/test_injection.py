@@ -87,7 +87,8 @@ def instructions(request: ScriptedRequest) -> tuple[Any, Any]:
 def rights(here: PretendGateway, db: SessionDB) -> tuple[Any, ...]:
     person = db.people.find(platform="telegram", native_id=BOB)
     assert person is not None
-    return person.role, here.parts.board.store.peek_session_id(ROUTE), db.approvals.rules(person.id), db.people.count()
+    given = db.approvals.grants(person_id=person.id)
+    return person.role, here.parts.board.store.peek_session_id(ROUTE), given, db.people.count()
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())

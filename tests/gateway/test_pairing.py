@@ -99,15 +99,25 @@ def test_one_request_a_person_in_ten_minutes(pairing: Pairing, clock: Clock) -> 
     assert pairing.approve("telegram", second)
 
 
-def test_three_wait_on_a_platform(pairing: Pairing, clock: Clock) -> None:
+def test_only_the_newest_codes_of_a_platform_hold(make_db: MakeDb, clock: Clock) -> None:
+    pairing = Pairing(make_db(limits=Limits(pairing_pending=3)))
+
+    def waiting() -> list[str]:
+        return [one.native_id for one in pairing.pending("telegram")]
+
+    codes = {}
     for native_id in ("1", "2", "3"):
-        assert pairing.request(stranger(native_id))
-    assert pairing.request(stranger("4")) is None
-    assert pairing.request(stranger("4", "slack"))  # another platform has its own three
+        codes[native_id] = code_of(pairing.request(stranger(native_id)))
+        clock.advance(1)
+    assert pairing.request(stranger("4")), "strangers who came first keep nobody out"
+    assert waiting() == ["2", "3", "4"]
+    with pytest.raises(WrongCode):
+        pairing.approve("telegram", codes["1"])
+    assert pairing.request(stranger("1")) is None, "whose code ended waits like everybody"
+    assert pairing.request(stranger("4", "slack")) and waiting() == ["2", "3", "4"], "another platform has its own"
     clock.advance(700)
-    assert pairing.request(stranger("1"))  # one of the three, again
-    clock.advance(3_000)
-    assert pairing.request(stranger("4"))  # the codes of 2 and 3 are over
+    assert pairing.request(stranger("1"))
+    assert waiting() == ["3", "4", "1"]
 
 
 def test_five_wrong_codes_lock_the_platform_for_an_hour(
@@ -183,7 +193,8 @@ def test_two_processes_that_count_wrong_codes_count_both(make_db: MakeDb) -> Non
 
 def test_the_limits_are_settings(make_db: MakeDb) -> None:
     pairing = Pairing(make_db(limits=Limits(pairing_pending=1)))
-    assert pairing.request(stranger("1")) and pairing.request(stranger("2")) is None
+    assert pairing.request(stranger("1")) and pairing.request(stranger("2"))
+    assert [one.native_id for one in pairing.pending()] == ["2"]
 
 
 # -- roles -------------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_the_owner_themselves_is_asked_right_there_and_may_type(db: SessionDB, h
                 await here.chat.say(f"/approve {question_id(shown)} once", OWNER)
                 await here.until(lambda: "Done." in here.chat.chat(OWNER))
                 await here.quiet()
-                assert "Allowed, this once." in here.chat.chat(OWNER)
+                assert f"Allowed, this once: {COMMAND}" in here.chat.chat(OWNER)
                 assert not any("I asked" in text for text in here.chat.chat(OWNER))
 
     asyncio.run(go())
@@ -130,7 +130,7 @@ def test_without_an_id_the_one_open_question_is_meant_and_a_denial_is_told_to_th
                 await here.until(lambda: "Done." in here.chat.chat(ADMIN))
                 await here.quiet()
                 assert "not run: it was not approved: the person said no: not today" in result_of(model)
-                assert "Denied." in here.chat.chat(OWNER)
+                assert f"Denied: {COMMAND}" in here.chat.chat(OWNER)
 
     asyncio.run(go())
 

@@ -24,6 +24,9 @@ import subprocess
 
 def register(ctx):
     ctx.register_command("ops", lambda args: subprocess.run(args, shell=True, capture_output=True, text=True).stdout)
+"""
+DICE = """
+def register(ctx):
     ctx.register_command("dice", dice, roles=("owner", "admin", "member", "guest"))
 
 def dice(raw_args, asker):
@@ -80,7 +83,6 @@ def test_an_archive_does_not_lead_a_chat_to_a_conversation_of_its_maker(
             without=without,
         )
         said = scene.hermes("sessions", "import", str(evil))
-        assert "brings no rights and no routes" in said
         scene.start()
         assert answer(carol, "private: my diagnosis is X7") == "understood"
         assert "hello, I am bob" not in requests_said(model)[-1]
@@ -89,9 +91,11 @@ def test_an_archive_does_not_lead_a_chat_to_a_conversation_of_its_maker(
         answer(bob, "go on")
         assert "go on" in requests_said(model)[-1] and "X7" not in requests_said(model)[-1]
         assert "private: my diagnosis" in answer(carol, "/sessions")
+        assert "brings no rights and no routes" in said
 
 
-def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("commands_first", [False, True])
+def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path, *, commands_first: bool) -> None:
     """Whatever put it there, such as an older version or a hand in the database."""
     model = ScriptedModel(always(say("understood")))
     with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=CONFIG) as scene:
@@ -105,6 +109,9 @@ def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path) -> 
             db.ledger.switch(f"agent:main:telegram:dm:{carol.id}", of[str(bob.id)], scope="sessions")
         assert _routes(scene.home)[str(carol.id)] == of[str(bob.id)]
         scene.start()
+        if commands_first:
+            assert answer(carol, "/title Stolen") == "Title: Stolen"
+            assert answer(bob, "/title") == "This conversation has no title yet. /title TEXT gives it one."
         assert answer(carol, "private: my diagnosis is X7") == "understood"
         assert "hello, I am bob" not in requests_said(model)[-1]
         assert answer(bob, "go on") == "understood"
@@ -120,14 +127,14 @@ def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path) -> 
 
 
 def test_a_slash_command_of_a_plugin_is_for_staff_unless_it_says_otherwise(tmp_path: Path) -> None:
-    folder = tmp_path / "home" / "plugins" / "ops"
-    folder.mkdir(parents=True)
-    (folder / "plugin.yaml").write_text("name: ops\nversion: '1'\ndescription: run things\n", encoding="utf-8")
-    (folder / "__init__.py").write_text(OPS, encoding="utf-8")
-    config = {**CONFIG, "plugins": {"enabled": ["ops"]}, "platforms": {"telegram": {"allow_all": True}}}
-    fake = FakeTelegram()
-    environment = {"GATEWAY_ALLOW_ALL_USERS": "true", "TELEGRAM_ALLOW_ALL_USERS": "true"}
-    with Scenario(fake, home=tmp_path / "home", config=config, environment=environment) as scene:
+    for name, code in (("ops", OPS), ("dice", DICE)):
+        folder = tmp_path / "home" / "plugins" / name
+        folder.mkdir(parents=True)
+        (folder / "plugin.yaml").write_text(f"name: {name}\nversion: '1'\n", encoding="utf-8")
+        (folder / "__init__.py").write_text(code, encoding="utf-8")
+    config = {**CONFIG, "plugins": {"enabled": ["ops", "dice"]}}
+    environment = {"TELEGRAM_ALLOW_ALL_USERS": "true"}
+    with Scenario(FakeTelegram(), home=tmp_path / "home", config=config, environment=environment) as scene:
         ada, bob, mallory = scene.owner("ada"), scene.member("bob"), scene.stranger("mallory")
         scene.start()
         assert "guest" in answer(mallory, "/whoami")
@@ -201,6 +208,38 @@ def test_a_title_of_another_person_is_neither_taken_nor_told(tmp_path: Path) -> 
         answer(ada, "/new")
         assert answer(ada, "hello again") == "understood"
         assert "already" in answer(ada, "/title Private Title"), "one's own titles stay unique"
+
+
+def test_strangers_cannot_hold_all_pairing_codes(tmp_path: Path) -> None:
+    with Scenario(FakeTelegram(), home=tmp_path / "home", config=CONFIG) as scene:
+        strangers = [scene.stranger(name) for name in ("eve", "mallory", "trent", "carol")]
+        scene.start()
+        codes = [re.findall(r"Your code is (\w+)", answer(one, "let me in"))[0] for one in strangers]
+        waiting = [one["native_id"] for one in json.loads(scene.hermes("pairing", "list", "--json"))["pending"]]
+        assert waiting == [str(one.id) for one in strangers[1:]], "the oldest code ended"
+        said = strangers[0].say("let me in")
+        strangers[0].expect_silence(after=said.message)
+        scene.hermes("pairing", "approve", "telegram", codes[-1])
+        strangers[-1].expect("You have been let in")
+        assert "member" in answer(strangers[-1], "/whoami")
+
+
+def test_guests_have_no_skills(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "skills" / "deploy"
+    folder.mkdir(parents=True)
+    written = "---\nname: deploy\ndescription: how we deploy\n---\nThe host is prod-7.\n"
+    (folder / "SKILL.md").write_text(written, encoding="utf-8")
+    model = ScriptedModel(always(say("understood")))
+    environment = {"TELEGRAM_ALLOW_ALL_USERS": "true"}
+    with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=CONFIG, environment=environment) as scene:
+        bob, mallory = scene.member("bob"), scene.stranger("mallory")
+        scene.start()
+        answer(bob, "hello")
+        assert "skill_view" in requests_said(model)[-1] and "how we deploy" in requests_said(model)[-1]
+        assert "deploy" in answer(bob, "/skills")
+        answer(mallory, "hello")
+        assert "skill" not in requests_said(model)[-1] and "how we deploy" not in requests_said(model)[-1]
+        assert answer(mallory, "/skills") == "/skills is not for guests."
 
 
 def _routes(home: Path) -> dict[str, Any]:

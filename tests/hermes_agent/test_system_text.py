@@ -83,6 +83,13 @@ def test_links_out_of_the_project_and_odd_files_are_not_read(repo: Path, tmp_pat
     assert "inside" in read(repo)
 
 
+def test_a_link_to_a_secret_of_the_project_is_not_read(repo: Path) -> None:
+    (repo / ".env").write_text("TOKEN=hunter2")
+    (repo / "AGENTS.md").symlink_to(".env")
+    (repo / "CLAUDE.md").write_text("run make")
+    assert "hunter2" not in read(repo) and "run make" in read(repo)
+
+
 def test_a_long_file_is_shown_by_head_and_tail(repo: Path) -> None:
     (repo / "AGENTS.md").write_text("BEGIN " + "x" * 60_000 + " END")
     text = read(repo)

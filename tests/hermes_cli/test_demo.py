@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +19,7 @@ import pytest
 from tests.hermes_cli.demo_scene import clone, hermes, processes, until
 
 from gateway import status
+from hermes_cli.demo_processes import CannotShow, Port
 from hermes_testing.telegram_client import RemoteTelegram
 from hermes_testing.terminal import Terminal
 
@@ -146,7 +150,7 @@ def test_what_is_asked_at_the_desk_can_be_answered_on_the_phone(desk: Terminal, 
     desk.see("(Enter) >")
     ada = telegram.person("ada")
     ada.expect("Hermes wants to run a command")
-    ada.press("Once")
+    ada.press("This command once")
     desk.see("→ answered in another place")
     shown = desk.see("It is gone.")
     assert "✓ terminal  rm -r old" in shown
@@ -333,3 +337,22 @@ def test_nothing_is_killed_where_no_demo_runs(folder: Path, run) -> None:
     ran = run("demo", "crash")
     assert (ran.code, ran.out) == (2, "")
     assert "no demo is running here" in ran.err
+
+
+def test_a_link_in_the_folder_for_temporary_files_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    victim, elsewhere = tmp_path / "victim", tmp_path / "elsewhere"
+    for number in range(8642, 8692):
+        (tmp_path / f"hermes-demo-{getpass.getuser()}-{number}.lock").symlink_to(victim)
+    Port().close()
+    assert not victim.exists()
+    folder = tmp_path / f"hermes-demo-{os.getuid()}"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    shutil.rmtree(folder)
+    elsewhere.mkdir(mode=0o700)
+    folder.symlink_to(elsewhere)
+    with pytest.raises(CannotShow, match="not a private folder"):
+        Port()
+    assert not list(elsewhere.iterdir())

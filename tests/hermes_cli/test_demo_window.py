@@ -104,7 +104,7 @@ def test_leave_is_asked_in_both_places_and_given_once_in_either(
     window.type("delete the folder old")
     window.see("[d]eny (Enter)")
     until(lambda: ada.chat_text().count("Hermes wants to run a command") == 2, "the question on the phone")
-    ada.press("Once")
+    ada.press("This command once")
     assert "[d]eny" not in window.see("It is gone.")
     shown = window.see("Allowed, this once.")
     assert shown.index("Allowed, this once.") < shown.index("It is gone.")

@@ -85,11 +85,16 @@ def test_somebody_on_a_list_can_be_shut_out_too(run: Run, db: SessionDB, home: P
 
 def test_a_key_of_the_api_is_shut_out_and_let_in_again(db: SessionDB, run: Run) -> None:
     db.people.link(db.people.owner().id, platform="api_server", native_id="5d4c", display_name="API key")
-    assert "api_server:5d4c gets in as owner: holds a key" in run("people", "show", "owner").out
+    assert "api_server:5d4c gets in as owner: holds an owner key" in run("people", "show", "owner").out
     assert run("pairing", "revoke", "api_server", "5d4c").code == 0
     assert "api_server:5d4c does not get in: shut out by hand" in run("people", "show", "owner").out
     assert run("people", "link", "owner", "api_server", "5d4c").code == 0
     assert "api_server:5d4c gets in as owner" in run("people", "show", "owner").out
+    db.people.move(db.people.api_client().id, platform="api_server", native_id="77aa", display_name="client key")
+    assert "api_server:77aa gets in as member: holds a client key" in run("people", "show", "api_client").out
+    refused = run("people", "role", "api_client", "admin")
+    assert refused.code and "never more than a member" in refused.err and "--role owner" in refused.err
+    assert run("people", "link", "owner", "api_server", "77aa").code, "a client key is not made the owner's by hand"
     assert run("pairing", "revoke", "api_server", "another").code == 2
     assert run("pairing", "approve", "api_server", "K7QM2XPA").code == 2
 

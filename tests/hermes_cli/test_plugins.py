@@ -64,9 +64,22 @@ class TestWhichAreLoaded:
     ) -> None:
         plugged.add("one", HOOK.format("project"), root=tmp_path / ".hermes" / "plugins")
         monkeypatch.chdir(tmp_path)
-        assert plugged.load("one").missing == ["one"]
+        assert plugged.load("project:one").missing == ["project:one"]
         monkeypatch.setenv("HERMES_ENABLE_PROJECT_PLUGINS", "1")
-        assert states(plugged.load("one")) == {"one": "loaded"}
+        assert states(plugged.load("one")) == {"project:one": "off"}, "its name alone is a plug-in of one's own"
+        assert states(plugged.load("project:one")) == {"project:one": "loaded"}
+
+    def test_a_project_does_not_replace_an_enabled_plugin(
+        self, plugged: PluginHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        plugged.add("one", HOOK.format("mine"))
+        plugged.add("one", HOOK.format("project"), root=tmp_path / ".hermes" / "plugins")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HERMES_ENABLE_PROJECT_PLUGINS", "1")
+        assert states(plugged.load("one")) == {"one": "loaded", "project:one": "off"}
+        assert answers() == ["mine"]
+        plugged.load("one", "project:one")
+        assert answers() == ["mine", "project"]
 
     def test_the_later_place_wins(self, plugged: PluginHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HERMES_BUNDLED_PLUGINS", str(tmp_path / "bundled"))

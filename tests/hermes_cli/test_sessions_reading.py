@@ -11,6 +11,8 @@ import pytest
 from hermes_state import SessionDB
 from hermes_testing.clock import Clock
 
+from .conftest import Run
+
 pytestmark = pytest.mark.usefixtures("named_store")
 
 DAY = 86_400.0
@@ -281,3 +283,13 @@ def test_it_refuses_to_work_where_the_reference_is_installed_as_well(run, trip, 
     ran = run("sessions", "list")
     assert ran.code == 1
     assert "hermes-agent 0.18.2" in ran.err
+
+
+def test_direction_marks_and_invisible_letters_are_not_printed(db: SessionDB, run: Run) -> None:
+    hidden = "\u200e\u200f\u061c\u3164\u2800"
+    session = db.ledger.open(source="cli").session_id
+    db.append_message(session, "user", f"gnp{hidden}.exe")
+    for command in (["show", session], ["list"], ["search", "gnp"], ["show", session, "--json"], ["list", "--json"]):
+        said = run("sessions", *command).out
+        assert "gnp" in said
+        assert not set(hidden) & set(said), command

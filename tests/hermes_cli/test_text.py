@@ -1,5 +1,7 @@
 """Times and sizes as people say them."""
 
+import json
+
 import pytest
 
 from hermes_cli import text
@@ -60,3 +62,19 @@ def test_a_size_is_told_in_its_unit(count: float, said: str) -> None:
 def test_a_cut_text_fits_its_columns(content: str, columns: int, shown: str) -> None:
     assert text.shorten(content, columns) == shown
     assert text.width(shown) <= columns
+
+
+UNSEEN = "\u200e\u200f\u061c\u202e\u2066\u3164\u2800\u115f\uffa0\u180e\u2062\u200b\ufeff\u00ad\U000e0041"
+
+
+def test_direction_marks_and_invisible_letters_do_not_reach_a_terminal() -> None:
+    for clean in (text.harmless, text.harmless_block, text.harmless_json):
+        said = clean(f"rm{UNSEEN} -rf")
+        assert not set(UNSEEN) & set(said)
+        assert said.startswith("rm") and said.endswith(" -rf")
+    assert text.harmless("a\u3164b\u2800c") == "a\ufffdb\ufffdc", "what looks like nothing is shown"
+    assert text.harmless("\u200fשלום\u200e") == "שלום"
+    document = json.dumps({"said": f"a{UNSEEN}\x7fb"}, ensure_ascii=False)
+    assert json.loads(text.harmless_json(document)) == json.loads(document), "nothing of it is lost"
+    family = "👩\u200d👩\u200d👧 नमस्ते\u200c"
+    assert text.harmless(family) == family, "joiners belong to emoji and scripts"

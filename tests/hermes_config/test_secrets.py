@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -178,3 +179,79 @@ def test_two_megabytes_of_anything_are_quick(text: str) -> None:
 def test_importing_it_is_cheap() -> None:
     code = "import sys, hermes_config.secrets; sys.exit('yaml' in sys.modules or 'logging' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@given(
+    parts=st.lists(
+        st.one_of(
+            st.sampled_from(
+                [
+                    *KEYS,
+                    "hunter2hunter2",
+                    "API_KEY = abcdefgh12345678",
+                    "Bearer abcdefgh12345678",
+                    "two words.of-it",
+                    "TOKEN",
+                    "of the end.",
+                    "eyJhbGc",
+                    "sk-",
+                    "-----BEGIN X-----",
+                    "zwei 猫猫",
+                ]
+            ),
+            AROUND,
+        ),
+        max_size=12,
+    ),
+    cuts=st.lists(st.integers(1, 40), min_size=1, max_size=8),
+)
+def test_a_text_that_grows_is_covered_like_the_whole(parts: list[str], cuts: list[int]) -> None:
+    redact = Redactor(["hunter2hunter2", "two words.of-it"])
+    text = " ".join(parts)
+    shown, held, at, turn = "", "", 0, 0
+    while at < len(text):
+        size = cuts[turn % len(cuts)]
+        held += text[at : at + size]
+        at, turn = at + size, turn + 1
+        length = redact.settled(held)
+        shown, held = shown + redact(held[:length]), held[length:]
+    assert shown + redact(held) == redact(text)
+
+
+def test_a_word_or_a_sentence_is_shown_at_once_and_a_blob_in_the_end() -> None:
+    redact = Redactor(["hunter2hunter2"])
+    for text in ("Once upon ", "It is done.", "猫が好き", "one\ntwo\n"):
+        assert redact.settled(text) == len(text), text
+    for text, length in (("It is hunt", 6), ("the API_KEY = ", 4), ("Bearer x.", 0), ("see eyJhbGc.", 4)):
+        assert redact.settled(text) == length, text
+    assert redact.settled("x" * 100_000) > 90_000
+
+
+def test_the_values_of_the_home_are_looked_up_again_after_a_second(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.mkdir(parents=True)
+    now = [100.0]
+    monkeypatch.setattr(secrets.time, "monotonic", lambda: now[0])
+    assert secrets.current()("tigerlily4711") == "tigerlily4711"
+    (home / ".env").write_text("OTHER_API_KEY=tigerlily4711\n")
+    now[0] += 1.1
+    assert secrets.current()("tigerlily4711") == COVER
+    assert secrets.current() is secrets.current()
+
+
+def test_no_pattern_needs_a_newer_python() -> None:
+    """Before 3.11.5, `(?:a|b)*+` and its like match too little: Debian 12 has 3.11.2."""
+    import re._constants as constants
+    import re._parser as parser
+
+    def operators(tree: object) -> set[object]:
+        found: set[object] = set()
+        for part in tree if isinstance(tree, list | tuple | parser.SubPattern) else ():
+            found |= operators(part) if isinstance(part, list | tuple | parser.SubPattern) else {part}
+        return found
+
+    patterns = [shape.pattern for shape in secrets._SHAPES]
+    patterns += [value for value in vars(secrets).values() if isinstance(value, re.Pattern)]
+    newer = {constants.POSSESSIVE_REPEAT, constants.ATOMIC_GROUP}
+    assert len(patterns) > 30
+    assert [one.pattern for one in patterns if newer & operators(parser.parse(one.pattern, one.flags))] == []
+    assert newer & operators(parser.parse("(?:a|b)*+"))

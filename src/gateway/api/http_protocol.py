@@ -2,8 +2,8 @@
 
 **Bounds.** uvicorn waits for ever for a request that does not come, or does not end. Here the head of a request has a
 deadline that no single byte puts off, and a body that has begun has to go on. There are only so many connections; when
-they are all taken, the one that has waited longest for its first request is closed for the next one, and a connection
-that is of use is never closed for another.
+they are all taken, one without a request is closed for the next one: the oldest that never sent any, else the one that
+has been idle for longest. A connection with a request under way is never closed for another.
 
 **Writes.** uvicorn writes the head of a response and its body one after the other, which is two calls of the kernel
 and, for the client, two wake-ups. `JoinedTransport` holds a write back for the next one, until the round of the event
@@ -31,6 +31,11 @@ class Bounds:
         self.most, self.head_seconds, self.body_seconds = most, head_seconds, body_seconds
         self.not_asked: dict[BoundedHttp, None] = {}
         """Connections by which no request has come yet, in the order in which they were made."""
+        self.idle: dict[BoundedHttp, None] = {}
+        """Connections whose last request was answered, in that order."""
+
+    def least_useful(self) -> BoundedHttp | None:
+        return next(iter(self.not_asked), None) or next(iter(self.idle), None)
 
 
 class BoundedHttp(H11Protocol):
@@ -47,9 +52,8 @@ class BoundedHttp(H11Protocol):
         super().connection_made(JoinedTransport(transport))
         bounds = self.bounds
         if len(self.connections) > bounds.most:
-            idle = next(iter(bounds.not_asked), self)
-            idle.give_up()
-            if idle is self:
+            (bounds.least_useful() or self).give_up()
+            if self not in self.connections:
                 _log.warning("a connection to the API was refused: %s are open", bounds.most, extra=_FULL)
                 return
         bounds.not_asked[self] = None
@@ -60,8 +64,16 @@ class BoundedHttp(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self.bounds.idle.pop(self, None)
         super().data_received(data)
         self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.our_state in (h11.IDLE, h11.DONE) and not self.transport.is_closing():
+            self.bounds.idle[self] = None
+            if self.conn.their_state is h11.SEND_BODY:
+                self._wait("rest")
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         self._forget()  # from here on it is another protocol's
@@ -75,6 +87,7 @@ class BoundedHttp(H11Protocol):
 
     def _forget(self) -> None:
         self.bounds.not_asked.pop(self, None)
+        self.bounds.idle.pop(self, None)
         self._stop_waiting()
 
     # -- how long ------------------------------------------------------------------------------------------
@@ -89,8 +102,11 @@ class BoundedHttp(H11Protocol):
                 self._stop_waiting()
         elif theirs is h11.SEND_BODY:
             self.bounds.not_asked.pop(self, None)
-            # What comes behind the answer is read only to be rid of it: no byte of that puts the end off.
-            self._wait("rest") if ours is h11.DONE else self._wait("body", again=True)
+            if ours is h11.DONE:  # what comes behind the answer is read only to be rid of it
+                self.bounds.idle[self] = None
+                self._wait("rest")
+            else:
+                self._wait("body", again=True)
         else:
             self._forget()
 

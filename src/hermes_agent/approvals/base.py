@@ -80,16 +80,3 @@ class Yolo:
 
     def __init__(self, on: bool = False) -> None:
         self.on = on
-
-
-Level = Literal["harmless", "ask", "never"]
-
-
-@record
-class Judgement:
-    """What the old judge found; goes with it."""
-
-    level: Level
-    why: str = ""
-    calls: tuple[str, ...] = ()
-    unfamiliar: bool = False

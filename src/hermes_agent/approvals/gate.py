@@ -20,13 +20,14 @@ import asyncio
 import hashlib
 import json
 import logging
+import os.path
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_agent.approvals import text
-from hermes_agent.approvals.base import ApprovalQuestion, Approver, Choice, Yolo, question_of
+from hermes_agent.approvals.base import CHOICES, ApprovalQuestion, Approver, Choice, Yolo, question_of
 from hermes_agent.approvals.judgement import Judgement, Need
 from hermes_agent.approvals.policy import Policy, read_policy
 from hermes_agent.execution.base import CLOSED, Opening, Permit, Wall, content_digest, digest
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 _LOOK_AGAIN = 0.25
 _JUDGE_SECONDS = 1.0
 _JUDGED_KINDS = ("command", "write", "read")
-_OPENINGS = ("network", "folder", "host")
+_OPENINGS = ("network", "folder", "file", "host")
 _UNCONFINED = {"read": "reads it", "plugin": "a plug-in"}
 _ALLOWED = Verdict(True)
 
@@ -78,7 +79,10 @@ class _Turn:
 
 @record
 class _Reason:
-    """One reason to ask. `kind` is a need's, `tool` or `rule`; `Grant.covers` says what permits it."""
+    """One reason to ask. `kind` is a need's, `tool`, `rule` or `file` (a protected file of the workspace).
+
+    `Grant.covers` says what permits it; what is no folder, network or tool takes a grant of the exact call.
+    """
 
     kind: str
     value: str
@@ -182,7 +186,8 @@ class CommandGate:
         denied = policy.denied(action.kind, action.text, judged or _NOT_JUDGED)
         if denied:
             return _refused(denied)
-        call = self._needs(action, judged, policy)
+        inside = action.is_write and await asyncio.to_thread(_is_inside, action.text, self._workspace(action))
+        call = self._needs(action, judged, policy, inside=inside)
         unconfined = turn.wall == "host" and action.kind == "command"
         off = policy.mode == "off" or turn.yolo.on
         if off and turn.wall == "host":
@@ -203,8 +208,7 @@ class CommandGate:
         """What the judge sees, off the event loop and within its time; None when it has nothing to say."""
         if action.kind not in _JUDGED_KINDS:
             return Judgement("run")
-        turn = self._turn
-        workspace = str(turn.workspace) if turn.workspace is not None else action.workdir
+        turn, workspace = self._turn, self._workspace(action)
 
         def judge() -> Judgement:
             from hermes_agent.approvals.shell.judge import judge_action  # brings the parser
@@ -221,19 +225,19 @@ class CommandGate:
             log.warning("a call could not be judged", extra=extra)
             return None
 
-    def _needs(self, action: Action, judged: Judgement | None, policy: Policy) -> _Call:
-        """Every reason to ask about this call, and the least that must be opened for it."""
+    def _workspace(self, action: Action) -> str:
+        return action.workdir if self._turn.workspace is None else str(self._turn.workspace)
+
+    def _needs(self, action: Action, judged: Judgement | None, policy: Policy, *, inside: bool) -> _Call:
+        """Every reason to ask about this call, and the least that must be opened for it. `inside`: the workspace."""
         wall = self._turn.wall
         reasons = [_Reason("rule", "", why) for why in self._extra]
         ask = policy.asks(action.kind, action.text, judged or _NOT_JUDGED)
         if ask:
             reasons.append(_Reason("rule", "", ask))
-        reasons += _needs_of(action, judged, wall)
-        if action.outside and action.kind == "command":
-            reasons.append(_Reason("host", "", "Hermes asks to run exactly this outside the wall"))
-        elif action.outside and not reasons:
-            folder = action.text.rpartition("/")[0] or "/"
-            reasons.append(_Reason("folder", folder, f"{action.text} is not an ordinary file of the workspace"))
+        reasons += _needs_of(action, judged, wall, inside=inside)
+        if action.outside:
+            reasons += _outside(action, reasons, inside=inside)
         if wall == "none" and action.kind == "command":
             reasons.append(_Reason("host", "", "no wall works on this machine, so every command asks"))
         if action.kind == "plugin" and not self._extra:
@@ -241,7 +245,7 @@ class CommandGate:
             reasons.append(_Reason("tool", name, f"{name} is a tool of a plug-in"))
         elif action.kind not in (*_JUDGED_KINDS, "plugin"):
             reasons.append(_Reason("rule", "", f"a call of the kind {action.kind[:40]} always asks"))
-        opening = _opening(reasons, unconfined=wall == "host" and action.kind == "command")
+        opening = _opening(action, reasons, unconfined=wall == "host")
         bound = _bound(action, opening)
         exact = _hash([bound, *self._extra]) if self._extra else bound
         return _Call(action=action, reasons=tuple(reasons), opening=opening, bound=bound, hash=exact)
@@ -366,7 +370,7 @@ async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
     return choice if choice in get_args(Choice) else "deny"
 
 
-def _needs_of(action: Action, judged: Judgement | None, wall: Wall) -> list[_Reason]:
+def _needs_of(action: Action, judged: Judgement | None, wall: Wall, *, inside: bool) -> list[_Reason]:
     """What the judge saw. Where no wall holds, and for file tools, what could not be judged asks."""
     if judged is None:
         confined = action.kind == "command" and wall not in ("none", "host")
@@ -374,16 +378,36 @@ def _needs_of(action: Action, judged: Judgement | None, wall: Wall) -> list[_Rea
     needs = judged.needs
     if judged.level == "ask" and not needs:
         needs = (Need("host", "", judged.why),)
-    return [_Reason(need.kind, need.value, need.why) for need in needs]
+    return [_Reason("file" if inside and need.kind == "folder" else need.kind, need.value, need.why) for need in needs]
 
 
-def _opening(reasons: Sequence[_Reason], *, unconfined: bool) -> Opening:
-    """The least that the needs ask for."""
+def _outside(action: Action, reasons: Sequence[_Reason], *, inside: bool) -> list[_Reason]:
+    """A command that the model asks to run outside the wall, or a file that a tool finds out of its bounds."""
+    if action.kind == "command":
+        return [_Reason("host", "", "Hermes asks to run exactly this outside the wall")]
+    if action.kind != "write" or any(reason.kind in _OPENINGS for reason in reasons):
+        return []
+    folder = action.text.rpartition("/")[0] or "/"
+    return [_Reason("file" if inside else "folder", folder, f"{action.text} is not an ordinary file of the workspace")]
+
+
+def _is_inside(path: str, workspace: str) -> bool:
+    return os.path.realpath(path).startswith(os.path.realpath(workspace) + "/")
+
+
+def _opening(action: Action, reasons: Sequence[_Reason], *, unconfined: bool) -> Opening:
+    """The least that the needs of a command or a write ask for."""
     kinds = {reason.kind for reason in reasons}
-    if unconfined or "host" in kinds:
+    if action.kind == "command" and (unconfined or "host" in kinds):
         return Opening(host=True)
-    folders = sorted({reason.value for reason in reasons if reason.kind == "folder"})
-    return Opening(network="network" in kinds, folders=tuple(folders)) if kinds & {"network", "folder"} else CLOSED
+    if action.kind not in ("command", "write"):
+        return CLOSED
+    if "host" in kinds:
+        return Opening(host=True)
+    folders = sorted({reason.value for reason in reasons if reason.kind in ("folder", "file")})
+    return (
+        Opening(network="network" in kinds, folders=tuple(folders)) if kinds & {"network", "folder", "file"} else CLOSED
+    )
 
 
 def _bound(action: Action, opening: Opening) -> str:
@@ -420,12 +444,10 @@ def _only_seen_needs(call: _Call) -> bool:
 
 
 def _choices(call: _Call, *, known: bool) -> tuple[Choice, ...]:
-    """The answers that fit. Nobody may always write: what is written differs from time to time."""
+    """The answers that fit. A write is never allowed for always: what is written differs from time to time."""
     if not known:
         return ("once", "deny")
-    return (
-        ("task", "once", "session", "deny") if call.action.is_write else ("task", "once", "session", "always", "deny")
-    )
+    return tuple(one for one in CHOICES if one != "always" or not call.action.is_write)
 
 
 def _not_opened(call: _Call, wall: Wall) -> str:

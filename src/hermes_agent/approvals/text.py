@@ -174,17 +174,10 @@ def labels(kind: str, needs: Iterable[Sequence[str]], choices: Iterable[Choice])
     return {choice: {**found, "once": f"{this.capitalize()} once", "deny": "Deny"}[choice] for choice in choices}
 
 
-def allowed(verdict: Choice, command: str, *, uses: int | None = None, until: str = "") -> str:
-    """The confirmation of an answer; it repeats the command."""
-    if verdict == "deny":
-        said = "Denied"
-    elif uses is not None:
-        said = f"Allowed {uses:,} times in this conversation" if uses > 1 else "Allowed, once in this conversation"
-    elif until:
-        said = f"Allowed in this conversation until {until}"
-    else:
-        said = SAID[verdict].capitalize()
-    return f"{said}: {beginning(command)}"
+def confirmed(choice: Choice, command: str, *, bound: str = "") -> str:
+    """The confirmation of an answer; it repeats the command. `bound`: "3 times", "until 18:00"."""
+    said = SAID[choice].capitalize()
+    return f"{said}{f', {bound}' if bound else ''}: {beginning(command)}"
 
 
 def facts(question: ApprovalQuestion, *, whom: str) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hermes_agent.execution.base import CLOSED, Opening
-from hermes_agent.execution.supervisor import FILTER_FD, STATUS_FD
+from hermes_agent.execution.supervisor import BINDS, FILTER_FD, STATUS_FD
 from hermes_agent.execution.view import View
 
 _NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -72,12 +72,11 @@ def argv(
     empty: Path,
     tmp_bytes: int,
     opening: Opening = CLOSED,
-    pinned: Iterable[Path] = (),
 ) -> list[str]:
-    """The whole command line.
+    """The whole command line; `empty` is an unreadable file to put in the place of hidden ones.
 
-    `empty` is an unreadable file to put in the place of hidden ones. `pinned` folders are writable, but cannot be moved
-    away as a whole to be replaced.
+    The mounts of `binds`, whose sources lie in folders that commands write to, are put in the place of `BINDS` by the
+    supervisor, by descriptor.
     """
     size = str(tmp_bytes)
     made = [program, *way, *_NAMESPACES, *(() if opening.network else ("--unshare-net",)), "--die-with-parent"]
@@ -91,8 +90,8 @@ def argv(
     made += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
     if not any(path.is_relative_to("/var/tmp") for path in (*view.read, *view.write)):
         made += ["--symlink", "/tmp", "/var/tmp"]
-    for mount in _mounts(view, empty, size, pinned):
-        made += mount
+    outer, inner = _mounts(view, empty, size)
+    made += [*outer, BINDS, *inner]
     return [*made, "--remount-ro", "/", "--chdir", str(workdir), "--", *command]
 
 
@@ -111,26 +110,38 @@ def _writable_in_proc() -> tuple[str, ...]:
     return tuple(path for path in found if os.path.exists(path))  # noqa: PTH110
 
 
-def _mounts(view: View, empty: Path, size: str, pinned: Iterable[Path]) -> list[list[str]]:
-    """Every mount, the outer before the inner; of two in one place the stricter is the last."""
-    found: list[tuple[int, int, list[str]]] = []
+def binds(view: View, pinned: Iterable[Path]) -> list[tuple[str, str]]:
+    """What to mount upon itself within writable folders, the outer before the inner.
 
-    def add(path: Path, rank: int, *words: str) -> None:
-        found.append((len(path.parts), rank, [*words]))
+    `pinned` folders stay writable, but cannot be moved away as a whole to be replaced; protected places are read-only.
+    """
+    found = [(len(path.parts), "--bind-fd", str(path)) for path in pinned]
+    found += [(len(path.parts), "--ro-bind-fd", str(path)) for path in view.protected]
+    return [(option, path) for _, option, path in sorted(found)]
+
+
+def _mounts(view: View, empty: Path, size: str) -> tuple[list[str], list[str]]:
+    """The mounts of whole folders and the covers within writable ones; the outer before the inner in each."""
+    found: list[tuple[int, int, bool, list[str]]] = []
+
+    def add(path: Path, rank: int, *words: str, late: bool = False) -> None:
+        found.append((len(path.parts), rank, late, [*words]))
 
     if not view.user_home.is_relative_to(view.workspace) and view.user_home != Path("/"):
         add(view.user_home, 0, "--perms", "0700", "--size", size, "--tmpfs", str(view.user_home))
     for path in view.read:
         add(path, 1, "--ro-bind", str(path), str(path))
-    for path in (*view.write, *pinned):
+    for path in view.write:
         add(path, 2, "--bind", str(path), str(path))
-    for path in view.protected:
-        add(path, 3, "--ro-bind", str(path), str(path))
     for path in view.hidden:
+        late = any(path.is_relative_to(root) for root in view.write)
         if path.is_dir():
             # What is visible deeper down must stay within reach.
             within = any(root.is_relative_to(path) for root in (*view.read, *view.write))
-            add(path, 4, "--perms", "0755" if within else "0000", "--size", "4096", "--tmpfs", str(path))
+            mode = "0755" if within else "0000"
+            add(path, 3, "--perms", mode, "--size", "4096", "--tmpfs", str(path), late=late)
         else:
-            add(path, 4, "--ro-bind", str(empty), str(path))
-    return [words for _, _, words in sorted(found, key=lambda one: one[:2])]
+            add(path, 3, "--ro-bind", str(empty), str(path), late=late)
+    ordered = sorted(found, key=lambda one: one[:2])
+    outer = [word for _, _, late, words in ordered if not late for word in words]
+    return outer, [word for _, _, late, words in ordered if late for word in words]

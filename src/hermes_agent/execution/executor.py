@@ -246,8 +246,9 @@ class Executor:
                 "sockets": "private",
                 "argv": bubblewrap.argv(
                     found.program, found.way, seen, command.argv, workdir=command.workdir, empty=self._empty_file(),
-                    tmp_bytes=self.limits.command_tmp_bytes, opening=opening, pinned=inside.pinned,
+                    tmp_bytes=self.limits.command_tmp_bytes, opening=opening,
                 ),
+                "binds": bubblewrap.binds(seen, inside.pinned),
             }  # fmt: skip
         else:
             request |= self._landlocked(seen, command, opening, environ)

@@ -8,6 +8,7 @@ names of files. Only the standard library is used here: the supervisor, which pu
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 import struct
@@ -21,7 +22,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _SECCOMP_FILTER, _DROP_BOUND, _SET_DEATH_SIGNAL = 38, 22, 2, 24, 1
 _CAPSET = {"x86_64": 126, "aarch64": 91}
-_O_PATH = 0o10000000
+_OPENAT2, _AT_FDCWD, _O_PATH, _NO_LINKS = 437, -100, 0o10000000, 0x06
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
 _REMOVE = (1 << 4) | (1 << 5)
@@ -68,11 +69,22 @@ def restrict(rules: list[tuple[str, int]], *, sockets: seccomp.Sockets) -> None:
     load_filter(seccomp.program(os.uname().machine, sockets))
 
 
+def opened(path: str) -> int:
+    """A descriptor for a real path, without following a link anywhere in it.
+
+    Another command may be at work in the same workspace and swap a folder for a link while this one starts.
+    """
+    how = struct.pack("=QQQ", _O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, 0, _NO_LINKS)
+    return _checked(_libc.syscall(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, ctypes.c_size_t(24)), path)
+
+
 def _allow(ruleset: int, path: str, access: int) -> None:
     """One rule. A place that is not there (any more) needs none."""
     try:
-        handle = os.open(path, _O_PATH | os.O_CLOEXEC)
-    except OSError:
+        handle = opened(path)
+    except OSError as error:
+        if error.errno == errno.ENOSYS:
+            raise
         return
     try:
         if not stat.S_ISDIR(os.fstat(handle).st_mode):

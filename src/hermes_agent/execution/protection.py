@@ -12,9 +12,10 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from itertools import islice
 from pathlib import Path
 
+from hermes_agent.tools.descriptors import Folder, opened
 from hermes_config.secret_places import PROTECTED_FILES, Found
 
 ASIDE = ".set-aside"
@@ -46,7 +47,7 @@ class Protection:
         said: list[str] = []
         for path, before in self._files.items():
             if path.is_symlink() or (path.exists() and _read(path) != before):
-                said.append(_attempt(path, "has its old content back", partial(_put_back, before)))
+                said.append(_put_back(path, before))
         known = {*self._found.protected, *self._found.secrets}
         # A file can be both, such as .envrc.
         for path in (*now.protected, *(path for path in now.secrets if path.name in PROTECTED_FILES)):
@@ -66,48 +67,51 @@ def _files(path: Path) -> Iterator[Path]:
     if path.is_symlink() or not path.is_dir():
         yield path
         return
-    for folder, folders, names in os.walk(path):
-        folders[:] = [name for name in folders if not os.path.islink(os.path.join(folder, name))]  # noqa: PTH114, PTH118
-        for name in names:
-            if not name.endswith(".sample"):
-                yield Path(folder, name)
+    found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if not name.endswith(".sample"))
+    yield from islice(found, _MOST_FILES)
 
 
 def _read(path: Path) -> _File | None:
+    """What a plain file holds; None for anything else, also when a part of its path is a link."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened(path.parent) as folder, os.fdopen(folder.open(path.name), "rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_size > _MOST_BYTES:
+                return None
+            return _File(file.read(_MOST_BYTES), stat.S_IMODE(status.st_mode))
     except OSError:
         return None
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
-            return None
-        return _File(file.read(_MOST_BYTES), stat.S_IMODE(status.st_mode))
 
 
-def _put_back(before: _File, path: Path) -> None:
-    draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    with draft.open("xb") as file:
-        os.fchmod(file.fileno(), before.mode)
-        file.write(before.content)
-    if path.is_dir() and not path.is_symlink():
-        path.rename(_free_name(path))
-    draft.replace(path)
+def _put_back(path: Path, before: _File) -> str:
+    def act() -> None:
+        with opened(path.parent) as folder:
+            there = folder.status(path.name)
+            if there is not None and stat.S_ISDIR(there.st_mode):
+                folder.rename(path.name, _free_name(folder, path.name))
+            folder.write(path.name, before.content, mode=before.mode, replace=True)
+
+    return _attempt(path, "it has its old content back", act)
 
 
 def _set_aside(path: Path) -> str:
-    target = _free_name(path)
-    return _attempt(path, f"is now {target.name}", lambda old: old.rename(target))
+    name = f"{path.name}{ASIDE}"
+
+    def act() -> None:
+        with opened(path.parent) as folder:
+            folder.rename(path.name, _free_name(folder, path.name))
+
+    return _attempt(path, f"it is now {name}", act)
 
 
-def _free_name(path: Path) -> Path:
-    names = (path.with_name(f"{path.name}{ASIDE}{number or ''}") for number in range(10_000))
-    return next(name for name in names if not os.path.lexists(name))
+def _free_name(folder: Folder, name: str) -> str:
+    names = (f"{name}{ASIDE}{number or ''}" for number in range(10_000))
+    return next(one for one in names if folder.status(one) is None)
 
 
-def _attempt(path: Path, done: str, act: Callable[[Path], object]) -> str:
+def _attempt(path: Path, done: str, act: Callable[[], None]) -> str:
     try:
-        act(path)
+        act()
     except OSError as error:
         return f"{path} is run by other programs, was changed, and could not be put back ({error.strerror}): look at it"
-    return f"{path} is run by other programs when they start: it {done}; write_file asks a person to write it"
+    return f"{path} is run by other programs when they start: {done}; write_file asks a person to write it"

@@ -29,8 +29,9 @@ from hermes_agent.execution import landlock, seccomp
 
 FILTER_FD, STATUS_FD = 8, 9
 """Where bubblewrap finds the system-call filter, and where it says how it went."""
-LARGEST = 8 << 20
-_LOOK_SECONDS = 0.5
+BINDS = "--binds"
+"""Where in a command line of bubblewrap the mounts go whose sources are opened by descriptor."""
+_LOOK_SECONDS = 0.1
 _SET_UP_FAILED = 125
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -95,6 +96,36 @@ def _keep(requests: socket.socket, taking: int) -> NoReturn:
         os._exit(code)
 
 
+class _Group:
+    """A control group that bounds the number of processes, where Hermes is root: no other limit counts for root.
+
+    Best effort: in most containers the file system of control groups is read-only, and counting has to do.
+    """
+
+    def __init__(self, processes: int | None) -> None:
+        self._path = ""
+        if processes is None or os.geteuid() != 0 or sys.platform != "linux":
+            return
+        root = "/sys/fs/cgroup" if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else "/sys/fs/cgroup/pids"  # noqa: PTH110
+        path = f"{root}/hermes-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            os.mkdir(path)  # noqa: PTH102
+            self._path = path
+            _write(f"{path}/pids.max", str(processes + 8))
+
+    def enter(self) -> None:
+        if self._path:
+            with contextlib.suppress(OSError):
+                _write(f"{self._path}/cgroup.procs", "0")
+
+    def close(self) -> None:
+        """Leave the group, so that it can be removed."""
+        if self._path:
+            with contextlib.suppress(OSError):
+                _write(f"{os.path.dirname(self._path)}/cgroup.procs", "0")  # noqa: PTH120
+                os.rmdir(self._path)  # noqa: PTH106
+
+
 class _Keeper:
     def __init__(self, request: dict[str, Any], hermes: socket.socket, output: int, folder: int) -> None:
         self._request, self._hermes, self._output, self._folder = request, hermes, output, folder
@@ -102,7 +133,15 @@ class _Keeper:
         self._free = self._disk()
 
     def run(self) -> None:
+        group = _Group(self._limits.get("processes"))
+        try:
+            self._run(group)
+        finally:
+            group.close()
+
+    def _run(self, group: _Group) -> None:
         status, said = os.pipe()
+        group.enter()
         if self._request.get("wall") == "bubblewrap":
             child = self._child = self._spawn(said)
         else:
@@ -133,7 +172,7 @@ class _Keeper:
         errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
         places = [(_above(filters), FILTER_FD), (_above(status), STATUS_FD), (self._output, 1), (errors, 2)]
         actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, old, new) for old, new in places]
-        argv = self._request["argv"]
+        argv = self._with_binds(self._request["argv"])
         try:
             return os.posix_spawn(
                 argv[0], argv, self._request["environ"], setpgroup=0, setsigdef=_SIGNALS,
@@ -142,6 +181,18 @@ class _Keeper:
         except OSError as error:
             os.write(status, f"{error.strerror} {argv[0]}".encode())
             return os.posix_spawn("/bin/false", ["false"], {}, setpgroup=0)
+
+    def _with_binds(self, argv: list[str]) -> list[str]:
+        """The command line with the mounts whose sources are opened here, so that no link can stand in for them."""
+        made: list[str] = []
+        for option, path in self._request["binds"]:
+            try:
+                handle = fcntl.fcntl(landlock.opened(path), fcntl.F_DUPFD, STATUS_FD + 1)  # bubblewrap inherits it
+            except OSError:  # gone, or a link by now: what a command does to it is undone afterwards
+                continue
+            made += [option, str(handle), path]
+        place = argv.index(BINDS)
+        return [*argv[:place], *made, *argv[place + 1 :]]
 
     def _leaves_some(self) -> bool:
         """Whether the command left anything running; with bubblewrap all of it ends with its first process."""
@@ -177,20 +228,23 @@ class _Keeper:
     def _put_on_limits(self) -> None:
         for name, value in (self._request.get("rlimits") or {}).items():
             _limit(getattr(resource, name), value)
+        processes = self._limits.get("processes")
+        if processes is not None:
+            # The kernel counts all processes of a user; which are the command's own, `_over_limit` finds out.
+            _limit(resource.RLIMIT_NPROC, _tasks() + processes)
 
     def _watch(self, child: int, status: int) -> tuple[int, str] | None:
         """Wait for the command's end: its status, and why when it did not end by itself. None: Hermes wants it over."""
         said = b""
         open_status = True
         handle = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
-        began = time.monotonic()
         while True:
             waiting: list[Any] = [
                 self._hermes,
                 *([status] if open_status else []),
                 *([handle] if handle is not None else []),
             ]
-            ready, _, _ = select.select(waiting, [], [], _LOOK_SECONDS if time.monotonic() - began > 1 else 0.25)
+            ready, _, _ = select.select(waiting, [], [], _LOOK_SECONDS)
             if status in ready:
                 part = os.read(status, 65_536)
                 said, open_status = said + part, bool(part)
@@ -262,6 +316,23 @@ class _Keeper:
                 _send(pid, signal.SIGKILL)
             _reap()
             time.sleep(0.002)
+
+
+def _write(path: str, text: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(handle, text.encode())
+    finally:
+        os.close(handle)
+
+
+def _tasks() -> int:
+    """How many processes and threads there are on the machine."""
+    try:
+        with open("/proc/loadavg", "rb") as file:  # noqa: PTH123
+            return int(file.read().split()[3].partition(b"/")[2])
+    except (OSError, IndexError, ValueError):
+        return 1 << 16
 
 
 def _limit(kind: int, value: int) -> None:

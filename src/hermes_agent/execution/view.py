@@ -86,7 +86,7 @@ def view(
     user_home = Path(os.path.realpath(environ.get("HOME") or Path.home()))
     root = Path(os.path.realpath(workspace))
     repository, git_folders = _repository(root, user_home)
-    writable = _real([root, *git_folders, *write, *map(Path, opening.folders)])
+    writable = _outermost(_real([root, *git_folders, *write, *map(Path, opening.folders)]))
     links, system = _system()
     tools = _tool_chains(user_home, tuple((name, environ.get(name, "")) for name in ("PATH", *_NAMED_BY)))
     readable = _real([*system, *tools, home / "skills", *repository, *read, *_settings(user_home)])
@@ -97,7 +97,8 @@ def view(
     return View(
         workspace=root,
         user_home=user_home,
-        read=tuple(_outermost(path for path in readable if path not in writable)),
+        # What lies below a writable folder is not mounted by its path: a command could have made it a link by then.
+        read=tuple(path for path in _outermost(readable) if not _is_below(path, writable)),
         write=tuple(writable),
         hidden=tuple(dict.fromkeys(_below(secrets, visible))),
         protected=tuple(dict.fromkeys([*protected, *_git_settings(git_folders)])),
@@ -118,6 +119,10 @@ def _outermost(paths: Iterable[Path]) -> list[Path]:
         if not (kept and path.startswith(f"{kept[-1]}/")):
             kept.append(path)
     return [Path(path) for path in kept]
+
+
+def _is_below(path: Path, roots: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(root) for root in roots)
 
 
 def _below(paths: Iterable[Path], visible: Iterable[Path]) -> list[Path]:
@@ -199,6 +204,8 @@ def _linked_worktree(pointer: Path) -> Path | None:
         return None
     if own.parent.name != "worktrees" or os.path.realpath(back) != os.path.realpath(pointer):
         return None
+    if own.is_relative_to(os.path.realpath(pointer.parent)):
+        return None  # inside the workspace, where a command can have written both halves
     return own.parent.parent
 
 

@@ -103,6 +103,12 @@ class Folder:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         os.replace(self._name(draft), self._name(name), src_dir_fd=ours, dst_dir_fd=ours)
 
+    def rename(self, name: str, new: str) -> None:
+        """Give a file or folder another name in the same folder."""
+        os.rename(
+            self._name(name), self._name(new), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor
+        )  # fmt: skip
+
     def remove(self, name: str) -> None:
         """Remove the file; one that is not there is no error."""
         with suppress(FileNotFoundError):

@@ -2,7 +2,7 @@
 
 The search runs in a child process that can be killed: ripgrep where it is installed, else a small Python program of
 ours (a regular expression that runs wild would hold the interpreter's lock and stop every other conversation). Both
-print the same lines. What they find passes through `paths` before the model sees it: files that may hold credentials
+print the same lines. What they find passes through `paths` before the model sees it: files that may hold secrets
 and the closed parts of the Hermes home are left out, and their number is said.
 """
 
@@ -40,6 +40,7 @@ class _Findings:
     counts: dict[str, int] = field(default_factory=dict)
     hits: int = 0
     hidden: set[bytes] = field(default_factory=set)
+    open: set[bytes] = field(default_factory=set)
     complaint: str = ""
     full: asyncio.Event = field(default_factory=asyncio.Event)
     _rest: bytes = b""
@@ -59,9 +60,11 @@ class _Findings:
             return
         if name in self.hidden:
             return
-        if not self.takes(name):
-            self.hidden.add(name)
-            return
+        if name not in self.open:
+            if not self.takes(name):
+                self.hidden.add(name)
+                return
+            self.open.add(name)
         is_hit = found[2] == b":"
         self.hits += is_hit
         file = os.fsdecode(name)

@@ -40,5 +40,6 @@ TOOL = Tool(
     },
     handler=skill_view,
     changes=False,
+    roles=frozenset({"owner", "admin", "member"}),
     summary=lambda args: str(args.get("name", "")),
 )

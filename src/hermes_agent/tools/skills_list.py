@@ -39,5 +39,6 @@ TOOL = Tool(
     },
     handler=skills_list,
     changes=False,
+    roles=frozenset({"owner", "admin", "member"}),
     summary=lambda args: str(args.get("category", "")),
 )

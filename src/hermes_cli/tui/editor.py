@@ -55,8 +55,10 @@ class _Written(Document):
 
 
 def _shown(line: str) -> str:
-    """Tabs stay: the editor knows how wide they are."""
-    return line if line.isprintable() else "\t".join(map(words.harmless, line.split("\t")))
+    """Tabs stay: the editor knows how wide they are. Each character stays one, for the cursor."""
+    if line.isascii() and line.isprintable():
+        return line
+    return "".join(one if one == "\t" else words.harmless(one) or "\ufffd" for one in line)
 
 
 class Editor(TextArea):

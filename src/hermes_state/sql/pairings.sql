@@ -19,9 +19,12 @@ UPDATE pairing_guards SET failures = ?, failed_at = ?, locked_until = ? WHERE pl
 -- name: asked_at
 SELECT requested_at FROM pairing_requests WHERE platform = ? AND account = ? AND native_id = ?
 
--- name: others_waiting
-SELECT COUNT(*) FROM pairing_requests
-WHERE platform = ? AND expires_at > ? AND NOT (account = ? AND native_id = ?)
+-- name: end_oldest
+-- All but the newest codes of a platform are worth nothing from now on; their rows still make their people wait.
+UPDATE pairing_requests SET expires_at = ? WHERE platform = ? AND expires_at > ? AND (account, native_id) NOT IN (
+    SELECT account, native_id FROM pairing_requests WHERE platform = ? AND expires_at > ?
+    ORDER BY CASE WHEN account = ? AND native_id = ? THEN 0 ELSE 1 END, requested_at DESC, account, native_id LIMIT ?
+)
 
 -- name: forget
 -- A request that is over is kept while it still makes its person wait.

@@ -58,7 +58,9 @@ class Line:
     async def is_open(self) -> bool:
         try:
             async with asyncio.timeout(0.2):
-                return bool(await self.reader.read(1))
+                while await self.reader.read(65_536):
+                    pass
+                return False
         except TimeoutError:
             return True
         except ConnectionError:
@@ -186,20 +188,48 @@ def test_three_hundred_half_open_connections_shut_nobody_out(make_db: MakeDb, ho
     asyncio.run(go())
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{",
+    ],
+    ids=["refused", "answered", "refused, and a body to come"],
+)
+def test_connections_that_were_answered_and_stay_shut_nobody_out(make_db: MakeDb, home: Path, sent: bytes) -> None:
+    """Without a key: whoever asks once by each connection and keeps it holds no place against the next."""
+
+    async def go() -> None:
+        async with Door(make_db(limits=Limits(api_connections=5)), home) as here:
+            lines = [Line(here) for _ in range(20)]
+            for line in lines:
+                await line.__aenter__()
+                line.send(sent)
+                assert await line.status() in (200, 401)
+            assert (await here.client.get("/v1/models")).status_code == 200
+            assert sum([await line.is_open() for line in lines]) <= 5
+            for line in lines:
+                await line.__aexit__(None, None, None)
+
+    asyncio.run(go())
+
+
 def test_when_all_connections_are_of_use_the_next_one_is_refused(make_db: MakeDb, home: Path) -> None:
+    head = b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
+
     async def go() -> None:
         async with Door(make_db(limits=Limits(api_connections=3)), home) as here:
             lines = [Line(here) for _ in range(3)]
             for line in lines:
                 await line.__aenter__()
-                line.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                assert await line.status() == 200
+                line.send(head + BEARER + b"\r\n{")
+            await asyncio.sleep(0.2)
             async with Line(here) as late:
                 assert await late.closed(within=5) < 1
             for line in lines:
-                line.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                async with asyncio.timeout(5):
-                    await line.reader.readuntil(b"HTTP/1.1 200")
+                line.send(b"}")
+                assert await line.status() == 201
                 await line.__aexit__(None, None, None)
 
     asyncio.run(go())

@@ -485,7 +485,6 @@ class TestFiles:
             (HOSTS, True),
             ("/home/ada/.ssh/authorized_keys", True),
             (f"{WORKDIR}/.git/hooks/pre-commit", True),
-            ("/home/ada/.hermes/config.yaml", True),
         ],
     )
     def test_writes_are_judged_by_where_they_go(self, db: SessionDB, path: str, asks: bool) -> None:
@@ -531,6 +530,26 @@ class TestFiles:
         assert permit(gate(db, None), "/srv/x/b", kind="write", after=b"2").allowed
         assert not permit(gate(db, None), "/srv/y/b", kind="write", after=b"2").allowed
         assert not permit(gate(db, None, turn="t2"), "/srv/x/b", kind="write", after=b"2").allowed
+
+    def test_a_protected_file_of_the_workspace_is_opened_by_itself(self, db: SessionDB) -> None:
+        """Else a yes for one of them would be a yes for all that other programs run at their start."""
+        hook, other = (f"{WORKDIR}/.git/hooks/{name}" for name in ("pre-commit", "pre-push"))
+        person = Person("session")
+        assert permit(gate(db, person), hook, kind="write", after=b"1").allowed
+        assert person.asked[0].label("session") == "This write in this conversation"
+        assert not permit(gate(db, None), other, kind="write", after=b"1").allowed
+        assert not permit(gate(db, None), hook, kind="write", after=b"2").allowed
+        assert not permit(gate(db, None, yolo=True, turn="t2"), other, kind="write", after=b"1").allowed
+
+    def test_what_a_tool_finds_out_of_bounds_asks_whatever_the_judge_says(self, db: SessionDB) -> None:
+        plain = f"{WORKDIR}/src/a.py"
+        assert permit(gate(db, None), plain, kind="write", after=b"1") == Verdict(True)
+        assert not permit(gate(db, None), plain, kind="write", after=b"1", outside=True).allowed
+        verdict = permit(gate(db, Person("once")), HOSTS, kind="write", after=b"1", outside=True)
+        assert verdict.permit == Permit(content_digest(HOSTS, None, b"1"), Opening(folders=("/etc",)))
+
+    def test_a_file_that_rules_hermes_is_never_written(self, db: SessionDB) -> None:
+        assert not permit(gate(db, Person("once")), "/home/ada/.hermes/config.yaml", kind="write", after=b"x").allowed
 
     @pytest.mark.parametrize("kind", ["read", "network", "plugin", "anything"])
     def test_what_is_neither_command_nor_write_asks(self, db: SessionDB, kind: str) -> None:

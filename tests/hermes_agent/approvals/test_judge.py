@@ -173,8 +173,9 @@ def test_a_whole_home_or_the_system_may_not_be_deleted_from_within(workdir: str)
 
 UNITS = [
     "{", "(", "$(", '"', "'", "a;", "\\", "${", "<<a ", "<<a\n", "a|", "`", '"$(', "<(", "{a,", "case a in ", "f(){ ",
-    "a=(", "$((", "[[ ", "a[", "> a ", "||", "&", ";;", ")", "for((", "function a ", "== ", "{} ", "[[ a ]] ", "if ", "xargs ",
-    "time ", "eval ", "sh -c ", "a b;", "rm -r x;", "\n", "#", "$", "\0", "{a,b}", "f(){ f;};f;", "cat <<E\nx\nE\n",
+    "a=(", "$((", "[[ ", "a[", "> a ", "||", "&", ";;", ")", "for((", "function a ", "== ", "{} ", "[[ a ]] ", "if ",
+    "xargs ", "time ", "eval ", "sh -c ", "a b;", "rm -r x;", "\n", "#", "$", "\0", "{a,b}", "f(){ f;};f;",
+    "cat <<E\nx\nE\n",
 ]  # fmt: skip
 LONG = {
     **{unit: (unit * LONGEST)[:LONGEST] for unit in UNITS},
@@ -211,7 +212,7 @@ def test_a_long_line_costs_bounded_work(name: str, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(parser, "_window", counted)
     judged(LONG[name])
-    assert works[0].steps <= parser._STEPS + 1
+    assert works[0].steps <= parser._STEPS + 5
     assert sum(windows) <= 4 * LONGEST and len(windows) <= 64
 
 

@@ -1,6 +1,6 @@
-"""The table through the terminal tool: what is not harmless does not reach a shell.
+"""Through the terminal tool the gate judges exactly the command that was given.
 
-No line of the table is really run here: a tripwire behind the gate stops the test before the tool could go on.
+No line is really run here: a tripwire behind the gate stops the test before the tool could go on.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from hermes_agent.tools.base import Action, ToolContext, Verdict
 from hermes_agent.tools.registry import Registry, run_call
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
-
-from .test_judge import lines
 
 
 class Tripwire:
@@ -42,7 +40,7 @@ def workdir(tmp_path: Path) -> Path:
 
 def test_the_terminal_asks_about_exactly_the_command(db: SessionDB, home: Path, workdir: Path) -> None:
     gate = CommandGate(
-        db=db, home=home, config={}, conversation_id=ConversationId("c"), turn_id=TurnId("t"),
+        db=db, home=home, config={}, wall="bubblewrap", conversation_id=ConversationId("c"), turn_id=TurnId("t"),
         person_id=PersonId("ana"), approver=None,
     )  # fmt: skip
     wire = Tripwire(gate)
@@ -54,16 +52,17 @@ def test_the_terminal_asks_about_exactly_the_command(db: SessionDB, home: Path, 
     terminal = Registry().get("terminal")
     assert terminal is not None
 
-    # The table speaks of the usual home; here it is another.
-    told = [(level, command.replace("~/.hermes", str(home))) for level, command in lines()]
-    table = [(level, command) for level, command in told if "/home/ada" not in command and "\0" not in command]
+    table = {
+        "ls": True, "echo $HOME; cat x | sort": True, "rm -r build": False, "curl https://a.example/x": False,
+        "rm -rf /": False, "cp a /srv/x/a": False, "printf 'a\\n\u202e'": True,
+    }  # fmt: skip
 
     async def call_all() -> None:
-        for level, command in table:
+        for command, runs in table.items():
             result = await run_call(terminal, json.dumps({"command": command}), ctx)
             assert result.is_error
             assert wire.verdicts[-1][0] == command, "word for word"
-            assert level == "harmless" or not wire.verdicts[-1][1], command
+            assert wire.verdicts[-1][1] is runs, command
 
     asyncio.run(call_all())
     assert len(wire.verdicts) == len(table), "asked about once, every time"

@@ -372,8 +372,8 @@ def test_where_no_wall_works_nothing_runs_without_a_permit(tmp_path: Path, monke
     ("config", "named"),
     [
         ({"executor": "docker"}, "executor 'docker'"),
-        ({"terminal": {"backend": "docker"}}, "terminal.backend 'docker'"),
-        ({"terminal": {"backend": "ssh"}}, "terminal.backend 'ssh'"),
+        ({"terminal": {"backend": "docker"}}, "terminal.backend docker"),
+        ({"terminal": {"backend": "ssh"}}, "terminal.backend ssh"),
     ],
 )
 def test_an_executor_that_we_lack_is_refused_by_name(config: Mapping[str, Any], named: str) -> None:

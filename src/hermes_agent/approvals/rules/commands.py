@@ -25,6 +25,10 @@ def _table(section: Mapping[str, str]) -> dict[str, frozenset[str]]:
 
 GLOBAL_OPTIONS = _table(_TABLES["global_options"])
 """Programs whose first operand is a subcommand, and their options that take the next word before it."""
+WRAPPERS = {name: letters for letters, several in _TABLES["wrappers"]["options"].items() for name in several.split()}
+"""Programs that run another command: their options of one letter that take the next word."""
+OPERAND_FIRST, VALUED = names(_TABLES["wrappers"]["operand_first"]), names(_TABLES["wrappers"]["valued"])
+RUNNERS, TEXT_BEHIND = frozenset(_TABLES["wrappers"]["runners"]), dict(_TABLES["wrappers"]["text_behind"])
 _NETWORK, _DATABASES = names(_TABLES["network"]["programs"]), names(_TABLES["network"]["databases"])
 _NETWORK_SUBCOMMANDS = _table(_TABLES["network"]["subcommands"])
 _HOST, _HOST_SUBCOMMANDS = names(_TABLES["host"]["programs"]), _table(_TABLES["host"]["subcommands"])
@@ -54,11 +58,6 @@ def needs(name: str, words: Sequence[Word], cwd: str | None, places: Places) -> 
     lost = _lost(name, rest, texts, cwd, places)
     if lost:
         yield Need("change", shown, lost)
-    own = [Word(f"{places.user_home}/.gitconfig")] if texts[:2] == ["config", "--global"] and len(texts) > 3 else []
-    for target in [*own, *_written(name, texts, operands(rest))]:
-        folder = places.outside(target, cwd)
-        if folder is not None:
-            yield Need("folder", folder, f"{name} writes to {folder}, outside the workspace")
 
 
 def _listed(table: Mapping[str, frozenset[str]], name: str, texts: Sequence[str]) -> bool:
@@ -140,8 +139,11 @@ def _lost(name: str, rest: Sequence[Word], texts: Sequence[str], cwd: str | None
     return f"{call} {why}" if why and (not having or having & given) and not unless & given else ""
 
 
-def _written(name: str, texts: Sequence[str], plain: Sequence[Word]) -> Iterator[Word]:
-    """Where a call visibly writes."""
+def written(name: str, rest: Sequence[Word], places: Places) -> Iterator[Word]:
+    """Where a call visibly writes. `rest`: its words without the program and global options."""
+    texts, plain = [word.text for word in rest], operands(rest)
+    if name == "git" and texts[:2] == ["config", "--global"] and len(texts) > 3:
+        yield Word(f"{places.user_home}/.gitconfig")
     creates = name == "tar" and ("--create" in texts or any(re.match(r"-?[a-zA-Z]*[cruA]", text) for text in texts[:1]))
     if creates:
         yield from (Word(text) for text in texts if re.search(r"\.(?:tar|t?gz|bz2|t?xz|zst)$", text))

@@ -21,7 +21,6 @@ _HALTING = names("poweroff reboot halt kexec soft-reboot rescue emergency")
 _NARROWING = re.compile(
     r"-i?(?:name|path|wholename|regex|lname)|-newer.*|-[acm](?:time|min)|-size|-empty|-user|-group|-perm|-inum"
 )
-_DAMAGING = names("rm unlink shred truncate mv tee sqlite3 sqlite sed ed ex vi vim nano emacs gzip bzip2 xz split srm")
 
 
 def refusal(words: Sequence[Word], cwd: str | None, places: Places) -> str:
@@ -41,13 +40,7 @@ def refusal(words: Sequence[Word], cwd: str | None, places: Places) -> str:
     if name == "find":
         return _found(rest, cwd, places)
     deleted = plain if name in ("rm", "srm") and is_recursive(texts) else plain[:-1] if name == "mv" else []
-    written = plain if name in _DAMAGING else [Word(text[3:]) for text in texts if name == "dd" and text[:3] == "of="]
-    if name in ("cp", "install", "ln", "rsync", "scp"):
-        written = plain[-1:] + [
-            Word(text.partition("=")[2] or text[2:]) for text in texts if re.match("-t|--targ", text)
-        ]
-    ruin = _first(places.ruin(word, cwd) for word in deleted)
-    return ruin or _first(places.unwritable(word, cwd) for word in written)
+    return _first(places.ruin(word, cwd) for word in deleted)
 
 
 def is_recursive(texts: Sequence[str]) -> bool:

@@ -71,7 +71,7 @@ class Places:
         path = self.path(word, cwd)
         if path is None or _SINKS.fullmatch(path) or self.in_workspace(path):
             return None
-        if temporary and within(path, *_TEMPORARY):
+        if temporary and within(path, *_TEMPORARY) and not within(path, self.real_home):
             return None
         folder = Path(path).parent
         existing = next(parent for parent in (folder, *folder.parents) if parent.is_dir())

@@ -26,25 +26,6 @@ from hermes_agent.approvals.shell.words import NOT_KNOWN, UNKNOWN, Word, names
 _SECONDS, _NESTED = 0.25, 10
 _SYSTEM_FOLDERS = re.compile(r"(?:/usr|/usr/local|/opt/homebrew|/opt/local|/snap)?/s?bin")
 _SHELLS = names("sh bash dash zsh ksh ash fish rbash mksh")
-_WRAPPERS = {
-    **dict.fromkeys(
-        names("nohup setsid command builtin unbuffer coproc pkexec busybox toybox valgrind linux64 setpriv eatmydata"
-              " entr catchsegv dbus-run-session"), ("", 0),
-    ),
-    "nice": ("n", 0), "ionice": ("cnpPu", 0), "timeout": ("ks", 1), "stdbuf": ("ioe", 0), "time": ("fo", 0),
-    "exec": ("a", 0), "caffeinate": ("tw", 0), "chrt": ("TPD", 1), "taskset": ("", 1), "flock": ("wE", 1),
-    "strace": ("abeEIoOpPsSuUX", 0), "ltrace": ("aADeFlnopsuwx", 0), "sudo": ("CDghpRrtTUu", 0), "doas": ("aCu", 0),
-    "chroot": ("", 1), "unshare": ("SGRw", 0), "nsenter": ("tSG", 0), "systemd-run": ("pMHtu", 0), "prlimit": ("p", 0),
-    "xvfb-run": ("efnpsw", 0), "numactl": ("CmNpiS", 0), "setarch": ("", 1), "fakeroot": ("libs", 0),
-}  # fmt: skip
-"""Commands that run another: their options that take the next word, and how many operands stand before the command."""
-_LONG_VALUED = names(
-    "--signal --kill-after --adjustment --class --classdata --input --output --error --user --group --chdir --prompt "
-    "--host --userspec --groups --arg-file --delimiter --max-args --max-procs --max-chars --process-slot-var --unset "
-    "--timeout --conflict-exit-code --role --type --close-from --format --chroot --split-string --target --unit"
-)
-_RUNNERS = {("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("pdm", "run"), ("bundle", "exec"), ("npm", "exec")}
-_TEXT_BEHIND = {"su": "-c", "runuser": "-c", "script": "-c", "flock": "-c", "mapfile": "-C", "readarray": "-C"}
 _SETTERS = names("read mapfile readarray getopts printf wait let test [ unset")
 _OF_UNKNOWN_TEXT = Program(None, (UNSURE,))
 
@@ -128,21 +109,24 @@ class _Case:
 
     def call(self, call: Call) -> None:
         """One simple command: its redirections, then itself, then what it runs."""
-        self.work.step()
         for word in (*call.reads, *call.writes):
             socket = re.match(r"/dev/(tcp|udp)/(?!localhost/|127\.)", word.text)
             if socket:
                 self.needs.setdefault(Need("network", f"/dev/{socket[1]}", "it reaches the network"))
         for word in call.writes:
-            refusal, folder = (look(word, call.scope.cwd) for look in (self.places.unwritable, self.places.outside))
-            if refusal:
-                self.refusals.append(refusal)
-            elif folder and not word.text.startswith(("/dev/tcp/", "/dev/udp/")):
-                self.needs.setdefault(Need("folder", folder, f"it writes to {folder}, outside the workspace"))
+            self.writes(word, call, "it")
         self.named(call)
+
+    def writes(self, word: Word, call: Call, who: str) -> None:
+        refusal, folder = (look(word, call.scope.cwd) for look in (self.places.unwritable, self.places.outside))
+        if refusal:
+            self.refusals.append(refusal)
+        elif folder and not call.guess and not word.text.startswith(("/dev/tcp/", "/dev/udp/")):
+            self.needs.setdefault(Need("folder", folder, f"{who} writes to {folder}, outside the workspace"))
 
     def named(self, call: Call) -> None:
         """A call by its name: the floor first, then what the program needs, then what it runs."""
+        self.work.step(5)
         if not call.words:
             return
         first, scope = call.words[0], call.scope
@@ -152,6 +136,9 @@ class _Case:
         refusal = floor.refusal([word for word in words if word.text != UNKNOWN], scope.cwd, self.places)
         if refusal:
             self.refusals.append(refusal)
+        words = self.without_global_options(name, words)
+        for target in commands.written(name, [word for word in words[1:] if word.text], self.places):
+            self.writes(target, call, name)
         if call.guess:
             return
         if name in scope.functions and first.sure:
@@ -161,7 +148,6 @@ class _Case:
         elif first.glob or UNKNOWN in name:
             self.programs.setdefault(Program(None, _shown(words)))
         else:
-            words = self.without_global_options(name, words)
             self.programs.setdefault(Program(name if first.sure else None, _shown(words)))
             self.needs |= dict.fromkeys(commands.needs(name, words, scope.cwd, self.places))
             self.builtin(name, call)
@@ -170,7 +156,7 @@ class _Case:
     def without_global_options(self, name: str, words: list[Word]) -> list[Word]:
         """`git -C x --no-pager push` → `git push`; an alias given on the line is read."""
         valued, rest = commands.GLOBAL_OPTIONS.get(name), words[1:]
-        while valued is not None and rest and rest[0].text.startswith("-"):
+        while valued is not None and rest and re.match(r"-(?!-help$|-version$)", rest[0].text):
             option = rest.pop(0)
             if not option.sure:
                 return [words[0], NOT_KNOWN, *rest]
@@ -232,14 +218,14 @@ class _Case:
                 self.run(call, rest[texts.index("-x") + 1 :])
             case _ if name in _SHELLS:
                 self.shell(name, rest, call)
-            case _ if name in _TEXT_BEHIND and _TEXT_BEHIND[name] in texts:
-                self.text(rest[texts.index(_TEXT_BEHIND[name]) + 1 :][:1], scope.fork())
+            case _ if commands.TEXT_BEHIND.get(name) in texts:
+                self.text(rest[texts.index(commands.TEXT_BEHIND[name]) + 1 :][:1], scope.fork())
             case _ if re.fullmatch(r"python[\d.]*", name) and "-m" in texts[:3]:
                 self.run(call, rest[texts.index("-m") + 1 :])
-            case _ if (name, *texts[:1]) in _RUNNERS:
+            case _ if " ".join((name, *texts[:1])) in commands.RUNNERS:
                 self.run(call, _behind(rest[1:], "pC"))
-            case _ if name in _WRAPPERS and not (name == "command" and texts[:1] in (["-v"], ["-V"])):
-                self.run(call, _behind(rest, _WRAPPERS[name][0])[_WRAPPERS[name][1] :])
+            case _ if name in commands.WRAPPERS and not (name == "command" and texts[:1] in (["-v"], ["-V"])):
+                self.run(call, _behind(rest, commands.WRAPPERS[name])[name in commands.OPERAND_FIRST :])
 
     def shell(self, name: str, rest: list[Word], call: Call) -> None:
         """`sh -c text`, and a shell that reads its standard input. A script is run like any other program."""
@@ -311,6 +297,6 @@ def _behind(words: Sequence[Word], valued: str) -> list[Word]:
         if option == "--":
             break
         last = next((at for at, letter in enumerate(option[1:], start=2) if letter in valued), 0)
-        takes = option in _LONG_VALUED if option.startswith("--") else option[0] == "-" and last == len(option)
+        takes = option in commands.VALUED if option.startswith("--") else option[0] == "-" and last == len(option)
         rest = rest[1:] if takes else rest
     return rest

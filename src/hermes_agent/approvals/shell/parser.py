@@ -17,7 +17,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -25,14 +24,14 @@ from hermes_agent.approvals.shell import words
 from hermes_agent.approvals.shell.words import NOT_KNOWN, UNKNOWN, Word, names, value_in_word
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node
+    from tree_sitter import Node
 
-_STEPS, _DEPTH, _UNROLLED = 5_000, 40, 8
+_STEPS, _UNROLLED = 5_000, 8
 _HEAVY, _LIGHT = 256, 2_048
 """Tokens in a window: those in which the grammar is quadratic, and all."""
 _TOKEN = re.compile(
-    r"""\\.|'[^']*+'|"(?:[^"\\]++|\\.)*+"|(?P<line>\n)|<<(?P<tabs>-?)[ \t]*+(?P<mark>(?:[\w-]|\\.|'[^'\n]*')++)"""
-    r"""|(?P<heavy>[({|<\[=]|\b(?:case|function|select|for)\b)|\w++|[^\w\s]|\s""",
+    r"""\\.|'[^']*+'|"(?:[^"\\]++|\\.)*+"|(?P<line>\n)|<<(?P<tabs>-?)[ \t]*+"""
+    r"""(?P<mark>(?:[\w-]|\\.|'[^'\n]*'|"[^"\n]*")++)|(?P<heavy>[({|<\[=]|\b(?:case|function|select|for)\b)|\w++|[^\w\s]|\s""",
     re.DOTALL,
 )
 _PRIVATE_USE = re.compile("[\ue000-\uf8ff]")
@@ -50,7 +49,7 @@ _STATEMENTS = names(
     "for_statement c_style_for_statement function_definition comment"
 )
 _EXPANSIONS = names("simple_expansion expansion command_substitution arithmetic_expansion")
-_QUOTING = names("string raw_string ansi_c_string process_substitution") | (_EXPANSIONS - {"simple_expansion"})
+_WORDS = names("string raw_string ansi_c_string process_substitution concatenation") | _EXPANSIONS
 
 
 class Enough(Exception):
@@ -62,12 +61,12 @@ class Work:
 
     def __init__(self, seconds: float) -> None:
         self.end = time.monotonic() + seconds
-        self.steps = self.depth = 0
+        self.steps = 0
         self.understood = True
 
-    def step(self) -> None:
-        self.steps += 1
-        if self.steps > _STEPS or (self.steps % 32 == 0 and time.monotonic() > self.end):
+    def step(self, count: int = 1) -> None:
+        self.steps += count
+        if self.steps > _STEPS or (self.steps % 16 == 0 and time.monotonic() > self.end):
             raise Enough
 
     def doubt(self, really: object = True) -> None:
@@ -126,21 +125,14 @@ class Call:
         return " ".join(texts[1:]).replace("\\n", "\n")
 
 
-@cache
-def _language() -> Language:
-    import tree_sitter_bash  # both only when a command is judged
-    from tree_sitter import Language as BashLanguage
-
-    return BashLanguage(tree_sitter_bash.language())
-
-
 def read(
     text: str, scope: Scope, work: Work, emit: Callable[[Call], None], *, user_home: str, stdin: str | None = None
 ) -> None:
     """Hand on every simple command of a text. `scope` is moved to where the line leaves it."""
-    from tree_sitter import Parser
+    import tree_sitter_bash  # both only when a command is judged
+    from tree_sitter import Language, Parser
 
-    parser = Parser(_language())  # of its own: a parser is not for two threads
+    parser = Parser(Language(tree_sitter_bash.language()))  # of its own: a parser is not for two threads
     text, at = _PRIVATE_USE.sub("\ufffd", text), 0
     while True:
         work.step()
@@ -236,15 +228,6 @@ class Reader:
     def statement(self, node: Node, scope: Scope, stdin: str | None = None) -> str | None:
         """What it prints, where that is known."""
         self.work.step()
-        if self.work.depth >= _DEPTH:
-            raise Enough
-        self.work.depth += 1
-        try:
-            return self._statement(node, scope, stdin)
-        finally:
-            self.work.depth -= 1
-
-    def _statement(self, node: Node, scope: Scope, stdin: str | None) -> str | None:
         match node.type:
             case "command":
                 return self.command(node, Call(scope, stdin=stdin))
@@ -493,13 +476,15 @@ class Reader:
             case "expansion":
                 return self.expansion(node, scope, quotes=quotes)
             case "command_substitution" | "process_substitution":
-                self.substituted(node, scope)
+                self.doubt(text[0] == "`" and re.search(r"\\|<<", text))  # backquotes take off a layer of backslashes
+                self.sequence(node.children, scope.fork())
                 if node.type == "process_substitution":
                     return "/dev/fd/63", True
                 return value_in_word(NOT_KNOWN, quotes=quotes), False
             case "arithmetic_expansion":
                 self.computed(node, scope)
-                self.inside(node, scope, parts=True)
+                for child in node.children:
+                    self.inside(child, scope)
                 return "0", False
             case "brace_expression":
                 return UNKNOWN, False
@@ -541,27 +526,16 @@ class Reader:
             self.inside(child, scope)
         return value_in_word(NOT_KNOWN, quotes=quotes), False
 
-    def inside(self, node: Node, scope: Scope, *, parts: bool = False) -> None:
+    def inside(self, node: Node, scope: Scope) -> None:
         """Run through a piece whose text does not matter, for the commands that are run inside it."""
         self.work.step()
-        match node.type:
-            case "command_substitution" | "process_substitution":
-                self.substituted(node, scope)
-            case "expansion" | "string" | "concatenation" | "arithmetic_expansion" if not parts:
-                self.encode(node, scope, quotes=True)
-            case "raw_string" | "ansi_c_string" | "comment":
-                pass
-            case _ if node.children:
-                for child in node.children:
-                    self.inside(child, scope)
-            case _:  # patterns and regular expressions are one leaf to the grammar, whatever stands in them
-                self.doubt(node.is_named and _RUNS.search(self.text(node)))
-
-    def substituted(self, node: Node, scope: Scope) -> None:
-        """`$(…)`, `<(…)` and backquotes. Backquotes take off a layer of backslashes before they are read."""
-        text = self.text(node)
-        self.doubt(text[0] == "`" and re.search(r"\\|<<", text))
-        self.sequence(node.children, scope.fork())
+        if node.type in _WORDS:
+            self.encode(node, scope, quotes=True)
+        elif node.children:
+            for child in node.children:
+                self.inside(child, scope)
+        else:  # patterns and regular expressions are one leaf to the grammar, whatever stands in them
+            self.doubt(node.is_named and _RUNS.search(self.text(node)))
 
     def computed(self, node: Node, scope: Scope, *, but: str = "") -> None:
         """Arithmetic evaluates the text of its variables again: one that the line sets must hold a number."""
@@ -578,21 +552,13 @@ class Reader:
         """`[ … ]` and `[[ … ]]`. Bash runs what it finds in a[…] after -v, and what it computes beside -eq in `[[`."""
         self.inside(node, scope)
         double = self.text(node).startswith("[[")
-        self.doubt(not double and any(re.search(r"[\n;&|<>]", piece) for piece in self.between(node)))
+        bare = re.sub(r"""\\.|'[^']*'|"[^"]*"|\$\([^()]*\)|`[^`]*`""", "", self.text(node), flags=re.DOTALL)
+        self.doubt(not double and re.search(r"[\n;&|<>]", bare))
         for part in self.descendants(node):
             if part.type == "test_operator" and re.fullmatch(
                 "-[vR]|-(eq|ne|[lg][te])" if double else "-[vR]", self.text(part)
             ):
                 self.computed(part.parent or node, scope)
-
-    def between(self, node: Node) -> Iterator[str]:
-        """The text of a node outside strings and substitutions."""
-        at = node.start_byte
-        for part in self.descendants(node, but=_QUOTING):
-            if part.type in _QUOTING:
-                yield self.source[at : part.start_byte].decode("utf-8", "replace")
-                at = part.end_byte
-        yield self.source[at : node.end_byte].decode("utf-8", "replace")
 
     def descendants(self, node: Node, *, but: frozenset[str] = frozenset()) -> Iterator[Node]:
         stack = list(reversed(node.children))
@@ -620,5 +586,6 @@ class Reader:
         if mark != delimiter:  # quoted: nothing in it is run
             return raw
         self.inside(body, scope)
-        self.doubt(any(_RUNS.search(re.sub(r"\\.", "", piece)) for piece in self.between(body)))
+        written, seen = re.findall(r"\$[({]|`", re.sub(r"\\.", "", raw)), [part.type for part in self.descendants(body)]
+        self.doubt("`" in written or len(written) != sum(kind in _EXPANSIONS - {"simple_expansion"} for kind in seen))
         return raw if "$" not in raw and "`" not in raw else None

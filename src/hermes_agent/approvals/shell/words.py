@@ -121,7 +121,8 @@ def _finished(part: str, *, sure: bool, user_home: str) -> Word:
 
 def _braces(encoded: str) -> list[str]:
     """`a{b,c}d` → `abd`, `acd`. Braces without a comma are text, a `{1..3}` is unknown."""
-    waiting, done = [encoded], []
+    waiting: list[str] = [encoded]
+    done: list[str] = []
     while waiting and len(done) < _FIELDS:
         one = waiting.pop()
         match = re.search(r"\{([^{}]*,[^{}]*)\}", one)

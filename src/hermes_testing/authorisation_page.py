@@ -1,7 +1,9 @@
-"""The operators' page on authorisation: every answer in it is one of `decide`'s.
+"""The operators' page on authorisation. Made by `make docs`.
 
-Made by `make docs`. The tables go over the whole product of the facts that matter, so a change of a rule shows as a
-change of the page, and a test compares a corner of it with what people wrote down by thinking.
+For chats every answer is one of `decide`'s: the tables go over the whole product of the facts that matter, with the
+roles that stand on the tools and commands themselves, so a change of a rule shows as a change of the page, and a test
+compares a corner of it with what people wrote down by thinking. For the keys of the API a gateway is started and asked
+(`api_probe`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.authorisation import (
-    API,
     TERMINAL,
     Action,
     Conversation,
@@ -24,11 +25,12 @@ from gateway.authorisation import (
     Rules,
     Surface,
     Usable,
-    api_client,
     decide,
 )
 from hermes_agent import commands
+from hermes_agent.tools import registry
 from hermes_state.ids import LOCAL_OWNER, PersonId
+from hermes_testing import api_probe
 
 if TYPE_CHECKING:
     from hermes_state.people import Role
@@ -121,21 +123,34 @@ def entry(who: Who, place: tuple[str, str, str], door: Door) -> str:
     return answer.role if answer.allowed else "code" if answer.reply == "pair" else "–"
 
 
+OWNERS_TOOLS = ("terminal", "read_file", "write_file", "patch", "search_files")
+
+
 class Deed(NamedTuple):
     title: str
     action: Action
     resource: Resource
 
 
-_ALL = frozenset({"owner", "admin", "member", "guest"})
+def _command(name: str) -> Usable:
+    row = commands.table("gateway")[name]
+    return Usable(name, row.roles, row.private)
+
+
+def _tools(*names: str) -> Usable:
+    """Tools that the same people may use."""
+    (roles,) = {tool.roles for name in names if (tool := registry.shared().get(name)) is not None}
+    return Usable(names[0], roles)
+
+
 DEEDS = (
     Deed("speak", "speak", None),
     Deed("attach", "attach", None),
-    Deed("a command", "command", Usable("help", _ALL)),
-    Deed("a private command", "command", Usable("sessions", _ALL, private=True)),
-    Deed("clarify, to-do, search", "tool", Usable("clarify", _ALL)),
-    Deed("memory", "tool", Usable("memory", _ALL - {"guest"})),
-    Deed("terminal, files", "tool", Usable("terminal", frozenset({"owner", "admin"}))),
+    Deed("a command", "command", _command("help")),
+    Deed("a private command", "command", _command("sessions")),
+    Deed("clarify, to-do, search", "tool", _tools("clarify", "todo", "session_search")),
+    Deed("memory, skills", "tool", _tools("memory", "skills_list", "skill_view")),
+    Deed("terminal, files", "tool", _tools(*OWNERS_TOOLS)),
     Deed("read own", "read", Conversation(ADA)),
     Deed("read another's", "read", Conversation(PersonId("person_bob"))),
     Deed("read this room's", "read", Conversation(None, (CHAT, "", GROUP))),
@@ -159,8 +174,6 @@ def actors() -> Iterator[tuple[str, Principal, Surface, Policy]]:
     yield "member named as approver, group", ada, Surface("group", CHAT, GROUP), approver
     bots = Policy(platforms={CHAT: Rules(bots="all")})
     yield "an allowed bot, group", Principal("bot", CHAT, "42"), Surface("group", CHAT, GROUP), bots
-    key, there = api_client("key1")
-    yield "API key", key, there, Policy(people={(API, "", "key1"): Known(ADA, "member", "seen")})
     yield "terminal", *TERMINAL, Policy(people={("local", "", "owner"): Known(LOCAL_OWNER, "owner", "seen")})
 
 
@@ -197,6 +210,18 @@ files or a command takes effect at the next message.
 The person at this machine is the owner. Whoever is paired or listed is a member unless you say otherwise:
 `hermes people role PERSON admin`. Members and guests have no terminal and no files. A dangerous call asks the owner or
 a named approver, in their own private chat; nobody else can allow it, least of all who asked for it.
+
+With `/model` the owner and admins choose any model; members choose among the configured one, its fallbacks and what
+`gateway.model_choice.member` lists (`"*"`: any; `gateway.model_choice.admin` bounds admins in the same way). Guests
+choose none.
+"""
+
+
+_KEYS = """## What a key of the HTTP API can do
+
+Everything in this table was done, or refused, by a running gateway. `hermes api key` prints the client key: a person of
+its own, with its own conversations and memory. `hermes api key --role owner` makes the owner key: whoever has it is the
+owner, and at `/api/ws` sits at the owner's terminal. Over plain HTTP no key answers a question of permission.
 """
 
 
@@ -216,7 +241,14 @@ def page() -> str:
     rows = ([actor[0], *(deed(actor, done) for done in DEEDS)] for actor in actors())
     lines += _table(["who, where", *(done.title for done in DEEDS)], rows)
     lines += ["", _shared_rooms()]
-    lines += ["", "This page is made by `make docs` from `src/gateway/authorisation.py`."]
+    lines += ["", _KEYS]
+    marks = ([row.deed, *("yes" if done else "–" for done in row.done)] for row in api_probe.measure())
+    lines += _table(["with", *api_probe.Probe.COLUMNS], marks)
+    lines += [
+        "",
+        "This page is made by `make docs`: the tables on chats from `src/gateway/authorisation.py`, the one on",
+    ]
+    lines += ["keys by asking a gateway that was started for it (`src/hermes_testing/api_probe.py`)."]
     return "\n".join(lines) + "\n"
 
 
