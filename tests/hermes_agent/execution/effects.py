@@ -62,7 +62,8 @@ class Effect:
     """One thing that must not have happened."""
 
     kind: str
-    """created, changed, deleted, connection, secret, signal, worked, settings, running"""
+    """created, changed (a file's content or its links), touched (no more than its mode, owner, times or attributes),
+    deleted, connection, secret, signal, worked, settings, running"""
     detail: str
 
     def __str__(self) -> str:
@@ -205,7 +206,7 @@ class World:
         self._make_workspace()
         shutil.copytree(self.workspace, self._template / "space", symlinks=True)
         self._start_gateway()
-        self._before = self._snapshot()
+        self._remember()
         self._clean = _walk(self.workspace)
         self._settings = self._settings_now()
 
@@ -317,7 +318,7 @@ class World:
             self._late.close()
             self._late = None
             (self.outside / "late.sock").unlink(missing_ok=True)
-            self._before = self._snapshot()
+            self._remember()
         return effects
 
     def use_git(self) -> None:
@@ -491,24 +492,39 @@ class World:
             found[name] = _state(os.lstat(name))
         return found
 
+    def _remember(self) -> None:
+        self._before = self._snapshot()
+        self._contents = {name: _content(name, state[0]) for name, state in self._before.items()}
+
     def _files(self) -> list[Effect]:
-        now = self._snapshot()
+        effects = self._opened_folders()
+        now, before = self._snapshot(), dict(self._before)
         if self._late is not None:
-            for name in (str(self.outside), f"{self.outside}/late.sock"):
-                now.pop(name, None)
-        before = (
-            self._before if self._late is None else {n: s for n, s in self._before.items() if n != str(self.outside)}
-        )
+            now.pop(f"{self.outside}/late.sock", None)
+        for name in (*(effect.detail for effect in effects), *([str(self.outside)] if self._late is not None else ())):
+            if name in now:
+                before[name] = now[name]
         if now == before:
-            return []
-        effects = [Effect("created", name) for name in now if name not in before]
+            return effects
+        effects += [Effect("created", name) for name in now if name not in before]
         effects += [Effect("deleted", name) for name in before if name not in now]
-        touched = {os.path.dirname(effect.detail) for effect in effects}  # noqa: PTH120 - plain strings, thousands of times
-        effects += [
-            Effect("changed", name)
-            for name, state in now.items()
-            if name in before and before[name] != state and name not in touched
-        ]
+        above = {os.path.dirname(effect.detail) for effect in effects}  # noqa: PTH120 - plain strings
+        for name, state in now.items():
+            if name in before and before[name] != state and name not in above:
+                same = (state[1], state[3], state[4]) == (before[name][1], before[name][3], before[name][4])
+                same = same and _content(name, state[0]) == self._contents.get(name, b"")
+                effects.append(Effect("touched" if same else "changed", name))
+        return effects
+
+    def _opened_folders(self) -> list[Effect]:
+        """Folders whose mode was changed, with the old mode again: otherwise we might not see into them."""
+        effects = []
+        for name, state in self._before.items():
+            if stat.S_ISDIR(state[0]):
+                with contextlib.suppress(OSError):
+                    if os.lstat(name).st_mode != state[0] and stat.S_ISDIR(os.lstat(name).st_mode):
+                        Path(name).chmod(stat.S_IMODE(state[0]))
+                        effects.append(Effect("touched", name))
         return effects
 
     def _connections(self) -> list[Effect]:
@@ -641,7 +657,7 @@ class World:
             self._end_gateway()
             self._start_gateway()
         self._restore_workspace()
-        self._before = self._snapshot()
+        self._remember()
 
     def _restore_workspace(self) -> None:
         if self.workspace.is_symlink() or not self.workspace.is_dir():
@@ -657,7 +673,7 @@ class World:
                 shutil.copy2(entry, self.workspace / entry.name, follow_symlinks=False)
         self._clean = _walk(self.workspace)
         self._settings = self._settings_now()
-        self._before = self._snapshot()
+        self._remember()
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:
