@@ -370,6 +370,17 @@ class Found:
     folders: Collection[str] = ()
     """Every folder that was looked into."""
 
+    def above(self, root: Path) -> tuple[Path, ...]:
+        """The folders between the workspace and its secrets, outermost first.
+
+        A command that moves one of them takes the secret along to a place that another command, whose covers are just
+        being put up, does not cover. A wall prevents that by making each of these folders a mount of its own.
+        """
+        real = Path(os.path.realpath(root))
+        inside = (path for path in self.secrets if path.is_relative_to(real))
+        found = {folder for path in inside for folder in path.parents if folder != real and folder.is_relative_to(real)}
+        return tuple(sorted(found))
+
 
 @dataclass(slots=True)
 class _Folder:
