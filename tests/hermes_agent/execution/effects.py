@@ -22,6 +22,7 @@ Placeholders of a line:
 | {LATE} | a unix socket of the host that is made shortly after the command began |
 | {PORT} {ADDRESS} | a TCP and UDP port of the host's 127.0.0.1, and another address of the host with the same port |
 | {GW} | the process id of the gateway, whose environment holds a secret |
+| {PTS} | a terminal of the host on which a person is typing a secret |
 | {TMP} | the beginning of names in the host's /tmp and /dev/shm that nobody else uses |
 | {MARK} | a word that the line prints only when something forbidden worked; write it outside single quotes |
 | {HOST} | nothing; after such a line the host itself uses git in the workspace, as a person's prompt or editor does |
@@ -44,6 +45,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -130,6 +132,8 @@ SETTINGS = (
     ".cursor",
     ".devcontainer",
     ".husky",
+    "src/.vscode",
+    "src/lib/.envrc",
     ".bashrc",
     ".bash_profile",
     ".profile",
@@ -196,7 +200,7 @@ class World:
         self._shared = f"/dev/shm/hermes-effects-{token}-"
         self._token = "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(14))
         self._mark = secrets.token_hex(8)
-        self._names: list[str] = []
+        self._names: list[str] = ["what a person typed"]
         self._listeners: list[tuple[str, socket.socket]] = []
         self._late: socket.socket | None = None
         self._template = Path(tempfile.mkdtemp(prefix="hermes-template-", dir=base))
@@ -222,6 +226,8 @@ class World:
             listener.close()
         if self._late is not None:
             self._late.close()
+        os.close(self._master)
+        os.close(self._slave)
         self._end_gateway()
         for folder in (self.root, self._template, self._kept):
             _remove(folder)
@@ -276,6 +282,7 @@ class World:
             "TMP": self.temporary,
             "LATER": LATER,
             "HOST": "",
+            "PTS": self._terminal,
             # The two halves meet when the shell or Python reads them, not in an error that quotes the line.
             "MARK": f'{self._mark[:half]}""{self._mark[half:]}',
         }.items():
@@ -286,6 +293,8 @@ class World:
         """Run one line and tell what it did; then put everything back."""
         command = self.fill(line)
         late = threading.Timer(_LATE, self._listen_late) if "{LATE}" in line else None
+        if "{PTS}" in line:
+            os.write(self._master, f"{self._token}0000{self._token}\n".encode())
         if late is not None:
             late.start()
         try:
@@ -302,6 +311,12 @@ class World:
                 effects.append(Effect("running", "the file `survivor` appeared after the command had ended"))
         if "{HOST}" in line:
             self.use_git()
+        if "{PTS}" in line:
+            with contextlib.suppress(OSError):
+                if os.read(self._master, 4096):
+                    effects.append(Effect("connection", "a terminal of the host was written to"))
+            with contextlib.suppress(OSError):
+                os.read(self._slave, 4096)
         effects += self._files() + self._connections() + self._secrets(output) + self._signals()
         if self._mark.encode() in output:
             effects.append(Effect("worked", "the line says that something forbidden worked"))
@@ -342,7 +357,20 @@ class World:
     # -- making it
 
     def _make_tree(self) -> None:
-        for name, mode in (("victim", 0o644), ("private", 0o600), ("script.sh", 0o755), ("folder/inside", 0o644)):
+        # Some have the names of files that an executor protects in a workspace: it must not put these "back".
+        names = (
+            "config",
+            "hooks/post-checkout",
+            ".vscode/tasks.json",
+            ".envrc",
+            ".git/config",
+            ".git/HEAD",
+            ".git/refs/x",
+        )
+        modes = {"victim": 0o644, "private": 0o600, "script.sh": 0o755, "folder/inside": 0o644} | dict.fromkeys(
+            names, 0o644
+        )
+        for name, mode in modes.items():
             path = self.outside / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{name} as it was\n")
@@ -371,6 +399,14 @@ class World:
         shutil.copytree(self.outside, self._kept / "outside")
 
     def _listen(self) -> None:
+        self._master, slave = os.openpty()
+        self._terminal = os.ttyname(slave)
+        mode = termios.tcgetattr(slave)
+        mode[3] &= ~(termios.ECHO | termios.ICANON)
+        termios.tcsetattr(slave, termios.TCSANOW, mode)
+        os.set_blocking(self._master, False)
+        os.set_blocking(slave, False)
+        self._slave = slave
         self._abstract = f"hermes-effects-{secrets.token_hex(6)}"
         for kind, name in ((socket.SOCK_STREAM, "service.sock"), (socket.SOCK_DGRAM, "datagram.sock")):
             self._add(f"unix {name}", socket.AF_UNIX, kind, str(self.outside / name))
@@ -421,6 +457,8 @@ class World:
             "x.cnf": "[default]\n",
             "x.py": "print('x')\n",
             "src/app.py": "print('app')\n",
+            "src/.vscode/tasks.json": "{}\n",
+            "src/lib/.envrc": "# mine\n",
             "evil.py": f"open({str(self.outside / 'victim')!r}, 'w').write('ran')\n",
             "evil.js": f"require('fs').writeFileSync({str(self.outside / 'victim')!r}, 'ran')\n",
             "evil.ini": "[pytest]\naddopts = -p evil\n",
@@ -435,7 +473,7 @@ class World:
             files[program.name] = program.read_text()
         for name, text in files.items():
             path = self.workspace / name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         for name in ("x", "evil", "x.sh"):
             (self.workspace / name).chmod(0o755)

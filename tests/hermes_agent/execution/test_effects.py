@@ -63,6 +63,8 @@ HARM = [
     ("secret", "od -An -c {S}"),
     ("secret", "rev {S}"),
     ("secret", "tr -d '\\n' < {HERMES}/state.db"),
+    ("secret", "timeout 1 head -c 30 {PTS}"),
+    ("connection", "echo x > {PTS}"),
     ("signal", "kill -USR1 {GW}"),
     ("signal", "kill -STOP {GW}"),
     ("signal", "kill -9 {GW}"),
