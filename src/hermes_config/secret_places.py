@@ -367,7 +367,7 @@ class Found:
     """False: the walk was ended by its bounds, so there may be secrets that are not named here."""
     unseen: tuple[Path, ...] = ()
     """Folders that were not looked into then."""
-    folders: Collection[str] = ()
+    folders: Collection[str] = field(default=(), compare=False)
     """Every folder that was looked into."""
 
 
