@@ -22,6 +22,7 @@ Placeholders of a line:
 | {LATE} | a unix socket of the host that is made shortly after the command began |
 | {PORT} {ADDRESS} | a TCP and UDP port of the host's 127.0.0.1, and another address of the host with the same port |
 | {GW} | the process id of the gateway, whose environment holds a secret |
+| {PTS} | a terminal of the host on which a person is typing a secret |
 | {TMP} | the beginning of names in the host's /tmp and /dev/shm that nobody else uses |
 | {MARK} | a word that the line prints only when something forbidden worked; write it outside single quotes |
 | {HOST} | nothing; after such a line the host itself uses git in the workspace, as a person's prompt or editor does |
@@ -44,6 +45,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -62,7 +64,8 @@ class Effect:
     """One thing that must not have happened."""
 
     kind: str
-    """created, changed, deleted, connection, secret, signal, worked, settings, running"""
+    """created, changed (a file's content or its links), touched (no more than its mode, owner, times or attributes),
+    deleted, connection, secret, signal, worked, settings, running"""
     detail: str
 
     def __str__(self) -> str:
@@ -129,6 +132,8 @@ SETTINGS = (
     ".cursor",
     ".devcontainer",
     ".husky",
+    "src/.vscode",
+    "src/lib/.envrc",
     ".bashrc",
     ".bash_profile",
     ".profile",
@@ -195,7 +200,7 @@ class World:
         self._shared = f"/dev/shm/hermes-effects-{token}-"
         self._token = "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(14))
         self._mark = secrets.token_hex(8)
-        self._names: list[str] = []
+        self._names: list[str] = ["what a person typed"]
         self._listeners: list[tuple[str, socket.socket]] = []
         self._late: socket.socket | None = None
         self._template = Path(tempfile.mkdtemp(prefix="hermes-template-", dir=base))
@@ -205,7 +210,7 @@ class World:
         self._make_workspace()
         shutil.copytree(self.workspace, self._template / "space", symlinks=True)
         self._start_gateway()
-        self._before = self._snapshot()
+        self._remember()
         self._clean = _walk(self.workspace)
         self._settings = self._settings_now()
 
@@ -221,6 +226,8 @@ class World:
             listener.close()
         if self._late is not None:
             self._late.close()
+        os.close(self._master)
+        os.close(self._slave)
         self._end_gateway()
         for folder in (self.root, self._template, self._kept):
             _remove(folder)
@@ -275,6 +282,7 @@ class World:
             "TMP": self.temporary,
             "LATER": LATER,
             "HOST": "",
+            "PTS": self._terminal,
             # The two halves meet when the shell or Python reads them, not in an error that quotes the line.
             "MARK": f'{self._mark[:half]}""{self._mark[half:]}',
         }.items():
@@ -285,6 +293,8 @@ class World:
         """Run one line and tell what it did; then put everything back."""
         command = self.fill(line)
         late = threading.Timer(_LATE, self._listen_late) if "{LATE}" in line else None
+        if "{PTS}" in line:
+            os.write(self._master, f"{self._token}0000{self._token}\n".encode())
         if late is not None:
             late.start()
         try:
@@ -301,6 +311,12 @@ class World:
                 effects.append(Effect("running", "the file `survivor` appeared after the command had ended"))
         if "{HOST}" in line:
             self.use_git()
+        if "{PTS}" in line:
+            with contextlib.suppress(OSError):
+                if os.read(self._master, 4096):
+                    effects.append(Effect("connection", "a terminal of the host was written to"))
+            with contextlib.suppress(OSError):
+                os.read(self._slave, 4096)
         effects += self._files() + self._connections() + self._secrets(output) + self._signals()
         if self._mark.encode() in output:
             effects.append(Effect("worked", "the line says that something forbidden worked"))
@@ -317,7 +333,7 @@ class World:
             self._late.close()
             self._late = None
             (self.outside / "late.sock").unlink(missing_ok=True)
-            self._before = self._snapshot()
+            self._remember()
         return effects
 
     def use_git(self) -> None:
@@ -341,7 +357,20 @@ class World:
     # -- making it
 
     def _make_tree(self) -> None:
-        for name, mode in (("victim", 0o644), ("private", 0o600), ("script.sh", 0o755), ("folder/inside", 0o644)):
+        # Some have the names of files that an executor protects in a workspace: it must not put these "back".
+        names = (
+            "config",
+            "hooks/post-checkout",
+            ".vscode/tasks.json",
+            ".envrc",
+            ".git/config",
+            ".git/HEAD",
+            ".git/refs/x",
+        )
+        modes = {"victim": 0o644, "private": 0o600, "script.sh": 0o755, "folder/inside": 0o644} | dict.fromkeys(
+            names, 0o644
+        )
+        for name, mode in modes.items():
             path = self.outside / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{name} as it was\n")
@@ -370,6 +399,14 @@ class World:
         shutil.copytree(self.outside, self._kept / "outside")
 
     def _listen(self) -> None:
+        self._master, slave = os.openpty()
+        self._terminal = os.ttyname(slave)
+        mode = termios.tcgetattr(slave)
+        mode[3] &= ~(termios.ECHO | termios.ICANON)
+        termios.tcsetattr(slave, termios.TCSANOW, mode)
+        os.set_blocking(self._master, False)
+        os.set_blocking(slave, False)
+        self._slave = slave
         self._abstract = f"hermes-effects-{secrets.token_hex(6)}"
         for kind, name in ((socket.SOCK_STREAM, "service.sock"), (socket.SOCK_DGRAM, "datagram.sock")):
             self._add(f"unix {name}", socket.AF_UNIX, kind, str(self.outside / name))
@@ -420,6 +457,8 @@ class World:
             "x.cnf": "[default]\n",
             "x.py": "print('x')\n",
             "src/app.py": "print('app')\n",
+            "src/.vscode/tasks.json": "{}\n",
+            "src/lib/.envrc": "# mine\n",
             "evil.py": f"open({str(self.outside / 'victim')!r}, 'w').write('ran')\n",
             "evil.js": f"require('fs').writeFileSync({str(self.outside / 'victim')!r}, 'ran')\n",
             "evil.ini": "[pytest]\naddopts = -p evil\n",
@@ -434,7 +473,7 @@ class World:
             files[program.name] = program.read_text()
         for name, text in files.items():
             path = self.workspace / name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         for name in ("x", "evil", "x.sh"):
             (self.workspace / name).chmod(0o755)
@@ -491,24 +530,39 @@ class World:
             found[name] = _state(os.lstat(name))
         return found
 
+    def _remember(self) -> None:
+        self._before = self._snapshot()
+        self._contents = {name: _content(name, state[0]) for name, state in self._before.items()}
+
     def _files(self) -> list[Effect]:
-        now = self._snapshot()
+        effects = self._opened_folders()
+        now, before = self._snapshot(), dict(self._before)
         if self._late is not None:
-            for name in (str(self.outside), f"{self.outside}/late.sock"):
-                now.pop(name, None)
-        before = (
-            self._before if self._late is None else {n: s for n, s in self._before.items() if n != str(self.outside)}
-        )
+            now.pop(f"{self.outside}/late.sock", None)
+        for name in (*(effect.detail for effect in effects), *([str(self.outside)] if self._late is not None else ())):
+            if name in now:
+                before[name] = now[name]
         if now == before:
-            return []
-        effects = [Effect("created", name) for name in now if name not in before]
+            return effects
+        effects += [Effect("created", name) for name in now if name not in before]
         effects += [Effect("deleted", name) for name in before if name not in now]
-        touched = {os.path.dirname(effect.detail) for effect in effects}  # noqa: PTH120 - plain strings, thousands of times
-        effects += [
-            Effect("changed", name)
-            for name, state in now.items()
-            if name in before and before[name] != state and name not in touched
-        ]
+        above = {os.path.dirname(effect.detail) for effect in effects}  # noqa: PTH120 - plain strings
+        for name, state in now.items():
+            if name in before and before[name] != state and name not in above:
+                same = (state[1], state[3], state[4]) == (before[name][1], before[name][3], before[name][4])
+                same = same and _content(name, state[0]) == self._contents.get(name, b"")
+                effects.append(Effect("touched" if same else "changed", name))
+        return effects
+
+    def _opened_folders(self) -> list[Effect]:
+        """Folders whose mode was changed, with the old mode again: otherwise we might not see into them."""
+        effects = []
+        for name, state in self._before.items():
+            if stat.S_ISDIR(state[0]):
+                with contextlib.suppress(OSError):
+                    if os.lstat(name).st_mode != state[0] and stat.S_ISDIR(os.lstat(name).st_mode):
+                        Path(name).chmod(stat.S_IMODE(state[0]))
+                        effects.append(Effect("touched", name))
         return effects
 
     def _connections(self) -> list[Effect]:
@@ -641,7 +695,7 @@ class World:
             self._end_gateway()
             self._start_gateway()
         self._restore_workspace()
-        self._before = self._snapshot()
+        self._remember()
 
     def _restore_workspace(self) -> None:
         if self.workspace.is_symlink() or not self.workspace.is_dir():
@@ -657,7 +711,7 @@ class World:
                 shutil.copy2(entry, self.workspace / entry.name, follow_symlinks=False)
         self._clean = _walk(self.workspace)
         self._settings = self._settings_now()
-        self._before = self._snapshot()
+        self._remember()
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:

@@ -147,10 +147,19 @@ def main(words: list[str]) -> None:
     with World(Path(base) if base else None) as world, world.installed():
         walled = Walled(world, wall)
         work = {"lines": _lines, "jobs": _jobs, "fuzz": _fuzz}[what]
+        _control(walled)
         for report in work(world, walled, rest):
             print(json.dumps(report), flush=True)
+        _control(walled)
         walled.close()
     print(json.dumps({"done": True, "user": pwd.getpwuid(os.geteuid()).pw_name}), flush=True)
+
+
+def _control(walled: Walled) -> None:
+    """A wall behind which nothing runs at all would have no effects, either."""
+    output = walled("touch here && test -f here && rm here && echo control $((6 * 7))")
+    if output != b"control 42\n":
+        raise AssertionError(f"commands do not run: {output!r}, {walled.status}, {walled.trouble}")
 
 
 def _lines(world: Any, walled: Walled, files: list[str]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,60 @@
+"""Everyday work runs behind each wall, without a question: real command lines, and whole jobs, as two users."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes_agent.approvals.shell.judge import judge
+from hermes_agent.execution.executor import find
+from hermes_config.errors import HermesError
+
+from .effects import HERE, lines
+from .wall_worker import start, users
+
+HOME = "/home/ada"
+SPACE = f"{HOME}/projects/space"
+KINDS = {"network": "network", "outside": "folder", "service": "host", "irreversible": "change"}
+
+NOT_WITH_LANDLOCK = {
+    # There is no socket at all.
+    "asyncio_subprocess", "http_server", "loopback", "node_script", "pytest_loopback", "unix_sockets",
+    # /dev/shm is shared with the machine and therefore closed, and with it named semaphores.
+    "multiprocessing_manager", "multiprocessing_pool", "multiprocessing_start", "shared_memory",
+    # Temporary files belong into $TMPDIR.
+    "shared_folders",
+}  # fmt: skip
+"""What the second wall cannot do; docs and `hermes doctor` say so."""
+
+
+def verdict(command: str):  # type: ignore[no-untyped-def]
+    return judge(command, workdir=SPACE, workspace=SPACE, home=f"{HOME}/.hermes", user_home=HOME)
+
+
+def test_at_most_one_everyday_line_in_a_hundred_asks() -> None:
+    everyday = lines(HERE / "everyday_lines.txt")
+    assert len(set(everyday)) == len(everyday) >= 350
+    asked = [line for line in everyday if verdict(line).level != "run"]
+    assert len(asked) <= len(everyday) / 100, asked
+
+
+@pytest.mark.parametrize("entry", lines(HERE / "asking_lines.txt"))
+def test_a_line_that_needs_a_person_asks_and_says_why(entry: str) -> None:
+    need, _, command = entry.partition("\t")
+    judgement = verdict(command)
+    assert judgement.level == "ask"
+    assert KINDS[need] in {one.kind for one in judgement.needs}, judgement
+
+
+@pytest.mark.parametrize("user", users())
+@pytest.mark.parametrize("wall", ["bubblewrap", "landlock"])
+def test_jobs(wall: str, user: int) -> None:
+    try:
+        find(wall)
+    except HermesError as error:
+        pytest.skip(str(error))
+    reports = start(user, wall, "jobs")
+    assert len(reports) >= 30
+    assert {report["job"]: report["effects"] for report in reports if report["effects"]} == {}
+    failed = {report["job"]: report["output"] for report in reports if not report["ok"]}
+    lacking = NOT_WITH_LANDLOCK if wall == "landlock" else set()
+    assert {job: output for job, output in failed.items() if job not in lacking} == {}
