@@ -191,9 +191,7 @@ def _own_server(args: argparse.Namespace, choice: Choice) -> bool:
             setup_asking.tell(error.one_line())
     host = setup_model.host_of(address)
     if setup_model.is_readable_on_the_way(address):
-        setup_asking.tell(
-            f"http:// is not encrypted: on the way to {host} others could read the key."
-        )
+        setup_asking.tell(f"http:// is not encrypted: on the way to {host} others could read the key.")
     key = "" if args.key is None else secret_input.from_flag("--key", args.key, variable=setup_model.CUSTOM_KEY)
     names: list[str] = []
     for attempt in range(1, _ATTEMPTS + 1):
