@@ -24,6 +24,7 @@ what is there when the command starts is protected.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import stat
@@ -452,7 +453,7 @@ class _Walk:
         tree = self._tree
         old, tree.folders = tree.folders, {}
         old_bulk, tree.bulk = tree.bulk, {}
-        if any(_identity(path)[:2] != identity[:2] for path, identity in tree.known.items()):
+        if any(_birth(path) != identity for path, identity in tree.known.items()):
             old, old_bulk = {}, {}  # a secret is not where it was: look for it everywhere
         secrets: list[str] = []
         protected: list[str] = []
@@ -480,7 +481,7 @@ class _Walk:
                 secrets += inside
                 if not whole:
                     unseen.append(bulk)
-        tree.known = {**(tree.known if unseen else {}), **{path: _identity(path) for path in secrets}}
+        tree.known = {**(tree.known if unseen else {}), **{path: _birth(path) for path in secrets}}
         kept = dict.fromkeys(secrets)
         return Found(
             tuple(map(Path, kept)),
@@ -559,7 +560,7 @@ class _Walk:
 
     def _is_known(self, inode: int, full: str) -> bool:
         """Whether this is a secret that was found before, wherever it is now. An inode alone is soon another file's."""
-        return inode in self._identities and _identity(full) == self._identities[inode]
+        return inode in self._identities and _birth(full) == self._identities[inode]
 
     def _holds_secret(self, full: str, name: str) -> bool:
         low = name.lower()
@@ -605,6 +606,35 @@ def _identity(path: str) -> tuple[int, int, int]:
     except OSError:
         return _NOTHING
     return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+def _birth(path: str) -> tuple[int, int, int]:
+    """Device, inode and time of birth: what a file keeps when it is renamed, written to or touched."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return _NOTHING
+    return status.st_dev, status.st_ino, _birth_time(path)
+
+
+def _birth_time(path: str) -> int:
+    """In nanoseconds; 0 where the system or the file system does not keep it, so that the inode alone decides."""
+    call = _statx()
+    if call is None:
+        return 0
+    told = (ctypes.c_uint32 * 64)()
+    # AT_FDCWD, AT_SYMLINK_NOFOLLOW, STATX_BTIME; the time of birth stands at byte 80: seconds, then nanoseconds.
+    if call(-100, os.fsencode(path), 0x100, 0x800, told) != 0 or not told[0] & 0x800:
+        return 0
+    return ((told[21] << 32) | told[20]) * 1_000_000_000 + told[22]
+
+
+@lru_cache(maxsize=1)
+def _statx() -> Any:
+    try:
+        return ctypes.CDLL(None, use_errno=True).statx
+    except (AttributeError, OSError, TypeError):  # not Linux, or an old C library
+        return None
 
 
 def _content_is_secret(path: str, low: str) -> bool:

@@ -222,11 +222,12 @@ class Executor:
         root = Path(os.path.realpath(workspace))
         if too_wide(root, user_home):
             raise ExecutorUnavailable(f"{root} is too wide for a workspace", hint="Start Hermes in a project's folder.")
-        inside = secret_places.found_in(root, user_home=user_home, own=secret_places.own_patterns(self.config))
+        own = secret_places.own_patterns(self.config)
+        inside = secret_places.found_in(root, user_home=user_home, own=own)
         seen = view(
-            workspace=root, home=self.home, environ=environ, opening=opening, read=(*self._folders("read"), *reads),
-            write=self._folders("write"), hidden=(*inside.secrets, *inside.unseen), protected=inside.protected,
-            own=secret_places.own_patterns(self.config),
+            workspace=root, home=self.home, environ=environ, opening=opening, write=self._folders("write"),
+            read=(*self._folders("read"), *reads), hidden=(*inside.secrets, *inside.unseen),
+            protected=inside.protected, own=own, git_writable=found.wall == "bubblewrap",
         )  # fmt: skip
         if ours:
             seen = replace(seen, hidden=())
@@ -236,7 +237,8 @@ class Executor:
             )
         if os.geteuid() == 0:
             environ["TAR_OPTIONS"] = "--no-same-owner"  # the owners in an archive are nobody's inside
-        protection = Protection(inside)
+        outside = () if found.wall == "landlock" else seen.git
+        protection = Protection(inside, outside, home=Path(os.path.realpath(self.home)))
         request: dict[str, Any] = {
             "wall": found.wall, "limits": self._bounds(), "rlimits": self._rlimits(),
         }  # fmt: skip
@@ -253,7 +255,7 @@ class Executor:
         else:
             request |= self._landlocked(seen, command, opening, environ)
         request["environ"] = environ
-        return Prepared(request, lambda: protection.undo(secret_places.found_in(root, user_home=user_home)))
+        return Prepared(request, lambda: protection.undo(secret_places.found_in(root, user_home=user_home, own=own)))
 
     def _landlocked(self, seen: View, command: Command, opening: Opening, environ: dict[str, str]) -> dict[str, Any]:
         if seen.user_home.is_relative_to(seen.workspace):

@@ -2,15 +2,21 @@
 
 bubblewrap mounts them read-only, but a folder above one can be moved away and made anew, a file that was not there
 cannot be mounted over, and Landlock cannot exempt a file from its folder. So the files are remembered before a command
-and compared after it. A changed one gets its content back. A new one in a folder that was there before is renamed, with
-nothing lost; in a folder that the command made itself (a repository, an unpacked archive) it is the command's own.
+and compared after it:
+
+- a changed file gets its content back, a git folder that was moved away gets its place back;
+- a new file, or a link, in a folder that was there before is renamed, and nothing is lost;
+- in a folder that the command made itself (a repository, an unpacked archive) it is the command's own. A new repository
+  within the work tree of another one is the exception: `git status` out there goes into it, so its settings and hooks
+  are renamed when they name programs.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,6 +27,14 @@ from hermes_config.secret_places import PROTECTED_FILES, Found
 ASIDE = ".set-aside"
 _MOST_FILES = 2_000
 _MOST_BYTES = 1 << 20
+_OBEYED = ("config", "config.worktree", "commondir", "hooks")
+"""In a git folder: what git runs, or takes settings from."""
+_OBEYED_OF_WORKTREES = ("config.worktree", "commondir")
+_RUNS_PROGRAMS = re.compile(
+    rb"^\s*(?:fsmonitor|hookspath|sshcommand|pager|editor|askpass|external|textconv|command|clean|smudge|process|driver"
+    rb"|program|helper|path|gitproxy|attributesfile|worktree)\s*=|^\s*\[(?:include|alias|filter|credential)",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,38 +44,105 @@ class _File:
 
 
 class Protection:
-    """The protected files of a workspace as they were before one command."""
+    """The protected files of a workspace, and of its git folders outside, as they were before one command."""
 
-    def __init__(self, found: Found) -> None:
-        self._found = found
+    def __init__(self, found: Found, git_outside: Sequence[Path] = (), *, home: Path) -> None:
+        """`home`: the Hermes home, whose own files are not ours to watch when it lies in the workspace."""
+        self._home, self._outside = home, tuple(git_outside)
+        self._units = self._protected(found)
+        self._folders = {*found.folders, *(str(folder) for git in self._outside for folder in (git, *_worktrees(git)))}
+        self._pinned = {git: _inode(git) for git in found.pinned}
         self._files: dict[Path, _File] = {}
-        for path in found.protected:
-            for file in _files(path):
-                if len(self._files) >= _MOST_FILES:
-                    return
-                if (kept := _read(file)) is not None:
-                    self._files[file] = kept
+        for file in islice((file for unit in self._units for file in _files(unit)), _MOST_FILES):
+            if (kept := _read(file)) is not None:
+                self._files[file] = kept
+
+    def _protected(self, found: Found) -> set[Path]:
+        """Every file and folder to watch. One can be a secret, too, such as `.envrc`."""
+        units = {*found.protected, *(path for path in found.secrets if path.name in PROTECTED_FILES)}
+        units.update(unit for git in (*found.pinned, *self._outside) for unit in _obeyed(git))
+        return {unit for unit in units if not unit.is_relative_to(self._home)}
 
     def undo(self, now: Found) -> list[str]:
         """Put back what was changed, set aside what is new. One line each, for the model and the log."""
-        said: list[str] = []
+        said = [line for git, inode in self._pinned.items() for line in self._returned(git, inode, now)]
         for path, before in self._files.items():
-            if (link := _first_link(path)) is not None:
+            link = _first_link(path)
+            if link is not None:
                 said.append(_set_aside(link))
             if link == path or (path.exists() and _read(path) != before):
                 said.append(_put_back(path, before))
-        known = {*self._found.protected, *self._found.secrets}
-        # A file can be both, such as .envrc.
-        for path in (*now.protected, *(path for path in now.secrets if path.name in PROTECTED_FILES)):
-            if path in known:
-                said += [_set_aside(file) for file in _files(path) if self._is_new(file)]
-            elif str(path.parent) in self._found.folders:
-                said.append(_set_aside(path))
+        for unit in sorted(self._protected(now)):
+            if unit in self._units:
+                said += [_set_aside(file) for file in _files(unit) if self._is_new(file)]
+            elif str(unit.parent) in self._folders or _leads_away(unit):
+                said.append(_set_aside(unit))
+        for git in now.pinned:
+            if git not in self._pinned and self._is_within_a_repository(git):
+                said += [_set_aside(unit) for unit in _obeyed(git) if _names_programs(unit)]
         return said
 
     def _is_new(self, file: Path) -> bool:
         full = len(self._files) >= _MOST_FILES
-        return not full and file not in self._files and not file.name.endswith(ASIDE)
+        return not full and file not in self._files and ASIDE not in file.name and os.path.lexists(file)
+
+    def _returned(self, git: Path, inode: tuple[int, int] | None, now: Found) -> list[str]:
+        """A git folder that was moved away, for another one to stand in its place later, is moved back."""
+        if os.path.lexists(git) or not git.parent.is_dir():
+            return []
+        moved = next((other for other in now.pinned if _inode(other) == inode), None)
+        if moved is None:
+            return []
+
+        def act() -> None:
+            with opened(moved.parent) as old, opened(git.parent) as new:
+                old.move(moved.name, new, git.name)
+
+        return [_attempt(git, "it is back in its place", act)]
+
+    def _is_within_a_repository(self, git: Path) -> bool:
+        around = {folder.parent for folder in (*self._pinned, *self._outside)}
+        return any(folder in around for folder in git.parents[1:]) or any(
+            git.is_relative_to(one) for one in self._pinned
+        )
+
+
+def _obeyed(git: Path) -> list[Path]:
+    """What git obeys in one of its folders, as far as it is there."""
+    found = [git / name for name in _OBEYED]
+    found += [folder / name for folder in _worktrees(git) for name in _OBEYED_OF_WORKTREES]
+    return [path for path in found if os.path.lexists(path)]
+
+
+def _worktrees(git: Path) -> list[Path]:
+    try:
+        with os.scandir(git / "worktrees") as entries:
+            return [Path(entry.path) for entry in islice(entries, _MOST_FILES) if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
+def _leads_away(unit: Path) -> bool:
+    """Whether a new worktree takes its settings from elsewhere than the repository it belongs to."""
+    if unit.name != "commondir":
+        return False
+    kept = _read(unit)
+    return kept is None or kept.content.strip() != b"../.."
+
+
+def _names_programs(unit: Path) -> bool:
+    if unit.name == "hooks":
+        return any(True for _ in _files(unit))
+    kept = _read(unit)
+    return kept is None or unit.name == "commondir" or _RUNS_PROGRAMS.search(kept.content) is not None
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -75,7 +156,8 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _first_link(path: Path) -> Path | None:
     """The outermost part of a path that is a link by now; it was none when the path was remembered."""
-    return next((part for part in (*reversed(path.parents), path) if part.is_symlink()), None)
+    parts: Iterable[Path] = (*reversed(path.parents), path)
+    return next((part for part in parts if part.is_symlink()), None)
 
 
 def _read(path: Path) -> _File | None:
@@ -102,13 +184,11 @@ def _put_back(path: Path, before: _File) -> str:
 
 
 def _set_aside(path: Path) -> str:
-    name = f"{path.name}{ASIDE}"
-
     def act() -> None:
         with opened(path.parent) as folder:
             folder.rename(path.name, _free_name(folder, path.name))
 
-    return _attempt(path, f"it is now {name}", act)
+    return _attempt(path, f"it is now {path.name}{ASIDE}", act)
 
 
 def _free_name(folder: Folder, name: str) -> str:

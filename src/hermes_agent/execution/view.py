@@ -54,6 +54,8 @@ class View:
     """Secret files and folders below the visible ones."""
     protected: tuple[Path, ...] = ()
     """Read-only below the writable ones."""
+    git: tuple[Path, ...] = ()
+    """Git folders outside the workspace that its repository consists of."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Folders of the system that are links (`/bin` → `usr/bin`)."""
 
@@ -78,14 +80,18 @@ def view(
     hidden: Iterable[Path] = (),
     protected: Iterable[Path] = (),
     own: tuple[str, ...] = (),
+    git_writable: bool = True,
 ) -> View:
     """What a command in this workspace sees.
 
-    `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets.
+    `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets;
+    `git_writable`: whether the wall can keep git's settings from being changed in a git folder outside the workspace.
     """
     user_home = Path(os.path.realpath(environ.get("HOME") or Path.home()))
     root = Path(os.path.realpath(workspace))
     repository, git_folders = _repository(root, user_home)
+    if not git_writable:
+        repository, git_folders = [*repository, *git_folders], []
     writable = _outermost(_real([root, *git_folders, *write, *map(Path, opening.folders)]))
     links, system = _system()
     tools = _tool_chains(user_home, tuple((name, environ.get(name, "")) for name in ("PATH", *_NAMED_BY)))
@@ -102,6 +108,7 @@ def view(
         write=tuple(writable),
         hidden=tuple(dict.fromkeys(_below(secrets, visible))),
         protected=tuple(dict.fromkeys([*protected, *_git_settings(git_folders)])),
+        git=tuple(git_folders),
         links=links,
     )
 
@@ -211,5 +218,5 @@ def _linked_worktree(pointer: Path) -> Path | None:
 
 def _git_settings(folders: Iterable[Path]) -> list[Path]:
     """What git runs or obeys in a git folder that lies outside the workspace."""
-    names = ("config", "hooks", "config.worktree", "info/attributes")
+    names = ("config", "hooks", "config.worktree", "commondir")
     return [folder / name for folder in folders for name in names if (folder / name).exists()]

@@ -109,6 +109,10 @@ class Folder:
             self._name(name), self._name(new), src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor
         )  # fmt: skip
 
+    def move(self, name: str, folder: Folder, new: str) -> None:
+        """Move a file or folder into another open folder."""
+        os.rename(self._name(name), folder._name(new), src_dir_fd=self._descriptor, dst_dir_fd=folder._descriptor)
+
     def remove(self, name: str) -> None:
         """Remove the file; one that is not there is no error."""
         with suppress(FileNotFoundError):

@@ -231,6 +231,70 @@ def test_files_that_other_programs_run_stay_as_they_were(world: World, line: str
     assert not kept.exists() or kept.read_text() == "{}"
 
 
+def test_files_of_the_person_are_left_alone(world: World) -> None:
+    _repository(world)
+    texts = {
+        ".envrc": "use flake",
+        ".npmrc": "engine-strict=true",
+        ".vscode/tasks.json": "{}",
+        ".husky/pre-commit": "x",
+    }
+    for name, text in texts.items():
+        path = world.workspace / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    for _ in range(2):
+        assert world.run("true").undone == []
+    assert {name: (world.workspace / name).read_text() for name in texts} == texts
+
+
+def test_two_commands_do_not_bring_out_what_one_cannot(world: World) -> None:
+    git = _repository(world)
+    before = (git / "config").read_bytes()
+    (world.workspace / ".env").write_text("CANARY")
+    world.run("mv .env e; mv .git old; touch .env")
+    ended = world.run("cat e .env* */e; cp -r old .git; printf '[core]\\n\\tfsmonitor = ./x\\n' >> .git/config")
+    assert "CANARY" not in ended.output
+    assert (git / "config").read_bytes() == before
+
+
+def test_a_repository_within_another_brings_no_programs(world: World) -> None:
+    _repository(world)
+    line = "git init -q s && git -C s config core.fsmonitor ./x && echo x > s/.git/hooks/post-index-change"
+    world.run(f"{line}; git -C s config user.name a; mkdir -p w && git init -q --bare w/b.git")
+    config = world.workspace / "s/.git/config"
+    assert not config.exists() or b"fsmonitor" not in config.read_bytes()
+    assert not (world.workspace / "s/.git/hooks/post-index-change").exists()
+
+
+def _within(world: World, folder: str) -> Path:
+    """Make the workspace a folder of a larger repository; the repository's git folder."""
+    subprocess.run(["git", "init", "-q", str(world.workspace)], check=True)
+    git = world.workspace / ".git"
+    world.workspace = world.workspace / folder
+    world.workspace.mkdir()
+    return git
+
+
+def test_a_repository_around_the_workspace_keeps_its_settings(world: World) -> None:
+    git = _within(world, "part")
+    before = (git / "config").read_bytes()
+    lines = (
+        "printf '[core]\\n\\tfsmonitor = ./x\\n' >> ../.git/config",
+        "echo x > ../.git/hooks/post-checkout",
+        "cp -r ../.git m; echo $PWD/m > ../.git/commondir",
+        "mv ../.git/config c; cp c ../.git/config; echo >> ../.git/config",
+    )
+    for line in lines:
+        world.run(line)
+    assert (git / "config").read_bytes() == before and not (git / "commondir").exists()
+    assert all(hook.name.endswith((".sample", ".set-aside")) for hook in (git / "hooks").iterdir())
+    works = world.run("git -c user.name=a -c user.email=b commit -q --allow-empty -m one && git log --oneline | wc -l")
+    assert works.output.strip() == "1" if world.wall == "bubblewrap" else works.code != 0, (
+        "with Landlock it is read-only"
+    )
+
+
 def test_a_repository_that_a_command_makes_is_its_own(world: World) -> None:
     line = (
         "git init -q new && cd new && git config user.email a@b && git config user.name a && echo x > f && git add f"
