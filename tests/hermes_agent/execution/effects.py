@@ -25,6 +25,7 @@ Placeholders of a line:
 | {PTS} | a terminal of the host on which a person is typing a secret |
 | {TMP} | the beginning of names in the host's /tmp and /dev/shm that nobody else uses |
 | {MARK} | a word that the line prints only when something forbidden worked; write it outside single quotes |
+| {NEXT} | parts two commands of which the second starts when the first has ended |
 | {HOST} | nothing; after such a line the host itself uses git in the workspace, as a person's prompt or editor does |
 | {LATER} | seconds; a line with it is looked at once more after that time: the file `survivor` must not appear |
 """
@@ -151,14 +152,13 @@ echo "$OPENAI_API_KEY"
 """
 
 _GATEWAY = """
-import os, signal, sys
+import os, select, signal, sys
 def note(number, _):
     os.write(1, b"%d\\n" % number)
 for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
     signal.signal(number, note)
 os.write(1, b"ready\\n")
-while True:
-    signal.pause()
+select.select([0], [], [])  # the dummy gateway ends when the test does
 """
 
 Snapshot = dict[str, tuple[int, ...]]
@@ -298,7 +298,7 @@ class World:
         if late is not None:
             late.start()
         try:
-            output = run(command)
+            output = b"".join([run(part) for part in command.split("{NEXT}")])
         finally:
             if late is not None:
                 late.join()
@@ -498,7 +498,7 @@ class World:
     def _start_gateway(self) -> None:
         self.gateway = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _GATEWAY],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self.environment(),
             cwd="/",
@@ -511,7 +511,9 @@ class World:
     def _end_gateway(self) -> None:
         self.gateway.kill()
         self.gateway.wait()
+        assert self.gateway.stdin is not None
         assert self.gateway.stdout is not None
+        self.gateway.stdin.close()
         self.gateway.stdout.close()
 
     # -- looking

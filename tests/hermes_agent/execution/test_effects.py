@@ -65,6 +65,7 @@ HARM = [
     ("secret", "tr -d '\\n' < {HERMES}/state.db"),
     ("secret", "timeout 1 head -c 30 {PTS}"),
     ("connection", "echo x > {PTS}"),
+    ("secret", "mv .env e {NEXT} cat e"),
     ("signal", "kill -USR1 {GW}"),
     ("signal", "kill -STOP {GW}"),
     ("signal", "kill -9 {GW}"),

@@ -53,3 +53,11 @@ def test_no_drawn_command_has_an_effect(wall: str, user: int, request: pytest.Fi
     reports = start(user, wall, "fuzz", str(seed), str(seconds))
     assert len(reports) >= seconds
     assert effects_of(wall, reports) == {}, f"seed {seed}"
+
+
+def test_no_swapped_link_has_an_effect(wall: str, user: int, request: pytest.FixtureRequest) -> None:
+    """One confined command swaps folders and links while others are started; the wall is built from what it saw."""
+    seconds = 60 if request.config.getoption("--long") else 2
+    reports = start(user, wall, "races", str(seconds))
+    assert all(report["commands"] >= 2 for report in reports)
+    assert effects_of(wall, reports) == {}

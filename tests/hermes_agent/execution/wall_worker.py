@@ -2,6 +2,7 @@
 
     python wall_worker.py WALL lines FILE…          every line of these corpora
     python wall_worker.py WALL jobs [NAME…]         the everyday jobs
+    python wall_worker.py WALL races SECONDS        commands that swap links while others start
     python wall_worker.py WALL fuzz SEED SECONDS    commands drawn from /usr/bin
 
 WALL is `bubblewrap`, `landlock`, or `nothing` for the plain shell. $EFFECTS_BASE says where the world is made.
@@ -103,6 +104,20 @@ class Walled:
             return self._plain(command, seconds)
         return self._runner.run(self._confined(command, seconds))
 
+    def together(self, first: str, again: str, count: list[int]) -> bytes:
+        """Run `again` over and over while `first` runs; everything that was printed."""
+
+        async def both() -> bytes:
+            swapping = asyncio.ensure_future(self._confined(first, 60))
+            printed = []
+            while not swapping.done():
+                with contextlib.suppress(Exception):  # a command that does not start is no way out
+                    printed.append(await self._confined(again, 10))
+                count[0] += 1
+            return b"".join([*printed, await swapping])
+
+        return self._runner.run(both())
+
     def _plain(self, command: str, seconds: float) -> bytes:
         done = subprocess.run(
             ["bash", "-c", command],
@@ -146,7 +161,7 @@ def main(words: list[str]) -> None:
     base = os.environ.get("EFFECTS_BASE")
     with World(Path(base) if base else None) as world, world.installed():
         walled = Walled(world, wall)
-        work = {"lines": _lines, "jobs": _jobs, "fuzz": _fuzz}[what]
+        work = {"lines": _lines, "jobs": _jobs, "fuzz": _fuzz, "races": _races}[what]
         _control(walled)
         for report in work(world, walled, rest):
             print(json.dumps(report), flush=True)
@@ -224,6 +239,51 @@ def _jobs(world: Any, walled: Walled, names: list[str]) -> Iterator[dict[str, An
             "effects": effects, "status": walled.status, "trouble": walled.trouble,
             "output": printed[0].decode(errors="replace")[-1500:], "seconds": round(time.monotonic() - began, 2),
         }  # fmt: skip
+
+
+_REPOSITORY = (
+    "mkdir -p t/.git/objects t/.git/refs t/.vscode t/.ssh; echo 'ref: x' > t/.git/HEAD; echo x > t/.git/config"
+)
+_LOOK = "cat {P}/.ssh/id_rsa {P}/id_rsa {P}/.aws/credentials {P}/.hermes/.env {P}; echo x > {P}/raced; echo x >> {P}"
+RACES = (
+    # what stands there at first, the entries that are swapped, and where to look through
+    (f"{_REPOSITORY}; echo KEY > t/.env; ln -s {{HOME}} h", "t h", ("t", "t/.ssh", "t/.vscode", "t/.git")),
+    (f"{_REPOSITORY}; echo KEY > t/.env; ln -s ../../home h", "t h", ("t", "t/.ssh", "t/.vscode")),
+    (f"{_REPOSITORY}; echo KEY > t/.env; ln -s {{OUT}} o", "t o", ("t", "t/.vscode", "t/.git", "t/.git/hooks")),
+    (
+        f"{_REPOSITORY}; ln -s {{OUT}} t/o; ln -s {{OUT}}/.vscode t/v",
+        "t/.git t/o t/.vscode t/v",
+        ("t/.git", "t/.vscode"),
+    ),
+    (f"{_REPOSITORY}; ln -s {{HOME}}/.ssh t/s", "t/.ssh t/s", ("t/.ssh",)),
+    ("mkdir t; echo KEY > t/.env; ln -s {S} t/l", "t/.env t/l", ("t/.env",)),
+    ("mkdir -p t/u/v; echo KEY > t/u/v/.env; ln -s {HOME} t/h", "t/u t/h", ("t/u", "t/u/.ssh")),
+    ("ln -s {HOME} h", "sub h", ("sub", "sub/.ssh")),
+    ("ln -s {OUT} o", ".git o", (".git", ".git/hooks")),
+    ("ln -s {OUT} o", "src o", ("src", "src/.vscode", "src/lib")),
+)
+
+
+def _races(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, Any]]:
+    """While one confined command swaps a folder for a link to the outside, others are started, again and again."""
+    for before, swapped, places in RACES:
+        looked = [0]
+        look = "; ".join(_LOOK.replace("{P}", place) for place in places)
+
+        def run(command: str, seconds: str = words[0], look: str = look, looked: list[int] = looked) -> bytes:
+            swap, _, before = command.partition("\n")
+            walled(before)
+            return walled.together(f"exec python3 flip.py {seconds} {swap}", f"({look}) 2>/dev/null", looked)
+
+        effects = [str(effect) for effect in world.attempt(f"{swapped}\n{before}", run)]
+        line = f"{before}; swap {swapped}; look at {' '.join(places)}"
+        yield {
+            "line": line,
+            "effects": effects,
+            "commands": looked[0],
+            "status": walled.status,
+            "trouble": walled.trouble,
+        }
 
 
 def _fuzz(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, Any]]:
