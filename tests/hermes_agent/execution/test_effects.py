@@ -115,6 +115,25 @@ def test_work_in_the_workspace_is_not_harm(world: World, line: str) -> None:
     assert not (world.workspace / "new").exists()
 
 
+@pytest.mark.parametrize("repository", ["above", "linked"])
+def test_a_git_folder_beside_the_workspace(repository: str) -> None:
+    evil = "printf '[core]\\n\\tfsmonitor = {WS}/x\\n'"
+    with World(repository=repository) as world:
+
+        def run(command: str) -> bytes:
+            return unconfined(world, command)
+
+        name = "-c user.name=A -c user.email=a@example.com"
+        assert world.attempt(f"git add -A; git {name} commit -qm x; git log | cat; git status", run) == []
+        for line in (
+            evil + " >> {GIT}/config",
+            "cp -r {GIT} m; " + evil + " >> m/config; echo {WS}/m > {GIT}/commondir",
+        ):
+            assert "settings" in {effect.kind for effect in world.attempt(line, run)}
+        assert "changed" in {effect.kind for effect in world.attempt(evil + " >> {GIT}/config {HOST}", run)}
+        assert world.attempt("git status {HOST}", run) == []
+
+
 def test_the_secret_is_named(world: World) -> None:
     effects = world.attempt("cat {HERMES}/.env ~/.aws/credentials", lambda command: unconfined(world, command))
     assert effects == [Effect("secret", "~/.aws/credentials"), Effect("secret", "~/.hermes/.env")]

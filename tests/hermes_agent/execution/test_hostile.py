@@ -46,6 +46,11 @@ def test_no_hostile_line_has_an_effect(wall: str, user: int, file: str) -> None:
     assert effects_of(wall, reports) == {}
 
 
+@pytest.mark.parametrize("repository", ["own", "above", "linked"])
+def test_the_host_can_use_git_afterwards(wall: str, user: int, repository: str) -> None:
+    assert effects_of(wall, start(user, wall, "git", repository)) == {}
+
+
 def test_no_drawn_command_has_an_effect(wall: str, user: int, request: pytest.FixtureRequest) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     seconds = 600 if request.config.getoption("--long") else 15

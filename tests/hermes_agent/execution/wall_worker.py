@@ -1,6 +1,7 @@
 """One process behind one wall: runs command lines, jobs or drawn commands, and prints what they did as JSON lines.
 
     python wall_worker.py WALL lines FILE…          every line of these corpora
+    python wall_worker.py WALL git KIND             hostile_git_lines.txt in such a repository (see effects.World)
     python wall_worker.py WALL jobs [NAME…]         the everyday jobs
     python wall_worker.py WALL races SECONDS        commands that swap links while others start
     python wall_worker.py WALL fuzz SEED SECONDS    commands drawn from /usr/bin
@@ -159,9 +160,16 @@ def main(words: list[str]) -> None:
 
     wall, what, *rest = words
     base = os.environ.get("EFFECTS_BASE")
-    with World(Path(base) if base else None) as world, world.installed():
+    kind = rest[0] if what == "git" else "own"
+    with World(Path(base) if base else None, kind) as world, world.installed():
         walled = Walled(world, wall)
-        work = {"lines": _lines, "jobs": _jobs, "fuzz": _fuzz, "races": _races}[what]
+        work = {
+            "lines": _lines,
+            "git": lambda *words: _lines(*words[:2], ["hostile_git_lines.txt"]),
+            "jobs": _jobs,
+            "fuzz": _fuzz,
+            "races": _races,
+        }[what]
         _control(walled)
         for report in work(world, walled, rest):
             print(json.dumps(report), flush=True)
@@ -184,6 +192,8 @@ def _lines(world: Any, walled: Walled, files: list[str]) -> Iterator[dict[str, A
         for heading, line in groups(HERE / file):
             if file == "hostile_shared.txt" and any(part in line for part in WHOLE_MACHINE):
                 continue
+            if world.git.parent == world.workspace.parent and " .git" in line:
+                continue  # there is none in the workspace then: one that a command makes is its own
             began = time.monotonic()
             effects = [str(effect) for effect in world.attempt(aimed(line, world), walled)]
             yield {
