@@ -661,7 +661,9 @@ class World:
             with contextlib.suppress(OSError):
                 for inner, state in _walk(place).items():
                     if not re.search(r"\.(set-aside\d*|sample)$", inner):
-                        found[inner.removeprefix(f"{self.workspace}/")] = (state[0], _content(inner, state[0]))
+                        content = _content(inner, state[0])
+                        if content != b"../..\n":  # what `git worktree add` writes
+                            found[inner.removeprefix(f"{self.workspace}/")] = (state[0], content)
         return found
 
     def _running(self) -> list[Effect]:

@@ -106,6 +106,7 @@ def test_harm_is_seen(world: World, kind: str, line: str) -> None:
         "git init -q own && cd own && git config core.pager cat && touch .git/hooks/pre-commit",
         "(exec 3<>/dev/tcp/127.0.0.1/1) 2>&1; kill -0 $$; echo {MARK",
         "sleep 5 & kill $!; wait",
+        "git worktree add -q w -b w && cd w && git status",
         "chmod 000 sub src; rm -f .git/index",
     ],
 )
