@@ -1,4 +1,4 @@
-"""Who can be asked for leave, and where: the owner or a named approver, each in their own private chat.
+"""Who can be asked for permission, and where: the owner or a named approver, each in their own private chat.
 
 The rule itself is `authorisation.approvers`; here the people it names become places that can be written to: the private
 chat whose id follows from theirs, or the one they last wrote from. Whoever asked and may decide is asked right there.

@@ -142,7 +142,7 @@ def _log(args: argparse.Namespace) -> None:
             output.print_json([_exit_facts(db, left, used) for left in exits])
         elif exits:
             cells = [
-                (text.ago(left.at), _name(db, left.person_id), text.harmless(left.text), text.harmless(left.opening),
+                (text.ago(left.at), _name(db, left.person_id), _shown(left.text), text.harmless(left.opening),
                  _allowed_by(db, left, used))
                 for left in exits
             ]  # fmt: skip
@@ -159,7 +159,14 @@ def _what(grant: Grant) -> str:
     if grant.kind == "tool":
         where = ", ".join(f"{name}={glob}" for name, glob in (grant.patterns or {}).items())
         return text.harmless(f"tool {grant.value}" + (f" where {where}" if where else ""))
-    return f"exactly: {text.harmless(grant.shown)}"
+    return f"exactly: {_shown(grant.shown)}"
+
+
+def _shown(call: str) -> str:
+    """A command or path as it may stand on a screen: its secrets covered, on one line."""
+    from hermes_config.secrets import redacted
+
+    return text.harmless(redacted(call))
 
 
 def _end(db: SessionDB, grant: Grant) -> str:
@@ -192,7 +199,8 @@ def _allowed_by(db: SessionDB, left: LoggedExit, used: dict[str, Grant]) -> str:
 
 def _facts(db: SessionDB, grant: Grant) -> dict[str, Any]:
     return {
-        "id": grant.id, "kind": grant.kind, "value": grant.value, "patterns": grant.patterns, "text": grant.shown,
+        "id": grant.id, "kind": grant.kind, "value": grant.value, "patterns": grant.patterns,
+        "text": _shown(grant.shown),
         "person_id": grant.person_id, "person": _name(db, grant.person_id), "span": grant.span,
         "conversation_id": grant.conversation_id or None, "turn_id": grant.turn_id or None,
         "uses_left": grant.uses_left, "expires_at": grant.expires_at, "approval_id": grant.approval_id,
@@ -204,7 +212,7 @@ def _exit_facts(db: SessionDB, left: LoggedExit, used: dict[str, Grant]) -> dict
     grants = [used[one] for one in left.grants if one in used]
     return {
         "at": left.at, "person_id": left.person_id, "person": _name(db, left.person_id),
-        "conversation_id": left.conversation_id, "turn_id": left.turn_id, "kind": left.kind, "text": left.text,
+        "conversation_id": left.conversation_id, "turn_id": left.turn_id, "kind": left.kind, "text": _shown(left.text),
         "workdir": left.workdir, "opening": left.opening, "digest": left.digest, "allowed_by": left.allowed_by,
         "grants": list(left.grants), "approvals": [one.approval_id for one in grants if one.approval_id],
         "granted_by": sorted({str(one.granted_by) for one in grants if one.granted_by}), "rule": left.rule,

@@ -23,6 +23,7 @@ from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, ensure_home, hermes_home
 from hermes_state.reference import aside, homefiles, importing, report, rights
+from hermes_state.reference.homefiles import NOT_TAKEN
 
 if TYPE_CHECKING:
     from hermes_state.reference.homefiles import Item
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hermes_state.reference.survey import Survey
 
 _SHOWN = 10
+_ASKED = "Comes only if you take it (you are asked, or --take names it):"
 
 
 def register(parser: Parser) -> None:
@@ -205,7 +207,8 @@ def words(facts: dict[str, Any]) -> str:
     lines += problem_lines(facts)
     lines += _list("Could not be copied:", [f"{name}: {why}" for name, why in facts["unread"].items()])
     lines += _list("Kept as it is, unused:", _kept(facts))
-    lines += _list("Stays behind:", [f"{name}: {why}" for name, why in facts["left"].items()])
+    behind = {name: why for name, why in facts["left"].items() if not why.startswith(NOT_TAKEN)}  # they are in the list
+    lines += _list("Stays behind:", [f"{name}: {why}" for name, why in behind.items()])
     if "report" in facts:
         lines.append(f"The full report, and what was set aside: {facts['report']}")
     lines.append("The other home was not changed.")
@@ -216,11 +219,12 @@ def _rights(facts: dict[str, Any]) -> list[str]:
     """The one list, and how to take what was not taken."""
     taken = [one for one in facts["rights"] if one["taken"]]
     left = [one for one in facts["rights"] if not one["taken"]]
+    undecided = facts["brought"] is None and not taken
     lines = [text.harmless(f"Note: {note}.") for note in facts["notes"]]
-    for title, rows in (("Taken with it:", taken), ("Left there:", left)):
+    for title, rows in (("Taken with it:", taken), (_ASKED if undecided else "Left there:", left)):
         if rows:
             lines += [title, *(f"  {one['kind']}: {text.harmless('; '.join(one['entries']))}" for one in rows)]
-    if left:
+    if left and not undecided:
         kinds = ",".join(one["kind"] for one in left)
         path = shlex.quote(facts["home"])
         lines.append(f"To take it: hermes import hermes {path} --take {kinds} (or without --yes, to be asked)")

@@ -16,7 +16,7 @@ import sys
 from hermes_cli import config_repair, secret_input, setup_asking, setup_model, text
 from hermes_cli.parser import Parser
 from hermes_cli.setup_model import Choice, Present
-from hermes_config import config
+from hermes_config import config, secrets
 from hermes_config.errors import HermesError, UsageError
 from hermes_config.home import ensure_home, hermes_home
 
@@ -140,7 +140,7 @@ def _asked(found: list[Choice], present: Present | None) -> Choice | None:
     for number, one in enumerate(offered, 1):
         note = "runs here" if one in found else "built in, for trying" if one.model == "demo" else "needs a key"
         if one.provider == "custom":
-            print(f"  {number}  {'your own':<11} {'a server with an address':<32} OpenAI-compatible, key or none")
+            print(f"  {number}  {'your own':<11} {'a server by its address':<32} OpenAI-compatible")
         else:
             print(f"  {number}  {one.provider:<11} {text.harmless(one.model):<32} {note}")
     kept = "Enter takes 1"
@@ -151,7 +151,7 @@ def _asked(found: list[Choice], present: Present | None) -> Choice | None:
         said = setup_asking.question("A number, an address such as http://127.0.0.1:8000/v1, or openai/gpt-5", kept)
         if not said:
             return None if present else offered[0]
-        if said.isdecimal() and 0 < int(said) <= len(offered):
+        if said.isdecimal() and len(said) < 4 and 0 < int(said) <= len(offered):
             return offered[int(said) - 1]
         try:
             choice = _named(said)
@@ -169,6 +169,8 @@ def _named(said: str) -> Choice:
         return Choice("custom", "", setup_model.address_of(said))
     if said.lower() in ("custom", "your own"):
         return Choice("custom", "")
+    if secrets.Redactor()(said) != said:
+        raise UsageError("That looks like a key; it was sent nowhere. The model comes first, then its key.")
     choice = setup_model.named(said)
     if setup_model.is_nobodys(choice):
         ways = "Write it as ollama/NAME, openai/NAME …, or give the address of your own server."
@@ -188,6 +190,8 @@ def _own_server(args: argparse.Namespace, choice: Choice) -> bool:
         except UsageError as error:
             setup_asking.tell(error.one_line())
     host = setup_model.host_of(address)
+    if setup_model.is_readable_on_the_way(address):
+        setup_asking.tell(f"http:// is not encrypted: on the way to {host} others could read the key.")
     key = "" if args.key is None else secret_input.from_flag("--key", args.key, variable=setup_model.CUSTOM_KEY)
     names: list[str] = []
     for attempt in range(1, _ATTEMPTS + 1):
@@ -220,7 +224,7 @@ def _model_of(names: list[str]) -> str:
         said = setup_asking.question(words, kept)
         if not said and names:
             return names[0]
-        if said.isdecimal() and 0 < int(said) <= len(shown):
+        if said.isdecimal() and len(said) < 4 and 0 < int(said) <= len(shown):
             return shown[int(said) - 1]
         if setup_model.looks_like_address(said):
             setup_asking.tell(f"{said[:60]!r} is an address; the name of a model is asked for here.")

@@ -367,19 +367,8 @@ class Found:
     """False: the walk was ended by its bounds, so there may be secrets that are not named here."""
     unseen: tuple[Path, ...] = ()
     """Folders that were not looked into then."""
-    folders: Collection[str] = ()
+    folders: Collection[str] = field(default=(), compare=False)
     """Every folder that was looked into."""
-
-    def above(self, root: Path) -> tuple[Path, ...]:
-        """The folders between the workspace and its secrets, outermost first.
-
-        A command that moves one of them takes the secret along to a place that another command, whose covers are just
-        being put up, does not cover. A wall prevents that by making each of these folders a mount of its own.
-        """
-        real = Path(os.path.realpath(root))
-        inside = (path for path in self.secrets if path.is_relative_to(real))
-        found = {folder for path in inside for folder in path.parents if folder != real and folder.is_relative_to(real)}
-        return tuple(sorted(found))
 
 
 @dataclass(slots=True)
@@ -556,7 +545,8 @@ class _Walk:
                         folder.settled = False  # what it holds may change without a trace in the folder
                 elif name in SECRET_FOLDERS:
                     self._add_secret(full, True, folder)
-                if name in PROTECTED_FILES or name == ".git":
+                # A link or a file in the place of such a folder is obeyed, too.
+                if name in PROTECTED_FILES or name in PROTECTED_FOLDERS or name == ".git":
                     folder.protected.append(full)
             if at_home and _is_protected_at_home(name):
                 folder.protected.append(full)

@@ -151,7 +151,7 @@ GATEWAY = (
     _s("allow_all_users", "true or false", False, "everybody may write where no list is", "GATEWAY_ALLOW_ALL_USERS"),
     _s("owners", "list", None, "`telegram:42`: who may do everything"),
     _s("admins", "list", None, "`telegram:42`: who may do nearly everything"),
-    _s("approvers", "list", None, "`telegram:42`: who is asked for leave"),
+    _s("approvers", "list", None, "`telegram:42`: who is asked for permission"),
     _s("model_choice.admin", "list", ["*"], "models that admins choose with `/model`, besides the configured"),
     _s("model_choice.member", "list", None, "the same for members; without it the configured ones and fallbacks"),
     _s("group_toolsets", "list", None, "what agents of groups may have at most"),

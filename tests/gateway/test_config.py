@@ -227,11 +227,13 @@ def test_the_top_counts_before_gateway_and_both_before_the_older_file(home: Path
 def test_a_token_in_the_environment_switches_its_platform_on(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "1:env")
     monkeypatch.setenv("API_SERVER_PORT", "1234")
+    monkeypatch.setenv("API_SERVER_HOSTS", "hermes, hermes.example")
     config = load(home, "telegram: {reply_to_mode: all, base_url: http://127.0.0.1:1}\ngateway: {token: x}")
     telegram = config.platforms[Platform.TELEGRAM]
     assert (telegram.enabled, telegram.token, telegram.reply_to_mode) == (True, "1:env", "all")
     assert telegram.extra == {"base_url": "http://127.0.0.1:1"}
     assert config.api_server.port == 1234
+    assert config.api_server.hosts == ("hermes", "hermes.example"), "as the page on containers writes it"
     assert not load(home, "platforms: {telegram: {enabled: false}}").platforms[Platform.TELEGRAM].enabled
 
 

@@ -30,8 +30,8 @@ HOSTILE = (
     "printf 'import shutil; shutil.rmtree(\"{out}/folder\")' > x.py; python3 x.py; cat $(ls -d ~/.ssh/*)",
     "cat /proc/*/enviro?; cat /proc/$PPID/enviro?; cd $HERMES_HOME && grep '' .env; awk 1 {home}/.env",
     "find {home} -name '*.env' -exec cat {{}} +; git diff --no-index /dev/null {home}/.env; cat .e$(echo nv)",
-    "exec 3<>/dev/tcp/127.0.0.1/{port}; echo {port} >&3; python3 -c 'import socket as s;s.socket(1).connect(\"{sock}\")'",
-    "cp -P /proc/self/root l && echo x > l{out}/g; cd a/b/c && ln -s ../../.. ../../../y && echo z > y{home}/config.new",
+    "exec 3<>/dev/tcp/127.0.0.1/{port}; echo x >&3; python3 -c 'import socket as s;s.socket(1).connect(\"{sock}\")'",
+    "cp -P /proc/self/root l && echo x > l{out}/g; cd a/b/c && ln -s ../../.. ../../../y && echo z > y{home}/new",
 )
 """The families of the security review, ten lines of them. Nobody is asked: the wall alone has to hold."""
 
@@ -114,7 +114,8 @@ def test_hostile_lines_have_no_effect_through_a_question_from_a_shell(world: Wor
     before = world.files()
     with ScriptedModel(*_commands(world), always(say("Done."))) as model, model.served() as server:
         endpoint = server.endpoint()
-        settings = {"default": endpoint.model, "provider": "custom", "base_url": endpoint.base_url, "api_key": endpoint.api_key}
+        settings = {"default": endpoint.model, "provider": "custom", "base_url": endpoint.base_url}
+        settings["api_key"] = endpoint.api_key
         (world.home / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "model": settings}))
         ran = subprocess.run(
             [sys.executable, "-m", "hermes_cli", "-q", "go on"], cwd=world.workspace, capture_output=True, text=True,

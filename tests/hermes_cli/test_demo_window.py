@@ -92,7 +92,7 @@ def test_leave_is_asked_in_both_places_and_given_once_in_either(
     ada, old = telegram.person("ada"), folder / ".demo" / "workspace" / "old"
     ada.say("delete the folder old")
     box = window.see("[d]eny (Enter)")
-    for told in ("rm -r old", ".demo/workspace", "for     Ada (owner)", "why     rm deletes", "lapses  in "):
+    for told in ("rm -r old", ".demo/workspace", "for     Ada (owner)", "why     rm -r deletes", "lapses  in "):
         assert told in box, told
     ada.expect("Hermes wants to run a command")
     time.sleep(QUIET_SECONDS)
@@ -106,8 +106,8 @@ def test_leave_is_asked_in_both_places_and_given_once_in_either(
     until(lambda: ada.chat_text().count("Hermes wants to run a command") == 2, "the question on the phone")
     ada.press("This command once")
     assert "[d]eny" not in window.see("It is gone.")
-    shown = window.see("Allowed, this once.")
-    assert shown.index("Allowed, this once.") < shown.index("It is gone.")
+    shown = window.see("Allowed, this once: rm -r old")
+    assert shown.index("Allowed, this once: rm -r old") < shown.index("It is gone.")
     assert not old.exists()
 
 

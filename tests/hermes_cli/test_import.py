@@ -223,7 +223,7 @@ def test_yes_takes_conversations_only_and_lists_what_it_left(hostile: Path, home
         "hooks: evil",
         "plugins: plugins.enabled: evil; evil",
         "servers: files (npx)",
-        "jobs: 1 jobs: wake me",
+        "jobs: 1 job: wake me",
         f"--take {','.join(KINDS)}",
         "terminal.backend docker is not supported; set executor: confined",
     ):

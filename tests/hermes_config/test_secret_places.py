@@ -247,15 +247,6 @@ def test_the_walk_finds_secrets_by_name_and_by_content(tmp_path: Path) -> None:
     assert names(look(tmp_path), tmp_path) == {*secret, ".ssh"}
 
 
-def test_the_folders_above_a_secret_are_named_outermost_first(tmp_path: Path) -> None:
-    root = tmp_path / "ws"
-    for name in (".env", "packages/api/.env", "packages/web/conf/x.env"):
-        write(root / name)
-    (root / "outside.env").symlink_to(write(tmp_path / "elsewhere/y"))
-    wanted = ("packages", "packages/api", "packages/web", "packages/web/conf")
-    assert look(root).above(root) == tuple(root / name for name in wanted)
-
-
 def test_a_file_that_becomes_a_secret_is_found_although_its_folder_has_not_changed(tmp_path: Path) -> None:
     file = write(tmp_path / "tls/server.pem", PUBLIC)
     settle()

@@ -128,6 +128,25 @@ def test_every_row_survives_and_the_new_tables_work(old: Address) -> None:
     assert version(old) == opening.CURRENT
 
 
+def test_rules_of_the_old_form_permit_nothing_and_stay_on_record(old: Address) -> None:
+    """Schema 106: an "always" for one call was not bound to content or opening, so such calls are asked about again."""
+    before = bare_engine(old)
+    steps = migrate.shipped("sqlite" if isinstance(old, Path) else "postgresql")
+    migrate.migrate(before, 100, [step for step in steps if step.version <= 105])
+    before.write(
+        lambda conn: conn.run(
+            "INSERT INTO approvals (id, conversation_id, turn_id, call_hash, call, requester_id, state, scope,"
+            " created_at, expires_at) VALUES ('ask_1', 's1', 't1', 'h', '{}', 'ana', 'granted', 'always', 1, 2)"
+        )
+    )
+    before.close()
+    db = SessionDB(old)
+    kept = db.approvals.get("ask_1")
+    assert kept is not None and (kept.state, kept.scope) == ("revoked", "always") and "106" in str(kept.reason)
+    assert db.approvals.grants() == ()
+    db.close()
+
+
 def version(address: Address) -> int:
     reader = bare_engine(address)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes_state import traces, work
+from hermes_state.approvals import Exit
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, TurnId
 from hermes_state.leases import Lease
 from hermes_state.outbox import Parcel
@@ -13,7 +14,7 @@ from hermes_testing.clock import Clock
 from hermes_testing.stores import TestStores
 
 TABLES = (
-    "inbox", "outbox", "turns", "leases", "approvals", "effects", "events",
+    "inbox", "outbox", "turns", "leases", "approvals", "grants", "wall_exits", "effects", "events",
     "prefix_epochs", "prefix_blobs", "prefix_breaks",
 )  # fmt: skip
 
@@ -40,6 +41,9 @@ def live(db: SessionDB, clock: Clock, name: str) -> Lease:
     )  # fmt: skip
     clock.advance(1)
     db.approvals.decide(asked.id, "once", approver_id=PersonId("o"))
+    db.approvals.log_exit(
+        Exit("command", "curl", "/w", "network", "d"), person_id=None, conversation_id=chat, turn_id=turn, rule="r"
+    )
     clock.advance(1)
     db.effects.start(turn, "call_1", tool="terminal", fence=lease.fence)
     clock.advance(1)

@@ -9,6 +9,7 @@ read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from ipaddress import IPv6Address
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = frozenset({"/health", "/readyz", "/v1/health"})
 _BEARER = "bearer."
 _POLICY = 1008
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]*))(?::\d*)?")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -147,12 +149,10 @@ def is_open(scope: Scope, origin: str | None) -> bool:
 def host_name(host: str) -> str:
     """The name or address in a Host header, or in a setting: without a port, and written in one way."""
     name = host.strip().lower()
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") == 1:
-        name = name.partition(":")[0]
+    if found := _HOST.fullmatch(name):
+        name = found["six"] or found["name"].removesuffix(".")
     if ":" not in name:
-        return name.removesuffix(".")
+        return name
     try:
         return str(IPv6Address(name))
     except ValueError:

@@ -32,7 +32,7 @@ class Bounds:
         self.not_asked: dict[BoundedHttp, None] = {}
         """Connections by which no request has come yet, in the order in which they were made."""
         self.idle: dict[BoundedHttp, None] = {}
-        """Connections whose last request was answered, in that order."""
+        """Connections whose last request was answered, and by which no other has come whole."""
 
     def least_useful(self) -> BoundedHttp | None:
         return next(iter(self.not_asked), None) or next(iter(self.idle), None)
@@ -96,9 +96,12 @@ class BoundedHttp(H11Protocol):
         """What is waited for now."""
         theirs, ours = self.conn.their_state, self.conn.our_state
         if theirs is h11.IDLE:
+            first = self in self.bounds.not_asked
+            if not first:
+                self.bounds.idle[self] = None
             if self.conn.trailing_data[0]:
                 self._wait("head")
-            elif self not in self.bounds.not_asked:
+            elif not first:
                 self._stop_waiting()
         elif theirs is h11.SEND_BODY:
             self.bounds.not_asked.pop(self, None)

@@ -79,7 +79,7 @@ class _Turn:
 
 @record
 class _Reason:
-    """One reason to ask. `kind` is a need's, `tool`, `rule` or `file` (a protected file of the workspace).
+    """One reason to ask. `kind` is a need's, `tool`, `rule` or `file` (a folder that is not opened as a whole).
 
     `Grant.covers` says what permits it; what is no folder, network or tool takes a grant of the exact call.
     """
@@ -235,7 +235,9 @@ class CommandGate:
         ask = policy.asks(action.kind, action.text, judged or _NOT_JUDGED)
         if ask:
             reasons.append(_Reason("rule", "", ask))
-        reasons += _needs_of(action, judged, wall, inside=inside)
+        for need in _needs_of(action, judged, wall):
+            alone = need.kind == "folder" and (inside or _holds_a_home(need.value, str(self._turn.home)))
+            reasons.append(_Reason("file" if alone else need.kind, need.value, need.why))
         if action.outside:
             reasons += _outside(action, reasons, inside=inside)
         if wall == "none" and action.kind == "command":
@@ -370,15 +372,21 @@ async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
     return choice if choice in get_args(Choice) else "deny"
 
 
-def _needs_of(action: Action, judged: Judgement | None, wall: Wall, *, inside: bool) -> list[_Reason]:
+def _needs_of(action: Action, judged: Judgement | None, wall: Wall) -> tuple[Need, ...]:
     """What the judge saw. Where no wall holds, and for file tools, what could not be judged asks."""
     if judged is None:
         confined = action.kind == "command" and wall not in ("none", "host")
-        return [] if confined else [_Reason("host", "", "it could not be judged")]
-    needs = judged.needs
-    if judged.level == "ask" and not needs:
-        needs = (Need("host", "", judged.why),)
-    return [_Reason("file" if inside and need.kind == "folder" else need.kind, need.value, need.why) for need in needs]
+        return () if confined else (Need("host", "", "it could not be judged"),)
+    if judged.level == "ask" and not judged.needs:
+        return (Need("host", "", judged.why),)
+    return judged.needs
+
+
+def _holds_a_home(folder: str, home: str) -> bool:
+    """Whether a folder holds the person's home or belongs to Hermes' own: too much to be opened as a whole."""
+    ours, theirs = os.path.realpath(home), os.path.realpath(Path.home())
+    holds = any(one == folder or one.startswith(folder.rstrip("/") + "/") for one in (ours, theirs))
+    return holds or folder.startswith(ours + "/")
 
 
 def _outside(action: Action, reasons: Sequence[_Reason], *, inside: bool) -> list[_Reason]:

@@ -154,10 +154,10 @@ def opens(kind: str, wall: Wall, opening: str) -> str:
     if wall == "none":
         return "no wall works on this machine: it runs with all your rights"
     if not opening:
-        return f"it stays behind the wall ({wall}): it writes to the workspace only and has no network"
+        return f"inside {wall}: the workspace only, no network"
     if opening == "outside the wall":
-        return f"a yes runs it outside the wall ({wall}), with all your rights"
-    return f"the wall ({wall}) holds; a yes opens it for this: {opening}"
+        return f"outside {wall}, with all the rights of your account"
+    return f"inside {wall}, opened for this: {opening}"
 
 
 def labels(kind: str, needs: Iterable[Sequence[str]], choices: Iterable[Choice]) -> dict[str, str]:

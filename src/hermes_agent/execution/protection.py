@@ -46,7 +46,9 @@ class Protection:
         """Put back what was changed, set aside what is new. One line each, for the model and the log."""
         said: list[str] = []
         for path, before in self._files.items():
-            if path.is_symlink() or (path.exists() and _read(path) != before):
+            if (link := _first_link(path)) is not None:
+                said.append(_set_aside(link))
+            if link == path or (path.exists() and _read(path) != before):
                 said.append(_put_back(path, before))
         known = {*self._found.protected, *self._found.secrets}
         # A file can be both, such as .envrc.
@@ -69,6 +71,11 @@ def _files(path: Path) -> Iterator[Path]:
         return
     found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if not name.endswith(".sample"))
     yield from islice(found, _MOST_FILES)
+
+
+def _first_link(path: Path) -> Path | None:
+    """The outermost part of a path that is a link by now; it was none when the path was remembered."""
+    return next((part for part in (*reversed(path.parents), path) if part.is_symlink()), None)
 
 
 def _read(path: Path) -> _File | None:

@@ -14,7 +14,7 @@ from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 
@@ -24,9 +24,7 @@ from hermes_cli.tui.bars import Line, folder
 
 _QUIET_SECONDS = 0.6
 """No key may have been pressed for so long before one counts as an answer."""
-_LABELS = {
-    "task": "[t]ask", "once": "[o]nce", "session": "[s]ession", "always": "[a]lways", "deny": "[d]eny (Enter)",
-}  # fmt: skip
+_DENY = "Deny (Enter)"
 _KEYS = {
     "t": "task", "o": "once", "y": "once", "s": "session", "a": "always", "d": "deny", "n": "deny", "enter": "deny",
     "escape": "deny",
@@ -48,8 +46,9 @@ class Approval(ModalScreen[str]):
     Approval VerticalScroll { height: auto; max-height: 10; background: $background; padding: 0 1; margin: 1 0;
                               scrollbar-size-vertical: 1; }
     Approval #facts { height: auto; padding: 0 1; }
-    Approval Horizontal { height: 1; margin: 1 0 0 0; }
-    Approval.small Horizontal { margin: 0; }
+    Approval #choices { height: auto; margin: 1 0 0 0; }
+    Approval.low VerticalScroll { max-height: 5; }
+    Approval.low #choices, Approval.small #choices { margin: 0; }
     Approval Button { min-width: 4; height: 1; border: none; margin: 0 1 0 0; }
     Approval.small > Vertical { border: none; width: 100%; padding: 0; }
     Approval.small #facts { display: none; }
@@ -72,9 +71,11 @@ class Approval(ModalScreen[str]):
                 lines = [line for part in shown if part for line in approval_text.exactly(part)]
                 yield Static(Text("\n".join(lines)), id="command")
             yield Static(id="facts")
-            with Horizontal():
+            with Vertical(id="choices"):
+                labels = self._question.get("labels") or {}
                 for choice in self._choices:
-                    yield _Choice(Text(_LABELS.get(choice, choice)), id=choice, compact=True)
+                    said = _DENY if choice == "deny" else words.harmless(str(labels.get(choice) or choice.capitalize()))
+                    yield _Choice(Text(f"[{choice[0]}] {said}"), id=choice, compact=True)
 
     def on_mount(self) -> None:
         self._tell()
@@ -82,6 +83,7 @@ class Approval(ModalScreen[str]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.height < 14 or event.size.width < 40, "small")
+        self.set_class(event.size.height < 30, "low")
 
     def _tell(self) -> None:
         left = max(0.0, self._lapses - time.monotonic())
@@ -90,16 +92,11 @@ class Approval(ModalScreen[str]):
             ("what", str(self._question.get("detail") or "")),
             ("where", folder(str(self._question.get("workdir") or ""))),
             ("runs", self._runs), ("for", str(self._question.get("requester") or "")), ("why", why),
-            ("wall", str(self._question.get("wall") or "")), *self._grants(),
+            ("wall", str(self._question.get("wall") or "")),
             ("lapses", f"in {approval_text.wait(left)}; then it is denied"),
         ]  # fmt: skip
         lines = [f"{name:<7} {words.harmless(value)}" for name, value in facts if value]
         self.query_one("#facts", Static).update(Text("\n".join(lines)))
-
-    def _grants(self) -> list[tuple[str, str]]:
-        """What each answer but no grants."""
-        labels = self._question.get("labels") or {}
-        return [(f"[{one[0]}]", str(labels[one])) for one in self._choices if one != "deny" and labels.get(one)]
 
     def on_key(self, event: events.Key) -> None:
         event.stop()

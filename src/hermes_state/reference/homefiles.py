@@ -19,6 +19,7 @@ from pathlib import Path
 from hermes_config.home import private_open, sync_folder
 from hermes_state.reference import rights
 
+NOT_TAKEN = "not taken"
 # What stays behind, and what we say about it.
 _LEFT = {
     "state.db*": "its conversations are brought over as rows",
@@ -76,7 +77,7 @@ def without(items: list[Item], taken: frozenset[str]) -> list[Item]:
         if item.left or kind in taken or (item.name in files and taken):
             found.append(item)
         else:
-            found.append(replace(item, left=f"not taken; to take it: --take {kind}"))
+            found.append(replace(item, left=f"{NOT_TAKEN}; to take it: --take {kind}"))
     return found
 
 

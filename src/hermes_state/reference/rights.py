@@ -123,7 +123,7 @@ def offers(found: Survey, read: HomeConfig, items: Iterable[Item]) -> list[Offer
         if len(lists) < len(read.variables):
             entries["settings"].append(".env")
     if found.routes:
-        entries["routes"].append(f"{len(found.routes):,} routes")
+        entries["routes"].append(_counted(len(found.routes), "route"))
     home = found.home.folder
     for name in sorted(coming - {"config.yaml", ".env"}):
         kind = kind_of_file(name)
@@ -225,7 +225,11 @@ def _jobs(folder: Path) -> str:
         return folder.name
     rows = said.get("jobs") if isinstance(said, dict) else said
     names = [str(row.get("name") or row.get("id") or "?") for row in rows or [] if isinstance(row, dict)]
-    return f"{len(names):,} jobs: {_list(names)}" if names else folder.name
+    return f"{_counted(len(names), 'job')}: {_list(names)}" if names else folder.name
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 # -- the two files, as far as they were taken ----------------------------------------------------------------------

@@ -194,8 +194,9 @@ def test_three_hundred_half_open_connections_shut_nobody_out(make_db: MakeDb, ho
         b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n{",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTT",
     ],
-    ids=["refused", "answered", "refused, and a body to come"],
+    ids=["refused", "answered", "refused, and a body to come", "answered, and half a second one"],
 )
 def test_connections_that_were_answered_and_stay_shut_nobody_out(make_db: MakeDb, home: Path, sent: bytes) -> None:
     """Without a key: whoever asks once by each connection and keeps it holds no place against the next."""

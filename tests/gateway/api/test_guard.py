@@ -82,7 +82,8 @@ def test_the_host_is_checked_whatever_address_is_bound(door: Open) -> None:
                         assert (await mine.get("/v1/models", headers={"host": host})).status_code == 200, host
                     for host in (
                         "evil.example", "evil.com", "hermes.example.evil.com", "192.168.1.5", "10.1.2.3.evil.com",
-                        "[fd00::8]", "localhost:80:80", "", "*",
+                        "[fd00::8]", "localhost:80:80", "", "*", "[::1]evil.com", "[::1]:evil",
+                        "localhost:evil", "evil@localhost",
                     ):  # fmt: skip
                         for path in ("/v1/models", "/health", "/nothing"):
                             answer = await mine.get(path, headers={"host": host})

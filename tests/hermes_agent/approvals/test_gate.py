@@ -541,6 +541,14 @@ class TestFiles:
         assert not permit(gate(db, None), hook, kind="write", after=b"2").allowed
         assert not permit(gate(db, None, yolo=True, turn="t2"), other, kind="write", after=b"1").allowed
 
+    @pytest.mark.parametrize("path", ["/home/ada/notes.txt", "/home/x", "/x", "/home/ada/.hermes/skills/a.md"])
+    def test_a_folder_that_holds_a_home_is_not_opened_as_a_whole(self, db: SessionDB, path: str) -> None:
+        person = Person("task")
+        assert permit(gate(db, person), path, kind="write", after=b"1").allowed
+        assert person.asked[0].label("task") == "This write for this task"
+        assert not permit(gate(db, None), path, kind="write", after=b"2").allowed
+        assert not permit(gate(db, None), "/home/ada/.bashrc", kind="write", after=b"1").allowed
+
     def test_what_a_tool_finds_out_of_bounds_asks_whatever_the_judge_says(self, db: SessionDB) -> None:
         plain = f"{WORKDIR}/src/a.py"
         assert permit(gate(db, None), plain, kind="write", after=b"1") == Verdict(True)

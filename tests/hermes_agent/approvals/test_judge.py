@@ -57,7 +57,8 @@ def test_the_table_is_large_and_fair() -> None:
     [
         "git push", "git -C . push", "git --no-pager push", "/usr/bin/git push", "jobs -x git push", "g'it' push",
         "env A=b timeout 5 git push", "x=push; git \"$x\"", "sudo -u bob git -c a=b push", "sh -c 'git push'",
-        "f() { git push; }; f", "find . -exec git push ';'", "eval git push",
+        "f() { git push; }; f", "git() { command git \"$@\"; }; env git push", "find . -exec git push ';'",
+        "eval git push",
         "for c in status push; do git $c; done", "true && { git push; }", "echo git push | bash", "nice -n 5 git push",
         "bash <<< 'git push'", "command git push", "git -c alias.p=push p", "exec git push", "time git push",
         "env -S 'git push'", "stdbuf -oL git push", "uv run git push", "echo $(git push)", "builtin eval git push",
@@ -83,6 +84,7 @@ def test_a_name_that_only_the_running_shell_knows_is_none(command: str) -> None:
 def test_words_that_are_not_known_are_marked() -> None:
     programs = judged("echo push | xargs git").programs
     assert [program.words for program in programs if program.name == "git"] == [("git", UNSURE)]
+    assert judged('git() { command git "$@"; }; git push').programs[-1].words == ("git", UNSURE)
     assert judged('f() { git "$1"; }; f push').programs[-1].words == ("git", UNSURE)
     assert judged("git $(cat f) origin").programs[-1].words == ("git", UNSURE, "origin")
 

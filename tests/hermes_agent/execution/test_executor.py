@@ -211,17 +211,24 @@ def _repository(world: World) -> Path:
         "mkdir .vscode; echo '{}' > .vscode/tasks.json",
         "mkdir -p sub/.vscode; echo '{}' > sub/.vscode/tasks.json",
         "echo evil > .npmrc",
+        "mkdir mine; echo '{}' > mine/tasks.json; ln -s mine .vscode",
+        "mv kept old; mkdir -p other/.vscode; echo evil > other/.vscode/tasks.json; ln -s other kept",
+        "rm -rf kept/.vscode; mkdir mine; echo evil > mine/tasks.json; ln -s ../mine kept/.vscode",
     ],
 )
 def test_files_that_other_programs_run_stay_as_they_were(world: World, line: str) -> None:
     git = _repository(world)
     (world.workspace / "sub").mkdir()
+    kept = world.workspace / "kept/.vscode/tasks.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("{}")
     before = (git / "config").read_bytes()
     world.run(line)
     assert (git / "config").read_bytes() == before and not (git / "config").is_symlink()
     assert all(hook.name.endswith((".sample", ".set-aside")) for hook in (git / "hooks").iterdir())
     for name in (".envrc", ".vscode", "sub/.vscode", ".npmrc"):
-        assert not (world.workspace / name).exists()
+        assert not os.path.lexists(world.workspace / name)
+    assert not kept.exists() or kept.read_text() == "{}"
 
 
 def test_a_repository_that_a_command_makes_is_its_own(world: World) -> None:

@@ -65,8 +65,8 @@ def _listed(table: Mapping[str, frozenset[str]], name: str, texts: Sequence[str]
     values = table.get(name, frozenset())
     plain = [text for text in texts if not text.startswith("-") or name in ("pacman", "dpkg", "rpm", "sysctl", "date")]
     if not plain or values == {"*"}:
-        return "*" in values
-    return plain[0] in values or any(f"{plain[0]}+{text}" in values for text in texts)
+        return "*" in values or any(f"*+{text}" in values for text in texts)
+    return plain[0] in values or any(f"{plain[0]}+{text}" in values or f"*+{text}" in values for text in texts)
 
 
 def _reaches_network(name: str, rest: Sequence[Word], texts: Sequence[str]) -> bool:
@@ -83,22 +83,14 @@ def _reaches_network(name: str, rest: Sequence[Word], texts: Sequence[str]) -> b
             return any(_REMOTE.match(text) and not _LOOPBACK.fullmatch(text) for text in plain)
         case "openssl", ["s_client"]:
             return not any(_LOOPBACK.fullmatch(text) for text in texts)
-        case "gpg", _:
-            return bool({"--recv-keys", "--send-keys", "--search-keys", "--refresh-keys"} & given)
-        case "code", _:
-            return "--install-extension" in given
         case "npx", _:
             return bool({"-y", "--yes"} & given) or any(re.match(r"create-|degit|\S+@", text) for text in plain[:1])
         case "go", ["install" | "run"]:
             return any("@" in text for text in plain)
-        case "go", ["list"]:
-            return "-u" in given
         case "npm", ["init"]:
             return len(plain) > 1
         case "deno", ["run"]:
             return any(text.startswith("https://") for text in plain)
-        case "pip" | "pip3", ["list"]:
-            return bool({"-o", "--outdated"} & given)
     return _listed(_NETWORK_SUBCOMMANDS, name, texts) and not _stays_here(name, plain, given)
 
 

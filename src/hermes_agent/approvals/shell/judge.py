@@ -35,8 +35,8 @@ def judge(
 ) -> Judgement:
     """What a command line needs if it is run in `workdir`. Nothing is run; safe to call from any thread.
 
-    `home` is the Hermes home, `user_home` the person's (the process's own by default). After `seconds` the rest of the
-    line is not read any more.
+    `home` is the Hermes home, `user_home` the person's (the process's own by default). After `seconds` of
+    work the rest of the line is not read any more.
     """
     case = _Case(Places(workspace, home, user_home or str(Path.home())), Work(seconds))
     known = {"HOME": case.places.user_home, "HERMES_HOME": case.places.home, "TMPDIR": "/tmp"}
@@ -104,7 +104,7 @@ class _Case:
         if self.nested >= _NESTED:
             raise Enough
         self.nested += 1
-        self.named(replace(call, words=list(words), scope=scope or call.scope))
+        self.named(replace(call, words=list(words), scope=scope or call.scope), functions=False)
         self.nested -= 1
 
     def call(self, call: Call) -> None:
@@ -124,7 +124,7 @@ class _Case:
         elif folder and not call.guess and not word.text.startswith(("/dev/tcp/", "/dev/udp/")):
             self.needs.setdefault(Need("folder", folder, f"{who} writes to {folder}, outside the workspace"))
 
-    def named(self, call: Call) -> None:
+    def named(self, call: Call, *, functions: bool = True) -> None:
         """A call by its name: the floor first, then what the program needs, then what it runs."""
         self.work.step(5)
         if not call.words:
@@ -141,7 +141,7 @@ class _Case:
             self.writes(target, call, name)
         if call.guess:
             return
-        if name in scope.functions and first.sure:
+        if functions and name in scope.functions and first.sure:
             reader, node = scope.functions[name]
             if reader.run_function(node, name, call):
                 self.refusals.append("it starts itself again without end")
@@ -172,16 +172,15 @@ class _Case:
         """What a builtin changes for the rest of the line."""
         scope, rest = call.scope, call.words[1:]
         if name == "cd":  # it is taken to work
-            where = [word for word in rest if word.text not in ("-P", "-L", "-e", "--")] or [
-                Word(self.places.user_home)
-            ]
-            known = UNKNOWN not in where[0].text and not where[0].glob and where[0].text != "-"
-            path = posixpath.join(scope.cwd or "", where[0].text)
+            where = next((word for word in rest if word.text not in names("-P -L -e --")), Word(self.places.user_home))
+            known = UNKNOWN not in where.text and not where.glob and where.text != "-"
+            path = posixpath.join(scope.cwd or "", where.text)
             scope.cwd = path if known and path.startswith("/") else None
         elif name in ("pushd", "popd"):
             scope.cwd = None
-        elif name in ("source", ".", "shopt", "enable", "hash") or (name == "set" and rest):
+        elif name in ("source", "."):
             scope.variables = {key: Word(value.text, sure=False) for key, value in scope.variables.items()}
+        elif name in ("enable", "hash", "set", "shopt"):
             self.work.doubt(name in ("enable", "hash") or any(re.match(r"[-+]\w*H|hist", word.text) for word in rest))
         elif name in _SETTERS:
             takes_name = name not in ("printf", "test", "[", "wait") or any(word.text in ("-v", "-p") for word in rest)

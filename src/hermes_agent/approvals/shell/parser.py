@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _STEPS, _UNROLLED = 5_000, 8
-_HEAVY, _LIGHT = 256, 2_048
+_HEAVY, _LIGHT = 320, 2_048
 """Tokens in a window: those in which the grammar is quadratic, and all."""
 _TOKEN = re.compile(
     r"""\\.|'[^']*+'|"(?:[^"\\]++|\\.)*+"|(?P<line>\n)|<<(?P<tabs>-?)[ \t]*+"""
-    r"""(?P<mark>(?:[\w-]|\\.|'[^'\n]*'|"[^"\n]*")++)|(?P<heavy>[({|<\[=]|\b(?:case|function|select|for)\b)|\w++|[^\w\s]|\s""",
+    r"""(?P<mark>(?:[\w-]|\\.|'[^'\n]*'|"[^"\n]*")++)|(?P<heavy>[(){}|<\[=\0]|\b(?:case|function|select|for)\b)"""
+    r"""|\w++|[^\w\s]|\s""",
     re.DOTALL,
 )
 _PRIVATE_USE = re.compile("[\ue000-\uf8ff]")
@@ -48,6 +49,8 @@ _STATEMENTS = names(
     "variable_assignments declaration_command unset_command test_command if_statement while_statement case_statement "
     "for_statement c_style_for_statement function_definition comment"
 )
+_ENDS = {";", "\n", "&"}
+_WHOLE = _STATEMENTS | _ENDS
 _EXPANSIONS = names("simple_expansion expansion command_substitution arithmetic_expansion")
 _WORDS = names("string raw_string ansi_c_string process_substitution concatenation") | _EXPANSIONS
 
@@ -57,16 +60,17 @@ class Enough(Exception):
 
 
 class Work:
-    """What one judgement may cost, and whether the line was understood so far."""
+    """What one judgement may cost, and whether the line was understood so far. Seconds are those of this thread's own
+    work: a busy machine makes no line harder to understand."""
 
     def __init__(self, seconds: float) -> None:
-        self.end = time.monotonic() + seconds
+        self.end = time.thread_time() + seconds
         self.steps = 0
         self.understood = True
 
     def step(self, count: int = 1) -> None:
         self.steps += count
-        if self.steps > _STEPS or (self.steps % 16 == 0 and time.monotonic() > self.end):
+        if self.steps > _STEPS or (self.steps % 16 == 0 and time.thread_time() > self.end):
             raise Enough
 
     def doubt(self, really: object = True) -> None:
@@ -77,12 +81,10 @@ class Work:
 class Scope:
     """What is known while a line is read from left to right."""
 
-    cwd: str | None
-    """None when it depends on the running shell."""
+    cwd: str | None  # None when it depends on the running shell
     variables: dict[str, Word] = field(default_factory=dict)
     functions: dict[str, tuple[Reader, Node]] = field(default_factory=dict)
-    maybe: bool = False
-    """What is assigned here may not happen, or not once: it is a guess."""
+    maybe: bool = False  # what is assigned here may not happen, or not once: it is a guess
 
     def fork(self, *, maybe: bool = False) -> Scope:
         return Scope(self.cwd, dict(self.variables), dict(self.functions), self.maybe or maybe)
@@ -100,18 +102,13 @@ class Scope:
 class Call:
     """One simple command as it would run."""
 
-    scope: Scope
-    """Live: what a builtin changes is changed in it."""
+    scope: Scope  # live: what a builtin changes is changed in it
     words: list[Word] = field(default_factory=list)
-    stdin: str | None = None
-    """What comes in by a here-document or from `echo`, where that is known."""
-    writes: list[Word] = field(default_factory=list)
-    """Where its redirections write."""
+    stdin: str | None = None  # what comes in by a here-document or from `echo`, where that is known
+    writes: list[Word] = field(default_factory=list)  # where its redirections write
     reads: list[Word] = field(default_factory=list)
-    guess: bool = False
-    """A piece of a line that could not be read: good enough for the floor alone."""
-    behind: list[Word] = field(default_factory=list)
-    """Arguments that the grammar hangs on a redirection before them."""
+    guess: bool = False  # a piece of a line that could not be read: good enough for the floor alone
+    behind: list[Word] = field(default_factory=list)  # arguments that the grammar hangs on a redirection before them
 
     def printed(self) -> str | None:
         """What it prints, where it only repeats what is known."""
@@ -136,13 +133,16 @@ def read(
     text, at = _PRIVATE_USE.sub("\ufffd", text), 0
     while True:
         work.step()
-        if time.monotonic() > work.end:
+        if time.thread_time() > work.end:
             raise Enough
         end = _window(text, at)
         reader = Reader(text[at:end], work, emit, user_home)
         root = parser.parse(reader.source).root_node
         children = root.children
-        done = _complete(children) if end < len(text) else 0
+        # Of a text that was cut: how many of the first parts are whole statements with something behind them.
+        broken = (at for at, child in enumerate(children) if child.type not in _WHOLE or child.has_error)
+        whole = range(next(broken, len(children)) if end < len(text) else 0)
+        done = max((at for at in whole if children[at].type in _ENDS), default=0)
         if not done or children[done].start_byte * 2 < len(reader.source):  # too slow to be worth another window
             if root.has_error or end < len(text):
                 work.doubt()
@@ -178,17 +178,6 @@ def _window(text: str, start: int) -> int:
                 )
                 at = ending.end()
     return at
-
-
-def _complete(children: Sequence[Node]) -> int:
-    """How many of the first parts of a text that was cut are whole statements with something behind them."""
-    done = 0
-    for at, child in enumerate(children):
-        if child.type in (";", "\n", "&"):
-            done = at
-        elif child.type not in _STATEMENTS or child.has_error:
-            break
-    return done
 
 
 class Reader:
@@ -234,7 +223,12 @@ class Reader:
             case "redirected_statement":
                 return self.redirected(node, scope, stdin)
             case "list":
-                self.alternatives(node, scope)
+                self.check_gaps(node.children)
+                self.statement(node.children[0], scope)
+                before, scope.maybe = scope.maybe, True
+                for child in node.named_children[1:]:
+                    self.statement(child, scope)
+                scope.maybe = before
             case "pipeline":
                 self.check_gaps(node.children)
                 return self.pipeline(node, scope, stdin)
@@ -250,26 +244,23 @@ class Reader:
             case "variable_assignments" | "declaration_command":
                 self.declaration(node, scope)
             case "unset_command":
-                for child in node.named_children:
-                    scope.assign(self.text(child), NOT_KNOWN)
-                    scope.functions.pop(self.text(child), None)
-                    self.inside(child, scope)
+                for name in map(self.text, node.named_children):
+                    scope.assign(name, NOT_KNOWN)
+                    scope.functions.pop(name, None)
+                self.inside(node, scope)
             case "test_command":
                 self.tested(node, scope)
             case "if_statement" | "while_statement" | "case_statement" | "for_statement" | "c_style_for_statement":
                 self.compound(node, scope, stdin)
             case "function_definition":
-                name = node.child_by_field_name("name")
-                scope.functions[self.text(name) if name is not None else ""] = (self, node)
+                scope.functions[self.text(node.named_children[0])] = (self, node)
                 self.doubt(scope.maybe)
             case "comment":
-                before = self.source[max(0, node.start_byte - 2) : node.start_byte]
-                self.doubt(before == b"\\\n" or (before and before[-1:] not in b" \t\n;&|()"))
+                ahead = self.source[max(0, node.start_byte - 2) : node.start_byte]
+                self.doubt(ahead == b"\\\n" or (ahead and ahead[-1:] not in b" \t\n;&|()"))
             case "file_redirect":  # `> file` and `$(< file)`
-                call = Call(scope)
-                self.connect([node], call)
-                call.words = call.behind
-                self.emit(call)
+                self.connect([node], call := Call(scope))
+                self.emit(replace(call, words=call.behind))
             case _:
                 self.doubt()
                 self.guess(self.text(node), scope)
@@ -288,19 +279,6 @@ class Reader:
                 del found[0]
             if found:
                 self.emit(Call(scope, found, guess=True))
-
-    def alternatives(self, node: Node, scope: Scope) -> None:
-        """`a && b || c`: a `list` nests to the left, as deep as it is long."""
-        chain = [node]
-        while chain[-1].children[0].type == "list":
-            chain.append(chain[-1].children[0])
-        self.statement(chain[-1].children[0], scope)
-        before, scope.maybe = scope.maybe, True
-        for one in reversed(chain):
-            self.check_gaps(one.children)
-            for child in one.named_children[1:]:
-                self.statement(child, scope)
-        scope.maybe = before
 
     def pipeline(self, node: Node, scope: Scope, stdin: str | None) -> str | None:
         for part in node.named_children:
@@ -539,7 +517,7 @@ class Reader:
 
     def computed(self, node: Node, scope: Scope, *, but: str = "") -> None:
         """Arithmetic evaluates the text of its variables again: one that the line sets must hold a number."""
-        for part in (node, *self.descendants(node, but=frozenset({but}))):
+        for part in (node, *self.descendants(node, but=but)):
             if part.parent is not None and part == part.parent.child_by_field_name("name"):
                 continue  # the array's own name
             if part.type in ("variable_name", "word"):
@@ -560,14 +538,12 @@ class Reader:
             ):
                 self.computed(part.parent or node, scope)
 
-    def descendants(self, node: Node, *, but: frozenset[str] = frozenset()) -> Iterator[Node]:
-        stack = list(reversed(node.children))
-        while stack:
+    def descendants(self, node: Node, *, but: str = "") -> Iterator[Node]:
+        for child in node.children:
             self.work.step()
-            child = stack.pop()
             yield child
-            if child.type not in but:
-                stack.extend(reversed(child.children))
+            if child.type != but:
+                yield from self.descendants(child, but=but)
 
     def heredoc(self, node: Node, scope: Scope) -> str | None:
         """The text of a here-document; its end and its substitutions are checked against the source."""
