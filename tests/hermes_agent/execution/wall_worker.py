@@ -170,19 +170,23 @@ def main(words: list[str]) -> None:
             "fuzz": _fuzz,
             "races": _races,
         }[what]
-        _control(walled)
+        _control(world, walled)
         for report in work(world, walled, rest):
             print(json.dumps(report), flush=True)
-        _control(walled)
+        _control(world, walled)
         walled.close()
     print(json.dumps({"done": True, "user": pwd.getpwuid(os.geteuid()).pw_name}), flush=True)
 
 
-def _control(walled: Walled) -> None:
-    """A wall behind which nothing runs at all would have no effects, either."""
+def _control(world: Any, walled: Walled) -> None:
+    """A wall behind which nothing runs at all would have no effects, either; and a harmless command changes nothing."""
+    before = sorted(world.workspace.rglob("*"))
     output = walled("touch here && test -f here && rm here && echo control $((6 * 7))")
     if output != b"control 42\n":
         raise AssertionError(f"commands do not run: {output!r}, {walled.status}, {walled.trouble}")
+    changed = {*before} ^ {*world.workspace.rglob("*")}
+    if changed:
+        raise AssertionError(f"a harmless command changed the workspace: {sorted(map(str, changed))}")
 
 
 def _lines(world: Any, walled: Walled, files: list[str]) -> Iterator[dict[str, Any]]:
