@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -170,23 +171,22 @@ def main(words: list[str]) -> None:
             "fuzz": _fuzz,
             "races": _races,
         }[what]
-        _control(world, walled)
-        for report in work(world, walled, rest):
+        for report in chain(_control(world, walled), work(world, walled, rest)):
             print(json.dumps(report), flush=True)
-        _control(world, walled)
+        for report in _control(world, walled):
+            print(json.dumps(report), flush=True)
         walled.close()
     print(json.dumps({"done": True, "user": pwd.getpwuid(os.geteuid()).pw_name}), flush=True)
 
 
-def _control(world: Any, walled: Walled) -> None:
+def _control(world: Any, walled: Walled) -> list[dict[str, Any]]:
     """A wall behind which nothing runs at all would have no effects, either; and a harmless command changes nothing."""
-    before = sorted(world.workspace.rglob("*"))
+    before = {*world.workspace.rglob("*")}
     output = walled("touch here && test -f here && rm here && echo control $((6 * 7))")
     if output != b"control 42\n":
         raise AssertionError(f"commands do not run: {output!r}, {walled.status}, {walled.trouble}")
-    changed = {*before} ^ {*world.workspace.rglob("*")}
-    if changed:
-        raise AssertionError(f"a harmless command changed the workspace: {sorted(map(str, changed))}")
+    effects = [f"changed by a harmless command: {path}" for path in before ^ {*world.workspace.rglob("*")}]
+    return [{"line": "true", "job": "true", "ok": True, "effects": effects}] if effects else []
 
 
 def _lines(world: Any, walled: Walled, files: list[str]) -> Iterator[dict[str, Any]]:
@@ -258,7 +258,7 @@ def _jobs(world: Any, walled: Walled, names: list[str]) -> Iterator[dict[str, An
 _REPOSITORY = (
     "mkdir -p t/.git/objects t/.git/refs t/.vscode t/.ssh; echo 'ref: x' > t/.git/HEAD; echo x > t/.git/config"
 )
-_LOOK = "cat {P}/.ssh/id_rsa {P}/id_rsa {P}/.aws/credentials {P}/.hermes/.env {P}; echo x > {P}/raced; echo x >> {P}"
+_LOOK = "cat {P}/.env {P}/.ssh/id_rsa {P}/id_rsa {P}/.hermes/.env {P}; echo x > {P}/raced; echo x >> {P}"
 RACES = (
     # what stands there at first, the entries that are swapped, and where to look through
     (f"{_REPOSITORY}; echo KEY > t/.env; ln -s {{HOME}} h", "t h", ("t", "t/.ssh", "t/.vscode", "t/.git")),
@@ -274,6 +274,9 @@ RACES = (
     ("mkdir -p t/u/v; echo KEY > t/u/v/.env; ln -s {HOME} t/h", "t/u t/h", ("t/u", "t/u/.ssh")),
     ("ln -s {HOME} h", "sub h", ("sub", "sub/.ssh")),
     ("ln -s {OUT} o", ".git o", (".git", ".git/hooks")),
+    ("mkdir plain; echo x > plain/.e; echo x > plain/y", "sub plain", ("sub", "plain")),
+    ("mkdir -p plain/q", "sub plain sub plain", ("sub", "plain")),
+    ("echo x > y", ".env y", (".", "y")),
     ("ln -s {OUT} o", "src o", ("src", "src/.vscode", "src/lib")),
 )
 
@@ -286,8 +289,8 @@ def _races(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, A
 
         def run(command: str, seconds: str = words[0], look: str = look, looked: list[int] = looked) -> bytes:
             swap, _, before = command.partition("\n")
-            walled(before)
-            return walled.together(f"exec python3 flip.py {seconds} {swap}", f"({look}) 2>/dev/null", looked)
+            out = walled(before)
+            return out + walled.together(f"exec python3 flip.py {seconds} {swap}", f"({look}) 2>/dev/null", looked)
 
         effects = [str(effect) for effect in world.attempt(f"{swapped}\n{before}", run)]
         line = f"{before}; swap {swapped}; look at {' '.join(places)}"
