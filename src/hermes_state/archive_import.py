@@ -27,7 +27,7 @@ from hermes_state import archive, chain, tables
 from hermes_state.archive_file import ArchiveFile, Conversation, Row
 from hermes_state.engine.base import Connection
 from hermes_state.errors import ArchiveRefused
-from hermes_state.ids import PersonId
+from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_state.people import People
 from hermes_state.rehearsal import rehearse
 from hermes_state.statements import Queries
@@ -206,7 +206,7 @@ def _free_titles(conn: Connection, sessions: list[Row]) -> dict[str, str]:
 def _add_links(conn: Connection, page: list[tuple[str | None, str]]) -> None:
     for parent, child in page:
         if parent is not None and parent != child:
-            conn.run(Q.link, (parent, child, parent))
+            conn.run(Q.link, (parent, child, LOCAL_OWNER, parent, LOCAL_OWNER))
 
 
 def as_tuple(names: Iterable[str], row: Row) -> tuple[Any, ...]:

@@ -433,7 +433,7 @@ def test_another_model_holds_over_a_restart_and_ends_with_new(db: SessionDB, hom
     asyncio.run(go())
 
 
-def test_titles_of_others_are_not_named(db: SessionDB, home: Path) -> None:
+def test_nobody_learns_of_the_titles_of_others(db: SessionDB, home: Path) -> None:
     async def go() -> None:
         with ScriptedModel(say("A."), say("B.")) as model:
             async with gateway(db, home, model) as here:
@@ -442,7 +442,7 @@ def test_titles_of_others_are_not_named(db: SessionDB, home: Path) -> None:
                 session = here.parts.board.store.peek_session_id(ROUTE)
                 await talked(here, "theirs", user=MEMBER)
                 said = await told(here, "/title Secret plan", MEMBER)
-                assert "already" in said and str(session) not in said
+                assert said == "Title: Secret plan" and str(session) not in said
 
     asyncio.run(go())
 

@@ -63,13 +63,14 @@ class House:
         return [trace for trace in self.traces if trace not in but and trace in text]
 
 
+# Bob may give a conversation of his the same title as one of Ada's; he takes it back, so that it is hers alone again.
 COMMANDS = [
     "/sessions", f"/sessions {SECRET[:5]}", "/sessions quagga", "/resume", "/resume 1", "/resume {session}",
     "/resume {title}", "/resume Quagga", "/resume 2026", "/resume %", "/title", "/status", "/usage", "/memory",
-    "/skills", "/tools", "/whoami", "/undo", "/redo", "/retry", "/branch", "/branch {title}", "/compress", "/model",
-    "/uncompress", "/stop", "/catchup", "/approve", "/deny", "/approve ask_000000000000", "/queue", "/steer",
-    "/commands", "/help {session}", "/start", "/timezone", "/new {title}", "/{session}",
-    "/sessions _", "/resume \u202e1",
+    "/skills", "/tools", "/whoami", "/undo", "/redo", "/retry", "/branch", "/branch {title}", "/title My own",
+    "/compress", "/model", "/uncompress", "/stop", "/catchup", "/approve", "/deny", "/approve ask_000000000000",
+    "/queue", "/steer", "/commands", "/help {session}", "/start", "/timezone", "/new {title}", "/title My own too",
+    "/{session}", "/sessions _", "/resume \u202e1",
 ]  # fmt: skip
 
 

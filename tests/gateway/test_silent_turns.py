@@ -59,9 +59,9 @@ def test_the_time_a_person_took_is_not_counted_against_the_command_they_allow(db
             async with gateway(db, home, model) as here:
                 (here.parts.board.home / "workspace").mkdir(exist_ok=True)
                 await here.chat.say("tidy up")
-                await here.until(lambda: any(one.buttons for one in here.chat.messages))
+                shown = await here.until(lambda: next((one for one in here.chat.messages if one.buttons), None))
                 await asyncio.sleep(1.5 * SECONDS)
-                await here.chat.say("/approve")
+                await here.chat.say("/approve", reply_to_message_id=shown.id)
                 await here.quiet()
             assert here.chat.chat()[-1] == "Tidied up."
 

@@ -91,7 +91,7 @@ def test_leave_is_asked_in_both_places_and_given_once_in_either(
 ) -> None:
     ada, old = telegram.person("ada"), folder / ".demo" / "workspace" / "old"
     ada.say("delete the folder old")
-    box = window.see("[d]eny (Enter)")
+    box = window.see("[d] Deny (Enter)")
     for told in ("rm -r old", ".demo/workspace", "for     Ada (owner)", "why     rm -r deletes", "lapses  in "):
         assert told in box, told
     ada.expect("Hermes wants to run a command")
@@ -102,7 +102,7 @@ def test_leave_is_asked_in_both_places_and_given_once_in_either(
     assert old.is_dir()
     window.see("ready")
     window.type("delete the folder old")
-    window.see("[d]eny (Enter)")
+    window.see("[d] Deny (Enter)")
     until(lambda: ada.chat_text().count("Hermes wants to run a command") == 2, "the question on the phone")
     ada.press("This command once")
     assert "[d]eny" not in window.see("It is gone.")

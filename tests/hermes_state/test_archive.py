@@ -257,6 +257,29 @@ def test_an_archive_lets_nobody_speak_for_the_owner(db: SessionDB, story: Path) 
     assert db.people.find(platform="telegram", native_id="42") is None
 
 
+@pytest.mark.parametrize("new", [False, True], ids=["own conversation", "new conversation"])
+def test_an_archive_links_nothing_to_another_persons_conversation(db: SessionDB, tmp_path: Path, *, new: bool) -> None:
+    bob, carol = (db.people.ensure(platform="telegram", native_id=name).id for name in ("bob", "carol"))
+    for name, owner in (("bobs", bob), ("carols", carol)):
+        db.ledger.open(source="telegram", owner=owner, session_id=name)
+        db.append_message(name, "user", f"of {name}")
+    archive.export(db, tmp_path / "bob.zip", conversations=["bobs"])
+
+    def forge(found: dict[str, bytes]) -> None:
+        for name in [name for name in found if name.endswith(".jsonl")]:
+            found[name] = found[name].replace(b'"bobs"', b'"fresh"') if new else found[name]
+        session = json.loads(found["sessions.jsonl"])
+        found["sessions.jsonl"] = json.dumps(session | {"parent_session_id": "carols"}).encode() + b"\n"
+        with_sums(found)
+
+    report = archive_import.import_archive(db, rewritten(tmp_path / "bob.zip", forge))
+    name = "fresh" if new else "bobs"
+    assert (report.imported if new else report.already_here) == [name]
+    assert (db.get_session(name) or {})["parent_session_id"] is None
+    said = [one["content"] for one in db.get_messages_as_conversation(name, include_ancestors=True)]
+    assert said == ["of bobs"]
+
+
 def test_a_dry_run_tells_the_same_and_changes_nothing(db: SessionDB, story: Path) -> None:
     db.create_session("desk", "cli")
     before = everything(db)

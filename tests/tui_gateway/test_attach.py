@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +134,23 @@ def test_leave_that_a_phone_s_turn_needs_can_be_given_at_the_terminal(scene: Sce
         )
         assert "left it alone" in client.event("message.complete", sid)["text"]
         ada.expect("left it alone")
+
+
+@pytest.mark.parametrize(("choice", "left"), [("task", []), ("session", ["conversation"])])
+def test_an_answer_at_the_terminal_is_a_grant_with_an_end(scene: Scenario, choice: str, left: list[str]) -> None:
+    ada = begun(scene)
+    with StdioClient(scene.home) as client:
+        sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
+        ada.say("delete the folder old")
+        asked = client.event("approval.request", sid)
+        assert asked["choices"] == ["task", "once", "session", "always", "deny"]
+        assert asked["labels"]["task"] == "This command for this task" and "wall" in asked["wall"]
+        assert asked["measure"].startswith("9 characters, hash ")
+        client.call("approval.respond", session_id=sid, choice=choice, approval_id=asked["approval_id"])
+        client.event("message.complete", sid)
+        ada.expect("rm -r old ended")
+        grants = json.loads(scene.hermes("approvals", "list", "--json"))
+        assert [one["span"] for one in grants] == left and all(one["granted_by"] for one in grants)
 
 
 def test_a_question_of_the_model_is_seen_at_the_terminal_and_answered_there(scene: Scenario) -> None:

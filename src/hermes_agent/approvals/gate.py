@@ -332,9 +332,9 @@ class CommandGate:
         choice: Choice | None = None
         if answering in done:
             choice = answering.result()
-            await asyncio.to_thread(
-                self._turn.db.approvals.decide, question.id, choice, approver_id=self._turn.approver_id
-            )
+            # Where no approver is named, the surface asked the person whose turn it is.
+            who = self._turn.approver_id or self._turn.person_id
+            await asyncio.to_thread(self._turn.db.approvals.decide, question.id, choice, approver_id=who)
         elif elsewhere in done:
             choice = elsewhere.result()
         await self._tell("post_approval_response", question, choice=choice or "timeout")

@@ -6,6 +6,7 @@
     lineage    which rows are one conversation
     survey     all of a home, read and judged before anything is written
     importing  a survey written into a store, in one transaction
+    rights     what gives rights or runs, as the list that the owner confirms
     homefiles  configuration, memories, skills and the rest of the folder
     aside      what could not be placed, kept in files beside the store
     report     what was found and done, as plain facts

@@ -46,9 +46,14 @@ SELECT version FROM schema_version
 SELECT id FROM sessions WHERE id IN {texts} UNION SELECT id FROM conversations WHERE id = ?
 
 -- name: link
--- The parent may come later than its child, in another conversation of the same archive.
+-- The parent may come later than its child, in another conversation of the same archive. Only conversations of the owner
+-- who imports are linked: else an archive could put one person's conversation before another's.
 UPDATE sessions SET parent_session_id = ? WHERE id = ? AND parent_session_id IS NULL
-    AND EXISTS (SELECT 1 FROM sessions p WHERE p.id = ?)
+    AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = sessions.root_id AND c.owner_id IS DISTINCT FROM ?)
+    AND EXISTS (
+        SELECT 1 FROM sessions p LEFT JOIN conversations c ON c.id = p.root_id
+        WHERE p.id = ? AND (c.id IS NULL OR c.owner_id = ?)
+    )
 
 -- name: title_holder
 SELECT id FROM sessions WHERE title = ?

@@ -144,6 +144,19 @@ def test_keys_are_taken_and_dropped_while_the_gateway_runs(door: Open) -> None:
     asyncio.run(go())
 
 
+def test_another_client_key_is_the_same_client(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("One.")) as model:
+            async with door(model) as here:
+                assert said(await here.ask("hello")) == "One."
+                new = {"authorization": f"Bearer {keys.replace(here.home)}"}
+                listed = (await here.client.get("/api/sessions", headers=new)).json()["data"]
+                assert [row["preview"] for row in listed] == ["hello"]
+                assert (await here.client.get("/api/sessions")).status_code == 401
+
+    asyncio.run(go())
+
+
 def test_one_text_cannot_be_both_keys(home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / ".env").write_text(f"API_SERVER_KEY={KEY}\nAPI_SERVER_OWNER_KEY={KEY}\n", encoding="utf-8")

@@ -353,6 +353,16 @@ class TestAnswers:
         first, second_left = reversed(db.approvals.exits()[1:])
         assert first.grants == second_left.grants == tuple(one.id for one in db.approvals.grants_of(person.asked[0].id))
 
+    def test_a_grant_names_who_gave_it(self, db: SessionDB) -> None:
+        for number, (approver, giver) in enumerate(((OWNER, OWNER), (None, ANA))):
+            person = Person("task")
+            made = CommandGate(
+                db=db, home=Path("/home/ada/.hermes"), config={}, wall="bubblewrap", conversation_id=CHAT,
+                turn_id=TurnId(f"t{number}"), person_id=ANA, approver=person, approver_id=approver,
+            )  # fmt: skip
+            assert permit(made, CURL).allowed
+            assert [one.granted_by for one in db.approvals.grants_of(person.asked[0].id)] == [giver]
+
     def test_the_host_is_granted_for_the_exact_command_alone(self, db: SessionDB) -> None:
         person = Person("always")
         assert permit(gate(db, person), SERVICE).allowed
