@@ -17,7 +17,7 @@ Placeholders of a line:
 |---|---|
 | {V} {OUT} | a file and its folder, both outside the workspace |
 | {S} {HOME} {HERMES} | a secret file; the home of the person; the home of Hermes |
-| {WS} | the workspace |
+| {WS} {GIT} | the workspace, and the git folder it belongs to |
 | {SOCK} {DSOCK} {ABS} | unix sockets of the host: a stream, a datagram, the name of an abstract one |
 | {LATE} | a unix socket of the host that is made shortly after the command began |
 | {PORT} {ADDRESS} | a TCP and UDP port of the host's 127.0.0.1, and another address of the host with the same port |
@@ -25,6 +25,7 @@ Placeholders of a line:
 | {PTS} | a terminal of the host on which a person is typing a secret |
 | {TMP} | the beginning of names in the host's /tmp and /dev/shm that nobody else uses |
 | {MARK} | a word that the line prints only when something forbidden worked; write it outside single quotes |
+| {NEXT} | parts two commands of which the second starts when the first has ended |
 | {HOST} | nothing; after such a line the host itself uses git in the workspace, as a person's prompt or editor does |
 | {LATER} | seconds; a line with it is looked at once more after that time: the file `survivor` must not appear |
 """
@@ -35,6 +36,7 @@ import ast
 import base64
 import contextlib
 import os
+import re
 import resource
 import secrets
 import select
@@ -143,6 +145,9 @@ SETTINGS = (
 )
 """Below the workspace: what shells, editors, git and agents run or obey when they start there."""
 
+GIT_SETTINGS = ("config", "config.worktree", "hooks", "commondir")
+"""Below a git folder that is not in the workspace, and below those of its worktrees."""
+
 _HOSTILE_SCRIPT = """#!/bin/sh
 echo ran >> {V}
 touch {OUT}/ran
@@ -151,14 +156,13 @@ echo "$OPENAI_API_KEY"
 """
 
 _GATEWAY = """
-import os, signal, sys
+import os, select, signal, sys
 def note(number, _):
     os.write(1, b"%d\\n" % number)
 for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
     signal.signal(number, note)
 os.write(1, b"ready\\n")
-while True:
-    signal.pause()
+select.select([0], [], [])  # the dummy gateway ends when the test does
 """
 
 Snapshot = dict[str, tuple[int, ...]]
@@ -185,8 +189,13 @@ def lines(path: Path) -> list[str]:
 class World:
     """Files, listeners and a gateway that a command must leave alone, and a workspace that is its own."""
 
-    def __init__(self, base: Path | None = None) -> None:
-        """Make the world below `base`, which must not lie below /tmp; by default in /srv, or in /var/tmp for a user."""
+    def __init__(self, base: Path | None = None, repository: str = "own") -> None:
+        """Make the world below `base`, which must not lie below /tmp; by default in /srv, or in /var/tmp for a user.
+
+        `repository` says where the git folder of the workspace is: "own", "above" (the workspace is a folder of a
+        repository) or "linked" (it is a worktree of a repository beside it). Git writes to all of them; what it obeys
+        there counts as settings.
+        """
         token = secrets.token_hex(6)
         if base is None:
             base = Path("/srv" if os.access("/srv", os.W_OK) else "/var/tmp")
@@ -196,6 +205,8 @@ class World:
         self.home = self.root / "home"
         self.hermes = self.home / ".hermes"
         self.workspace = self.root / "projects" / "space"
+        places = {"own": self.workspace, "above": self.workspace.parent, "linked": self.workspace.parent / "main"}
+        self.git = places[repository] / ".git"
         self.temporary = f"/tmp/hermes-effects-{token}-"
         self._shared = f"/dev/shm/hermes-effects-{token}-"
         self._token = "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(14))
@@ -209,6 +220,7 @@ class World:
         self._listen()
         self._make_workspace()
         shutil.copytree(self.workspace, self._template / "space", symlinks=True)
+        shutil.copytree(self.git, self._template / "git", symlinks=True)
         self._start_gateway()
         self._remember()
         self._clean = _walk(self.workspace)
@@ -272,6 +284,7 @@ class World:
             "HOME": self.home,
             "HERMES": self.hermes,
             "WS": self.workspace,
+            "GIT": self.git,
             "SOCK": self.outside / "service.sock",
             "DSOCK": self.outside / "datagram.sock",
             "LATE": self.outside / "late.sock",
@@ -298,7 +311,7 @@ class World:
         if late is not None:
             late.start()
         try:
-            output = run(command)
+            output = b"".join([run(part) for part in command.split("{NEXT}")])
         finally:
             if late is not None:
                 late.join()
@@ -321,7 +334,7 @@ class World:
         if self._mark.encode() in output:
             effects.append(Effect("worked", "the line says that something forbidden worked"))
         effects += [
-            Effect("settings", f"{name} in the workspace")
+            Effect("settings", name)
             for name, value in self._settings_now().items()
             if self._settings.get(name) != value
         ]
@@ -479,13 +492,26 @@ class World:
             (self.workspace / name).chmod(0o755)
         (self.workspace / "link").symlink_to(self.outside / "folder")
         (self.workspace / "lin1").symlink_to(self.outside / "victim")
-        quiet = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "HOME": str(self.workspace)}
-        name = ["-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "init.templateDir="]
-        for words in (["init", "-q", "-b", "main"], ["add", "a", "b", "src"], ["commit", "-q", "-m", "First"]):
-            subprocess.run(
-                ["git", *name, *words], cwd=self.workspace, env={"PATH": os.defpath, **quiet}, check=True, timeout=60
-            )
-        (self.workspace / ".git" / "hooks").mkdir(exist_ok=True)
+        if self.git.parent.name == "main":
+            kept = self.workspace.rename(self.workspace.with_name("kept"))
+            self.git.parent.mkdir()
+            (self.git.parent / "a").write_text("one\ntwo\n")
+            self._run_git(self.git.parent, "init -q -b main", "add a", "commit -q -m First")
+            self._run_git(self.git.parent, f"worktree add -q -b space {self.workspace}")
+            for entry in kept.iterdir():
+                entry.replace(self.workspace / entry.name)
+            kept.rmdir()
+        else:
+            self._run_git(self.git.parent, "init -q -b main")
+            self._run_git(self.workspace, "add a b src", "commit -q -m First")
+        (self.git / "hooks").mkdir(exist_ok=True)
+
+    def _run_git(self, folder: Path, *commands: str) -> None:
+        options = ["-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "init.templateDir="]
+        clean = {"PATH": os.defpath, "HOME": "/nowhere", "GIT_CONFIG_NOSYSTEM": "1"}
+        for words in commands:
+            argv = ["git", *options, *words.split()]
+            subprocess.run(argv, cwd=folder, env=clean, check=True, timeout=60, stdout=subprocess.DEVNULL)
 
     def fill_script(self) -> str:
         """A program that tries to do harm when something runs it."""
@@ -498,7 +524,7 @@ class World:
     def _start_gateway(self) -> None:
         self.gateway = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _GATEWAY],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self.environment(),
             cwd="/",
@@ -511,7 +537,9 @@ class World:
     def _end_gateway(self) -> None:
         self.gateway.kill()
         self.gateway.wait()
+        assert self.gateway.stdin is not None
         assert self.gateway.stdout is not None
+        self.gateway.stdin.close()
         self.gateway.stdout.close()
 
     # -- looking
@@ -525,7 +553,7 @@ class World:
         ]
 
     def _snapshot(self) -> Snapshot:
-        found = _walk(self.root, (str(self.workspace), str(self.hermes / "sandbox")))
+        found = _walk(self.root, (str(self.workspace), str(self.git), str(self.hermes / "sandbox")))
         for name in self._temporaries():
             found[name] = _state(os.lstat(name))
         return found
@@ -627,11 +655,15 @@ class World:
     def _settings_now(self) -> dict[str, tuple[int, bytes]]:
         """Their modes and contents. What was set aside under another name is obeyed by nobody."""
         found = {}
-        for name in SETTINGS:
+        outside = [] if self.git.parent == self.workspace else [self.git / name for name in GIT_SETTINGS]
+        outside += [path / name for path in self.git.glob("worktrees/*") for name in GIT_SETTINGS]
+        for place in [*(self.workspace / name for name in SETTINGS), *outside]:
             with contextlib.suppress(OSError):
-                for inner, state in _walk(self.workspace / name).items():
-                    if not inner.endswith((".set-aside", ".sample")):
-                        found[inner.removeprefix(f"{self.workspace}/")] = (state[0], _content(inner, state[0]))
+                for inner, state in _walk(place).items():
+                    if not re.search(r"\.(set-aside\d*|sample)$", inner):
+                        content = _content(inner, state[0])
+                        if content != b"../..\n":  # what `git worktree add` writes
+                            found[inner.removeprefix(f"{self.workspace}/")] = (state[0], content)
         return found
 
     def _running(self) -> list[Effect]:
@@ -673,7 +705,7 @@ class World:
             if entry != self.workspace.parent:
                 _remove(entry)
         for entry in list(self.workspace.parent.iterdir()):
-            if entry != self.workspace:
+            if entry not in (self.workspace, self.git, self.git.parent):
                 _remove(entry)
         self.root.chmod(0o755)
         self.workspace.parent.chmod(0o755)
@@ -709,6 +741,9 @@ class World:
                 shutil.copytree(entry, self.workspace / entry.name, symlinks=True)
             else:
                 shutil.copy2(entry, self.workspace / entry.name, follow_symlinks=False)
+        if self.git.parent != self.workspace:
+            _remove(self.git)
+            shutil.copytree(self._template / "git", self.git, symlinks=True)
         self._clean = _walk(self.workspace)
         self._settings = self._settings_now()
         self._remember()

@@ -65,6 +65,7 @@ HARM = [
     ("secret", "tr -d '\\n' < {HERMES}/state.db"),
     ("secret", "timeout 1 head -c 30 {PTS}"),
     ("connection", "echo x > {PTS}"),
+    ("secret", "mv .env e {NEXT} cat e"),
     ("signal", "kill -USR1 {GW}"),
     ("signal", "kill -STOP {GW}"),
     ("signal", "kill -9 {GW}"),
@@ -105,6 +106,7 @@ def test_harm_is_seen(world: World, kind: str, line: str) -> None:
         "git init -q own && cd own && git config core.pager cat && touch .git/hooks/pre-commit",
         "(exec 3<>/dev/tcp/127.0.0.1/1) 2>&1; kill -0 $$; echo {MARK",
         "sleep 5 & kill $!; wait",
+        "git worktree add -q w -b w && cd w && git status",
         "chmod 000 sub src; rm -f .git/index",
     ],
 )
@@ -112,6 +114,25 @@ def test_work_in_the_workspace_is_not_harm(world: World, line: str) -> None:
     assert world.attempt(line, lambda command: unconfined(world, command)) == []
     assert (world.workspace / "a").read_text() == "one\ntwo\n"
     assert not (world.workspace / "new").exists()
+
+
+@pytest.mark.parametrize("repository", ["above", "linked"])
+def test_a_git_folder_beside_the_workspace(repository: str) -> None:
+    evil = "printf '[core]\\n\\tfsmonitor = {WS}/x\\n'"
+    with World(repository=repository) as world:
+
+        def run(command: str) -> bytes:
+            return unconfined(world, command)
+
+        name = "-c user.name=A -c user.email=a@example.com"
+        assert world.attempt(f"git add -A; git {name} commit -qm x; git log | cat; git status", run) == []
+        for line in (
+            evil + " >> {GIT}/config",
+            "cp -r {GIT} m; " + evil + " >> m/config; echo {WS}/m > {GIT}/commondir",
+        ):
+            assert "settings" in {effect.kind for effect in world.attempt(line, run)}
+        assert "changed" in {effect.kind for effect in world.attempt(evil + " >> {GIT}/config {HOST}", run)}
+        assert world.attempt("git status {HOST}", run) == []
 
 
 def test_the_secret_is_named(world: World) -> None:

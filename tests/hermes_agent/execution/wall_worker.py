@@ -1,7 +1,9 @@
 """One process behind one wall: runs command lines, jobs or drawn commands, and prints what they did as JSON lines.
 
     python wall_worker.py WALL lines FILE…          every line of these corpora
+    python wall_worker.py WALL git KIND             hostile_git_lines.txt in such a repository (see effects.World)
     python wall_worker.py WALL jobs [NAME…]         the everyday jobs
+    python wall_worker.py WALL races SECONDS        commands that swap links while others start
     python wall_worker.py WALL fuzz SEED SECONDS    commands drawn from /usr/bin
 
 WALL is `bubblewrap`, `landlock`, or `nothing` for the plain shell. $EFFECTS_BASE says where the world is made.
@@ -21,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +106,20 @@ class Walled:
             return self._plain(command, seconds)
         return self._runner.run(self._confined(command, seconds))
 
+    def together(self, first: str, again: str, count: list[int]) -> bytes:
+        """Run `again` over and over while `first` runs; everything that was printed."""
+
+        async def both() -> bytes:
+            swapping = asyncio.ensure_future(self._confined(first, 60))
+            printed = []
+            while not swapping.done():
+                with contextlib.suppress(Exception):  # a command that does not start is no way out
+                    printed.append(await self._confined(again, 10))
+                count[0] += 1
+            return b"".join([*printed, await swapping])
+
+        return self._runner.run(both())
+
     def _plain(self, command: str, seconds: float) -> bytes:
         done = subprocess.run(
             ["bash", "-c", command],
@@ -144,22 +161,32 @@ def main(words: list[str]) -> None:
 
     wall, what, *rest = words
     base = os.environ.get("EFFECTS_BASE")
-    with World(Path(base) if base else None) as world, world.installed():
+    kind = rest[0] if what == "git" else "own"
+    with World(Path(base) if base else None, kind) as world, world.installed():
         walled = Walled(world, wall)
-        work = {"lines": _lines, "jobs": _jobs, "fuzz": _fuzz}[what]
-        _control(walled)
-        for report in work(world, walled, rest):
+        work = {
+            "lines": _lines,
+            "git": lambda *words: _lines(*words[:2], ["hostile_git_lines.txt"]),
+            "jobs": _jobs,
+            "fuzz": _fuzz,
+            "races": _races,
+        }[what]
+        for report in chain(_control(world, walled), work(world, walled, rest)):
             print(json.dumps(report), flush=True)
-        _control(walled)
+        for report in _control(world, walled):
+            print(json.dumps(report), flush=True)
         walled.close()
     print(json.dumps({"done": True, "user": pwd.getpwuid(os.geteuid()).pw_name}), flush=True)
 
 
-def _control(walled: Walled) -> None:
-    """A wall behind which nothing runs at all would have no effects, either."""
+def _control(world: Any, walled: Walled) -> list[dict[str, Any]]:
+    """A wall behind which nothing runs at all would have no effects, either; and a harmless command changes nothing."""
+    before = {*world.workspace.rglob("*")}
     output = walled("touch here && test -f here && rm here && echo control $((6 * 7))")
     if output != b"control 42\n":
         raise AssertionError(f"commands do not run: {output!r}, {walled.status}, {walled.trouble}")
+    effects = [f"changed by a harmless command: {path}" for path in before ^ {*world.workspace.rglob("*")}]
+    return [{"line": "true", "job": "true", "ok": True, "effects": effects}] if effects else []
 
 
 def _lines(world: Any, walled: Walled, files: list[str]) -> Iterator[dict[str, Any]]:
@@ -169,6 +196,8 @@ def _lines(world: Any, walled: Walled, files: list[str]) -> Iterator[dict[str, A
         for heading, line in groups(HERE / file):
             if file == "hostile_shared.txt" and any(part in line for part in WHOLE_MACHINE):
                 continue
+            if world.git.parent == world.workspace.parent and " .git" in line:
+                continue  # there is none in the workspace then: one that a command makes is its own
             began = time.monotonic()
             effects = [str(effect) for effect in world.attempt(aimed(line, world), walled)]
             yield {
@@ -224,6 +253,54 @@ def _jobs(world: Any, walled: Walled, names: list[str]) -> Iterator[dict[str, An
             "effects": effects, "status": walled.status, "trouble": walled.trouble,
             "output": printed[0].decode(errors="replace")[-1500:], "seconds": round(time.monotonic() - began, 2),
         }  # fmt: skip
+
+
+_REPOSITORY = (
+    "mkdir -p t/.git/objects t/.git/refs t/.vscode t/.ssh; echo 'ref: x' > t/.git/HEAD; echo x > t/.git/config"
+)
+_LOOK = "cat {P}/.env {P}/.ssh/id_rsa {P}/id_rsa {P}/.hermes/.env {P}; echo x > {P}/raced; echo x >> {P}"
+RACES = (
+    # what stands there at first, the entries that are swapped, and where to look through
+    (f"{_REPOSITORY}; echo KEY > t/.env; ln -s {{HOME}} h", "t h", ("t", "t/.ssh", "t/.vscode", "t/.git")),
+    (f"{_REPOSITORY}; echo KEY > t/.env; ln -s ../../home h", "t h", ("t", "t/.ssh", "t/.vscode")),
+    (f"{_REPOSITORY}; echo KEY > t/.env; ln -s {{OUT}} o", "t o", ("t", "t/.vscode", "t/.git", "t/.git/hooks")),
+    (
+        f"{_REPOSITORY}; ln -s {{OUT}} t/o; ln -s {{OUT}}/.vscode t/v",
+        "t/.git t/o t/.vscode t/v",
+        ("t/.git", "t/.vscode"),
+    ),
+    (f"{_REPOSITORY}; ln -s {{HOME}}/.ssh t/s", "t/.ssh t/s", ("t/.ssh",)),
+    ("mkdir t; echo KEY > t/.env; ln -s {S} t/l", "t/.env t/l", ("t/.env",)),
+    ("mkdir -p t/u/v; echo KEY > t/u/v/.env; ln -s {HOME} t/h", "t/u t/h", ("t/u", "t/u/.ssh")),
+    ("ln -s {HOME} h", "sub h", ("sub", "sub/.ssh")),
+    ("ln -s {OUT} o", ".git o", (".git", ".git/hooks")),
+    ("mkdir plain; echo x > plain/.e; echo x > plain/y", "sub plain", ("sub", "plain")),
+    ("mkdir -p plain/q", "sub plain sub plain", ("sub", "plain")),
+    ("echo x > y", ".env y", (".", "y")),
+    ("ln -s {OUT} o", "src o", ("src", "src/.vscode", "src/lib")),
+)
+
+
+def _races(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, Any]]:
+    """While one confined command swaps a folder for a link to the outside, others are started, again and again."""
+    for before, swapped, places in RACES:
+        looked = [0]
+        look = "; ".join(_LOOK.replace("{P}", place) for place in places)
+
+        def run(command: str, seconds: str = words[0], look: str = look, looked: list[int] = looked) -> bytes:
+            swap, _, before = command.partition("\n")
+            out = walled(before)
+            return out + walled.together(f"exec python3 flip.py {seconds} {swap}", f"({look}) 2>/dev/null", looked)
+
+        effects = [str(effect) for effect in world.attempt(f"{swapped}\n{before}", run)]
+        line = f"{before}; swap {swapped}; look at {' '.join(places)}"
+        yield {
+            "line": line,
+            "effects": effects,
+            "commands": looked[0],
+            "status": walled.status,
+            "trouble": walled.trouble,
+        }
 
 
 def _fuzz(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, Any]]:
