@@ -32,7 +32,7 @@ def approval_parts(question: ApprovalQuestion, *, who: str, buttons: bool) -> tu
     again = "\n\n".join([
         f"**{approval_text.heading(question.kind)}**: the one above, {measure}. It begins",
         block(approval_text.beginning(question.command, _SHOWN_AGAIN)),
-        block("\n".join(_lines([("why", question.why), ("wall", question.wall)]))),
+        block("\n".join(line[:_SHOWN_AGAIN] for line in _lines([("why", question.why), ("wall", question.wall)]))),
         _how(question, buttons=buttons),
     ])  # fmt: skip
     return "\n\n".join(_asked(question, who=who)), again
@@ -69,7 +69,7 @@ def settled(question: ApprovalQuestion, *, who: str, outcome: str, brief: bool =
 
 def approval_buttons(question: ApprovalQuestion) -> list[list[dict[str, Any]]]:
     return [
-        [{"label": _short(question.label(choice)), "answer": {"kind": "approval", "id": question.id, "choice": choice}}]
+        [{"label": question.label(choice), "answer": {"kind": "approval", "id": question.id, "choice": choice}}]
         for choice in question.choices
     ]
 

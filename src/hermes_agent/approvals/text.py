@@ -39,6 +39,8 @@ _EXACT = {"command": "this command", "write": "this write", "read": "this file"}
 _EMPTY_LINES = 3
 _BLANKS = 24
 _BEGINNING = 200
+_VALUE = 36
+_SIZES = 3
 _DIFF_LINES = 60
 _DIFF_LINE = 200
 _COMPARED_BYTES = 200_000
@@ -161,17 +163,26 @@ def opens(kind: str, wall: Wall, opening: str) -> str:
 
 
 def labels(kind: str, needs: Iterable[Sequence[str]], choices: Iterable[Choice]) -> dict[str, str]:
-    """What each answer grants, for its button."""
-    sizes, exact = [], False
+    """What each answer grants, for its button. Long paths are cut at their start; the card has them whole."""
+    sizes: dict[str, None] = {}
+    exact = False
     for need, value in needs:
-        size = {"network": "network", "folder": f"writes to {value}", "tool": f"tool {value}"}.get(need)
+        size = {"network": "network", "folder": f"writes to {_end(value)}", "tool": f"tool {_end(value)}"}.get(need)
         exact = exact or size is None
-        if size is not None and size not in sizes:
-            sizes.append(size)
+        if size is not None:
+            sizes.setdefault(size)
+    named = list(sizes)[:_SIZES]
+    if len(sizes) > _SIZES:
+        named.append(f"{len(sizes) - _SIZES} more")
     this = _EXACT.get(kind, "this call")
-    what = " and ".join([*sizes, *([this] if exact or not sizes else [])])
+    what = " and ".join([*named, *([this] if exact or not sizes else [])])
     found = {choice: f"{what[:1].upper()}{what[1:]} {span}" for choice, span in _SPANS.items()}
     return {choice: {**found, "once": f"{this.capitalize()} once", "deny": "Deny"}[choice] for choice in choices}
+
+
+def _end(value: str) -> str:
+    line = " ".join(exactly(value))
+    return line if len(line) <= _VALUE else f"…{line[1 - _VALUE :]}"
 
 
 def confirmed(choice: Choice, command: str, *, bound: str = "") -> str:

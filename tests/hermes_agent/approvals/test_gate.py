@@ -103,7 +103,7 @@ class TestTheWall:
         person = Person("session")
         verdict = permit(gate(db, person), "make test", outside=True)
         assert verdict.permit == Permit(digest("make test", WORKDIR, Opening(host=True)), Opening(host=True))
-        assert "outside the wall" in person.asked[0].wall
+        assert "outside bubblewrap" in person.asked[0].wall
         assert permit(gate(db, None, turn="t2"), "make test") == Verdict(True), "inside it needs nobody"
         assert permit(gate(db, None, turn="t2"), "make test", outside=True).permit == verdict.permit
         assert not permit(gate(db, None, turn="t2"), "make test2", outside=True).allowed
@@ -268,7 +268,7 @@ class TestAnswers:
         assert (asked.command, asked.workdir, asked.person_id, asked.call_id) == (RM, WORKDIR, ANA, "call_1")
         assert asked.why and asked.expires_at == clock() + 45 and asked.seconds == 45
         assert asked.choices == ("task", "once", "session", "always", "deny")
-        assert asked.label("task") == "This command for this task" and "stays behind the wall" in asked.wall
+        assert asked.label("task") == "This command for this task" and "inside bubblewrap" in asked.wall
         assert not verdict.allowed and "said no" in verdict.reason and "not retry" in verdict.reason
 
     def test_once_is_once(self, db: SessionDB) -> None:

@@ -79,13 +79,22 @@ class TestButtons:
             "task": "Tool deploy for this task", "once": "This call once",
         }  # fmt: skip
 
+    def test_a_long_path_does_not_push_the_end_away(self) -> None:
+        folders = [["folder", f"/srv/{number}/" + "deep/" * 20 + "x\u202e"] for number in range(5)]
+        (label,) = text.labels("command", folders[:1], ("task",)).values()
+        assert label.startswith("Writes to …") and label.endswith("x⟨U+202E⟩ for this task") and len(label) < 70
+        several = [["folder", f"/srv/{number}"] for number in range(5)]
+        assert text.labels("command", several, ("task",))["task"] == (
+            "Writes to /srv/0 and writes to /srv/1 and writes to /srv/2 and 2 more for this task"
+        )
+
     @pytest.mark.parametrize(
         ("wall", "opening", "words"),
         [
-            ("bubblewrap", "", "stays behind the wall (bubblewrap)"),
-            ("landlock", Opening(network=True).shown, "opens it for this: network"),
-            ("bubblewrap", Opening(folders=("/srv/x",)).shown, "opens it for this: writes to /srv/x"),
-            ("bubblewrap", Opening(host=True).shown, "outside the wall (bubblewrap), with all your rights"),
+            ("bubblewrap", "", "inside bubblewrap: the workspace only, no network"),
+            ("landlock", Opening(network=True).shown, "inside landlock, opened for this: network"),
+            ("bubblewrap", Opening(folders=("/srv/x",)).shown, "opened for this: writes to /srv/x"),
+            ("bubblewrap", Opening(host=True).shown, "outside bubblewrap, with all the rights of your account"),
             ("none", Opening(host=True).shown, "no wall works on this machine"),
             ("host", Opening(host=True).shown, "executor: host"),
         ],
