@@ -112,7 +112,9 @@ class ChatApprover:
         for place in places:
             card.items.append([await self._lanes.say(parcel) for parcel in self._parcels(question, place, turn)])
         try:
-            if not places[0].here:
+            if places[0].here:
+                await self._take_answers(card, turn)
+            else:
                 names = " and ".join(place.name for place in places)
                 lapse = approval_text.wait(question.seconds)
                 await self._tell(turn, f"This needs permission. I asked {names}; it lapses in {lapse}.", question)
@@ -124,6 +126,15 @@ class ChatApprover:
             if lapsed:
                 self._note_expired(places)
             self._lanes.beside(self._settle(card, turn, lapsed=lapsed))
+
+    async def _take_answers(self, card: _Card, turn: Asking) -> None:
+        """Words that came while the turn was away, after the card, may answer the question that is open again."""
+        asked = max(item.created_at for items in card.items for item in items)
+        meanwhile = await self._lanes.withdraw(
+            turn.running.route, lambda row: row.received_at > asked and self.expects(row)
+        )
+        if meanwhile is not None:
+            self._lanes.put(meanwhile)
 
     def _note_expired(self, places: list[Place]) -> None:
         for place in places:

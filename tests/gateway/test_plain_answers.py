@@ -297,6 +297,48 @@ def test_a_yes_may_have_an_end(
     asked_once(db, home, case)
 
 
+def test_a_yes_that_came_while_the_gateway_was_away_counts(db: SessionDB, home: Path, clock: Clock) -> None:
+    async def go() -> None:
+        with ScriptedModel(*wants(COMMAND), always(say("Done."))) as model:
+            adapter = PretendAdapter(edits=True)
+            first = PretendGateway(db, home, model, adapter=adapter, streaming={"enabled": False})
+            await first.start()
+            first.runner._restart_drain_timeout = 0.05
+            await adapter.say("tidy up", OWNER)
+            (shown,) = await cards(first)
+            await first.runner.stop()
+            clock.advance(5)
+            async with PretendGateway(db, home, model, adapter=adapter, streaming={"enabled": False}) as here:
+                await adapter.say("yes", OWNER)
+                assert (await decided(here, shown)).scope == "once"
+                await here.until(lambda: "Done." in adapter.chat(OWNER))
+                await here.quiet()
+            assert len(model.requests) == 2, "it was an answer, and no message for the model"
+
+    asyncio.run(go())
+
+
+def test_a_yes_from_before_the_question_is_for_the_model(db: SessionDB, home: Path, clock: Clock) -> None:
+    async def go() -> None:
+        with ScriptedModel(*wants("sleep 1", COMMAND), always(say("Done."))) as model:
+            async with gateway(db, home, model, display={"busy_input_mode": "queue"}) as here:
+                await here.chat.say("tidy up", OWNER)
+                await here.until(lambda: len(model.requests) >= 1)
+                clock.advance(1)
+                await here.chat.say("yes", OWNER)
+                (shown,) = await cards(here)
+                clock.advance(5)
+                await asyncio.sleep(0.3)
+                assert row(db, shown).state == "pending"
+                await here.chat.say("no", OWNER)
+                assert (await decided(here, shown)).state == "denied"
+                await here.until(lambda: here.chat.chat(OWNER).count("Done.") == 2)
+                await here.quiet()
+                assert model.requests[-1].json["messages"][-1]["content"].endswith("yes")
+
+    asyncio.run(go())
+
+
 def test_words_that_mean_nothing_decide_nothing(db: SessionDB, home: Path, clock: Clock) -> None:
     async def case(here: PretendGateway, shown: Shown) -> None:
         clock.advance(5)
