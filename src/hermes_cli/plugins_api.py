@@ -300,8 +300,10 @@ def _takes_asker(handler: Callback) -> bool:
         parameters = inspect.signature(handler).parameters.values()
     except (TypeError, ValueError):  # a builtin without a signature
         return False
-    return any(one.kind is one.VAR_KEYWORD or (one.name == "asker" and one.kind is not one.POSITIONAL_ONLY)
-               for one in parameters)
+    return any(
+        one.kind is one.VAR_KEYWORD or (one.name == "asker" and one.kind is not one.POSITIONAL_ONLY)
+        for one in parameters
+    )
 
 
 def _command_name(name: str) -> str:
