@@ -146,7 +146,7 @@ SETTINGS = (
 """Below the workspace: what shells, editors, git and agents run or obey when they start there."""
 
 GIT_SETTINGS = ("config", "config.worktree", "hooks", "commondir")
-"""Below a git folder that is not in the workspace, and below those of its worktrees."""
+"""Below a git folder that is not in the workspace."""
 
 _HOSTILE_SCRIPT = """#!/bin/sh
 echo ran >> {V}
@@ -656,7 +656,7 @@ class World:
         """Their modes and contents. What was set aside under another name is obeyed by nobody."""
         found = {}
         outside = [] if self.git.parent == self.workspace else [self.git / name for name in GIT_SETTINGS]
-        outside += [path / name for path in self.git.glob("worktrees/*") for name in GIT_SETTINGS]
+        outside += [path / name for path in self.git.glob("worktrees/*") for name in ("config.worktree", "commondir")]
         for place in [*(self.workspace / name for name in SETTINGS), *outside]:
             with contextlib.suppress(OSError):
                 for inner, state in _walk(place).items():

@@ -29,7 +29,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[2] / "src"
-SECONDS = 20
+SECONDS = 6
 NOBODY = 65534
 PYTEST_PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py")
 
