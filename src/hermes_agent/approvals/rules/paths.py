@@ -28,21 +28,10 @@ _DISK = re.compile(
 )
 _DATABASE = ("state.db", "state.search.db")
 _CONTROL = ("config.yaml", ".env", "auth.json", "hooks", "plugins")
-_START_FILES = re.compile(
-    r"\.(?:bash|zsh|k?sh|csh|tcsh|fish)(?:rc|_profile|_login|_logout|env|_aliases)?|\.profile|\.zprofile|\.zlogin"
-    r"|\.inputrc|\.gitconfig|\.vimrc|\.tmux\.conf|\.envrc|\.pythonrc(?:\.py)?|authorized_keys|crontab"
-)
-_GIT_OWN = re.compile(r"(?:.*/)?\.git/(?:(?:.+/)?hooks(?:/.*)?|(?:.+/)?config(?:\.worktree)?|info/attributes)")
 
 
 def within(path: str, *folders: str) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
-
-
-def is_protected(path: str, workspace: str) -> bool:
-    """Files of a workspace that other programs run or obey: git's hooks and settings, files read at start."""
-    inner = posixpath.relpath(path, workspace)
-    return bool(_GIT_OWN.fullmatch(inner) or _START_FILES.fullmatch(posixpath.basename(path)))
 
 
 class Places:

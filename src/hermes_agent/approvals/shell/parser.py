@@ -30,9 +30,9 @@ _STEPS, _UNROLLED = 5_000, 8
 _HEAVY, _LIGHT = 320, 2_048
 """Tokens in a window: those in which the grammar is quadratic, and all."""
 _TOKEN = re.compile(
-    r"""\\.|'[^']*+'|"(?:[^"\\]++|\\.)*+"|(?P<line>\n)|<<(?P<tabs>-?)[ \t]*+"""
-    r"""(?P<mark>(?:[\w-]|\\.|'[^'\n]*'|"[^"\n]*")++)|(?P<heavy>[(){}|<\[=\0]|\b(?:case|function|select|for)\b)"""
-    r"""|\w++|[^\w\s]|\s""",
+    r"""\\.|'[^']*'|"[^"\\]*(?:\\.[^"\\]*)*"|(?P<line>\n)|<<(?P<tabs>-?)[ \t]*"""
+    r"""(?P<mark>(?:[\w-]+|\\.|'[^'\n]*'|"[^"\n]*")+)|(?P<heavy>[(){}|<\[=\0]|\b(?:case|function|select|for)\b)"""
+    r"""|\w+|[^\w\s]|\s""",
     re.DOTALL,
 )
 _PRIVATE_USE = re.compile("[\ue000-\uf8ff]")
