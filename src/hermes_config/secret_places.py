@@ -467,6 +467,8 @@ class _Walk:
                 continue
             folder = self._known(path, old.get(path)) or self._read(path)
             if folder is None:
+                if self._is_closed(path):
+                    unseen.append(path)
                 continue
             tree.folders[path] = folder
             self._seen += folder.entries
@@ -498,8 +500,16 @@ class _Walk:
             return None
         return before if _identity(path) == before.identity else None
 
+    @staticmethod
+    def _is_closed(path: str) -> bool:
+        """A folder that is there and cannot be read; whoever owns it, a command too, can open it again with chmod."""
+        try:
+            return stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode)
+        except OSError:
+            return False
+
     def _read(self, path: str) -> _Folder | None:
-        """The folder as it is; None for one that is gone, a link by now, or closed to us (and so to commands)."""
+        """The folder as it is; None for one that is gone, a link by now, or closed to us."""
         now = time.time_ns()
         try:
             handle = os.open(path, _FOLDER_FLAGS)
@@ -590,7 +600,10 @@ class _Walk:
         while waiting:
             if self._seen > self._most or time.monotonic() > self._deadline:
                 return found, False
-            folder = self._read(waiting.pop())
+            path = waiting.pop()
+            folder = self._read(path)
+            if folder is None and self._is_closed(path):
+                return found, False
             if folder is not None:
                 self._seen += folder.entries
                 waiting += folder.folders

@@ -153,10 +153,13 @@ def _spread(path: str, access: int, hidden: set[str], above: set[str], found: li
         return
     # Below this folder something is hidden. New files can be made here, and read from the next command on.
     found.append((path, BLIND if access == WRITE else _READ_DIR))
-    with os.scandir(path) as entries:
-        for entry in entries:
-            if not entry.is_symlink():
-                _spread(entry.path, access, hidden, above, found)
+    try:
+        with os.scandir(path) as entries:
+            names = [entry.path for entry in entries if not entry.is_symlink()]
+    except OSError:  # closed to us, or gone: nothing in it is allowed
+        return
+    for name in names:
+        _spread(name, access, hidden, above, found)
 
 
 def _parents(path: str) -> list[str]:

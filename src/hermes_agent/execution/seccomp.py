@@ -49,6 +49,11 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "sethostname": (170, 161), "setdomainname": (171, 162), "vhangup": (153, 58), "ioperm": (173, None),
     "iopl": (172, None), "modify_ldt": (154, None), "uselib": (134, None), "nfsservctl": (180, 42),
 }  # fmt: skip
+# Shared memory, semaphores and queues that any process of the machine can name.
+_NAMED_BY_ALL: tuple[tuple[int, int], ...] = (
+    (29, 194), (30, 196), (31, 195), (64, 190), (65, 193), (220, 192), (66, 191), (68, 186), (69, 189), (70, 188),
+    (71, 187), (240, 180), (241, 181),
+)  # fmt: skip
 _NOT_THERE = {"clone3": (435, 435), "openat2": (437, 437)}
 _CLONE, _SOCKET, _SOCKETPAIR, _IOCTL, _PERSONALITY = (56, 220), (41, 198), (53, 199), (16, 29), (135, 92)
 # (number, argument) of every call that sets a mode, and for those that only may: the argument with their flags.
@@ -90,6 +95,8 @@ def program(machine: str, sockets: Sockets) -> bytes:
     families = {"private": (_UNIX, _INTERNET, _INTERNET6, _NETLINK), "network": (_INTERNET, _INTERNET6, _NETLINK)}
     filters.refuse_unless(_SOCKET[column], 0, families.get(sockets, ()))
     if sockets != "private":
+        for numbers in _NAMED_BY_ALL:
+            filters.refuse_number(numbers[column])
         filters.refuse_datagram_pairs(_SOCKETPAIR[column])
         for numbers, argument in _OF_OTHERS:
             filters.refuse_unless(numbers[column], argument, (0,))

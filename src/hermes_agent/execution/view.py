@@ -29,8 +29,8 @@ _IN_HOME = (
     ".local/bin", ".local/lib", ".local/pipx", ".local/share/pipx", ".local/share/uv", ".local/share/mise",
     ".local/share/fnm", ".local/share/pnpm", ".local/share/virtualenvs", ".virtualenvs", "go", ".go", ".ghcup", ".opam",
     ".dotnet", ".juliaup", ".julia/juliaup", ".m2/repository", ".gradle/wrapper", ".npm-global", ".gem", "bin",
-    "anaconda3", "miniconda3", "miniforge3", "mambaforge", ".linuxbrew", ".nix-profile", ".config/git", ".gitconfig",
-    ".cache/pip/wheels", ".cache/ms-playwright",
+    "anaconda3", "miniconda3", "miniforge3", "mambaforge", ".linuxbrew", ".nix-profile", ".config/git/ignore",
+    ".config/git/attributes", ".cache/ms-playwright",
 )  # fmt: skip
 _NAMED_BY = (
     "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR", "GOPATH", "GOROOT", "CARGO_HOME", "RUSTUP_HOME",
@@ -92,7 +92,7 @@ def view(
     repository, git_folders = _repository(root, user_home)
     if not git_writable:
         repository, git_folders = [*repository, *git_folders], []
-    writable = _outermost(_real([root, *git_folders, *write, *map(Path, opening.folders)]))
+    writable = _outermost(_real([root, *git_folders, *write, *map(Path, opening.folders)]), user_home)
     links, system = _system()
     tools = _tool_chains(user_home, tuple((name, environ.get(name, "")) for name in ("PATH", *_NAMED_BY)))
     readable = _real([*system, *tools, home / "skills", *repository, *read, *_settings(user_home)])
@@ -104,7 +104,7 @@ def view(
         workspace=root,
         user_home=user_home,
         # What lies below a writable folder is not mounted by its path: a command could have made it a link by then.
-        read=tuple(path for path in _outermost(readable) if not _is_below(path, writable)),
+        read=tuple(path for path in _outermost(readable, user_home) if not _is_below(path, writable)),
         write=tuple(writable),
         hidden=tuple(dict.fromkeys(_below(secrets, visible))),
         protected=tuple(dict.fromkeys([*protected, *_git_settings(git_folders)])),
@@ -119,11 +119,16 @@ def _real(paths: Iterable[Path]) -> list[Path]:
     return [Path(path) for path in found]
 
 
-def _outermost(paths: Iterable[Path]) -> list[Path]:
-    """Without those that lie below another one: each mount costs a fraction of a millisecond."""
+def _outermost(paths: Iterable[Path], user_home: Path) -> list[Path]:
+    """Without those that lie below another one: each mount costs a fraction of a millisecond.
+
+    The home is a mount of its own, so what lies in it does not lie below anything outside it.
+    """
     kept: list[str] = []
-    for path in sorted(map(str, paths)):
-        if not (kept and path.startswith(f"{kept[-1]}/")):
+    for path in sorted(map(str, paths), key=lambda one: (one.startswith(f"{user_home}/"), one)):
+        at_home = path.startswith(f"{user_home}/")
+        around = (one for one in kept if one.startswith(f"{user_home}/") == at_home or one == str(user_home))
+        if not any(path.startswith(f"{one}/") for one in around):
             kept.append(path)
     return [Path(path) for path in kept]
 
@@ -135,9 +140,8 @@ def _is_below(path: Path, roots: Iterable[Path]) -> bool:
 def _below(paths: Iterable[Path], visible: Iterable[Path]) -> list[Path]:
     """Those that exist and lie below a visible folder, by where they really are."""
     roots = tuple(f"{root}/" for root in visible)
-    # What we cannot read ourselves, a command cannot either: it has no right that we lack.
-    real = (os.path.realpath(text) for path in paths if os.access(text := str(path), os.R_OK))
-    return [Path(path) for path in real if f"{path}/".startswith(roots)]
+    real = (os.path.realpath(text) for path in paths if os.path.lexists(text := str(path)))
+    return [Path(path) for path in real if f"{path}/".startswith(roots) and os.path.exists(path)]  # noqa: PTH110
 
 
 @lru_cache(maxsize=8)
