@@ -453,7 +453,7 @@ class _Walk:
         tree = self._tree
         old, tree.folders = tree.folders, {}
         old_bulk, tree.bulk = tree.bulk, {}
-        if any(_birth(path) != identity for path, identity in tree.known.items()):
+        if any(birth(path) != identity for path, identity in tree.known.items()):
             old, old_bulk = {}, {}  # a secret is not where it was: look for it everywhere
         secrets: list[str] = []
         protected: list[str] = []
@@ -483,7 +483,7 @@ class _Walk:
                 secrets += inside
                 if not whole:
                     unseen.append(bulk)
-        tree.known = {**(tree.known if unseen else {}), **{path: _birth(path) for path in secrets}}
+        tree.known = {**(tree.known if unseen else {}), **{path: birth(path) for path in secrets}}
         kept = dict.fromkeys(secrets)
         return Found(
             tuple(map(Path, kept)),
@@ -570,7 +570,7 @@ class _Walk:
 
     def _is_known(self, inode: int, full: str) -> bool:
         """Whether this is a secret that was found before, wherever it is now. An inode alone is soon another file's."""
-        return inode in self._identities and _birth(full) == self._identities[inode]
+        return inode in self._identities and birth(full) == self._identities[inode]
 
     def _holds_secret(self, full: str, name: str) -> bool:
         low = name.lower()
@@ -621,7 +621,7 @@ def _identity(path: str) -> tuple[int, int, int]:
     return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
-def _birth(path: str) -> tuple[int, int, int]:
+def birth(path: str | Path) -> tuple[int, int, int]:
     """Device, inode and time of birth: what a file keeps when it is renamed, written to or touched."""
     try:
         status = os.stat(path, follow_symlinks=False)
@@ -630,7 +630,7 @@ def _birth(path: str) -> tuple[int, int, int]:
     return status.st_dev, status.st_ino, _birth_time(path)
 
 
-def _birth_time(path: str) -> int:
+def _birth_time(path: str | Path) -> int:
     """In nanoseconds; 0 where the system or the file system does not keep it, so that the inode alone decides."""
     call = _statx()
     if call is None:

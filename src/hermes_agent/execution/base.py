@@ -11,6 +11,11 @@ from typing import Literal
 
 from hermes_config.errors import HermesError
 
+FILTER_FD, STATUS_FD = 8, 9
+"""Where bubblewrap finds the system-call filter, and where it says how it went."""
+BINDS = "--binds"
+"""Where in a command line of bubblewrap the mounts go whose sources are opened by descriptor."""
+
 Wall = Literal["bubblewrap", "landlock", "none", "host"]
 """What holds a command that nobody approved. `none`: no wall works on this machine, so every command asks. `host`: the
 owner's configuration says `executor: host`, so commands run without a wall."""

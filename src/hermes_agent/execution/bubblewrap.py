@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from hermes_agent.execution.base import CLOSED, Opening
-from hermes_agent.execution.supervisor import BINDS, FILTER_FD, STATUS_FD
+from hermes_agent.execution.base import BINDS, CLOSED, FILTER_FD, STATUS_FD, Opening
 from hermes_agent.execution.view import View
+from hermes_config.secret_places import Found
 
 _NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _PROBE_SECONDS = 10
@@ -33,31 +33,24 @@ def programs() -> list[str]:
 
 
 def probe(program: str) -> tuple[str, ...] | None:
-    """The options with which this bubblewrap works here; None when it does not."""
+    """The options with which this bubblewrap works here, with all that we ask of it; None when it does not."""
     # Root can do without a user namespace, where those are switched off.
-    ways = [("--unshare-user",), ()] if os.geteuid() == 0 else [("--unshare-user",)]
+    ways: list[tuple[str, ...]] = [("--unshare-user",), ()] if os.geteuid() == 0 else [("--unshare-user",)]
     for way in ways:
-        argv = [
-            program,
-            *way,
-            *_NAMESPACES,
-            "--unshare-net",
-            "--cap-drop",
-            "ALL",
-            "--ro-bind",
-            "/",
-            "/",
-            "--dev",
-            "/dev",
-        ]
-        argv += ["--proc", "/proc", "--perms", "1777", "--size", "4096", "--tmpfs", "/tmp", "--", "/bin/true"]
+        made = [program, *way, *_NAMESPACES, "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"]
+        made += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        made += ["--perms", "1777", "--size", "4096", "--tmpfs", "/tmp", "--json-status-fd", "1"]
+        folder = os.open("/usr", os.O_RDONLY | os.O_DIRECTORY)
         try:
             done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_SECONDS, check=False, env={}
-            )
+                [*made, "--ro-bind-fd", str(folder), "/usr", "--", "/bin/true"], stdin=subprocess.DEVNULL,
+                capture_output=True, timeout=_PROBE_SECONDS, check=False, env={}, pass_fds=(folder,),
+            )  # fmt: skip
         except (OSError, subprocess.SubprocessError):
             continue
-        if done.returncode == 0:
+        finally:
+            os.close(folder)
+        if done.returncode == 0 and b'"exit-code"' in done.stdout:
             return way
     return None
 
@@ -110,12 +103,15 @@ def _writable_in_proc() -> tuple[str, ...]:
     return tuple(path for path in found if os.path.exists(path))  # noqa: PTH110
 
 
-def binds(view: View, pinned: Iterable[Path]) -> list[tuple[str, str]]:
+def binds(view: View, inside: Found) -> list[tuple[str, str]]:
     """What to mount upon itself within writable folders, the outer before the inner.
 
-    `pinned` folders stay writable, but cannot be moved away as a whole to be replaced; protected places are read-only.
+    Git folders, and the folders that a secret lies in, stay writable but cannot be moved away: to be replaced, or to
+    take the secret to where another command, which is just starting, does not cover it. Protected places are read-only.
     """
-    found = [(len(path.parts), "--bind-fd", str(path)) for path in pinned]
+    within = {folder for path in inside.secrets for folder in path.parents if folder.is_relative_to(view.workspace)}
+    writable = {*inside.pinned, *within} - {view.workspace}
+    found = [(len(path.parts), "--bind-fd", str(path)) for path in writable]
     found += [(len(path.parts), "--ro-bind-fd", str(path)) for path in view.protected]
     return [(option, path) for _, option, path in sorted(found)]
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -79,7 +81,12 @@ def find(wish: str) -> Found:
     """The wall for a choice, by trying it. Raises `ExecutorUnavailable` when the one that is insisted on fails."""
     if wish == "host":
         return Found("host")
-    programs = bubblewrap.programs() if wish != "landlock" and seccomp.supported(os.uname().machine) else []
+    if sys.platform != "linux" or not seccomp.supported(os.uname().machine):
+        why = "there is no wall for this system yet"
+        if wish != "confined":
+            raise ExecutorUnavailable(f"executor: {wish} cannot be used: {why}", hint="Use `executor: confined`.")
+        return Found("none", why=why)
+    programs = bubblewrap.programs() if wish != "landlock" else []
     for program in programs:
         way = bubblewrap.probe(program)
         if way is not None:
@@ -87,9 +94,9 @@ def find(wish: str) -> Found:
     why = "bubblewrap is not installed" if not programs else "the kernel or the container keeps bubblewrap from working"
     if wish == "bubblewrap":
         raise ExecutorUnavailable(f"executor: bubblewrap cannot be used: {why}", hint=Found("none", why=why).advice)
-    version = landlock.version() if seccomp.supported(os.uname().machine) else 0
+    version = landlock.version()
     if version >= landlock.NEEDED:
-        return Found("landlock", why=why)
+        return Found("landlock", why="config.yaml asks for it" if wish == "landlock" else why)
     why += f"; the kernel's Landlock has version {version}, and {landlock.NEEDED} is needed"
     if wish == "landlock":
         raise ExecutorUnavailable(f"executor: landlock cannot be used: {why}", hint="Use `executor: confined`.")
@@ -135,12 +142,15 @@ class Executor:
             self.prepare, command, workspace=workspace, permit=permit, ours=ours, reads=reads
         )
         request = {**prepared.request, "grace": grace, "with_errors": with_errors}
-        child = ChildProcess(request, workdir=command.workdir, on_output=on_output)
+        try:
+            child = ChildProcess(request, workdir=command.workdir, on_output=on_output)
+        except BaseException:
+            await _uninterrupted(asyncio.to_thread(prepared.undo))
+            raise
         try:
             yield child
         finally:
-            await child.end()
-            child.undone = await asyncio.to_thread(prepared.undo)
+            await _uninterrupted(_finish(child, prepared))
 
     def output(
         self, command: Command, *, workspace: Path, seconds: float, most: int, with_errors: bool = False
@@ -202,7 +212,8 @@ class Executor:
         """What the supervisor is asked for. Blocks on the file system. Raises for what must not be run."""
         opening = CLOSED
         if permit is not None:
-            if base.digest(command.text, command.workdir, permit.opening) != permit.digest:
+            same = base.digest(command.text, command.workdir, permit.opening) == permit.digest
+            if not same or command.argv[1:] != ("-c", command.text):
                 raise CommandChanged("the command is not the one that was approved; nothing was run")
             opening = permit.opening
         found = wall_of(self.config)
@@ -210,11 +221,15 @@ class Executor:
             return Prepared({"argv": command.argv, "environ": dict(command.environ)})
         if found.wall == "none":
             raise ExecutorUnavailable(f"no wall works here ({found.why}), so a person has to approve each command")
-        return self._confined(found, command, workspace, opening, ours, reads)
+        # A yes to a change within the workspace (`rm -r project`) is a yes to what lies in it, git folders included.
+        return self._confined(
+            found, command, workspace, opening, ours, reads, changes=permit is not None and not opening
+        )
 
     def _confined(
-        self, found: Found, command: Command, workspace: Path, opening: Opening, ours: bool, reads: tuple[Path, ...]
-    ) -> Prepared:
+        self, found: Found, command: Command, workspace: Path, opening: Opening, ours: bool, reads: tuple[Path, ...],
+        *, changes: bool,
+    ) -> Prepared:  # fmt: skip
         environ = {name: value for name, value in command.environ.items() if name not in _DROPPED}
         if not opening.network:
             environ = {name: value for name, value in environ.items() if name not in _PROXIES}
@@ -228,6 +243,7 @@ class Executor:
             workspace=root, home=self.home, environ=environ, opening=opening, write=self._folders("write"),
             read=(*self._folders("read"), *reads), hidden=(*inside.secrets, *inside.unseen),
             protected=inside.protected, own=own, git_writable=found.wall == "bubblewrap",
+            secrets_in=lambda folder: _secrets(folder, user_home, own),
         )  # fmt: skip
         if ours:
             seen = replace(seen, hidden=())
@@ -237,8 +253,6 @@ class Executor:
             )
         if os.geteuid() == 0:
             environ["TAR_OPTIONS"] = "--no-same-owner"  # the owners in an archive are nobody's inside
-        outside = () if found.wall == "landlock" else seen.git
-        protection = Protection(inside, outside, home=Path(os.path.realpath(self.home)))
         request: dict[str, Any] = {
             "wall": found.wall, "limits": self._bounds(), "rlimits": self._rlimits(),
         }  # fmt: skip
@@ -250,12 +264,25 @@ class Executor:
                     found.program, found.way, seen, command.argv, workdir=command.workdir, empty=self._empty_file(),
                     tmp_bytes=self.limits.command_tmp_bytes, opening=opening,
                 ),
-                "binds": bubblewrap.binds(seen, inside.pinned),
+                "binds": [] if changes else bubblewrap.binds(seen, inside),
             }  # fmt: skip
         else:
             request |= self._landlocked(seen, command, opening, environ)
         request["environ"] = environ
-        return Prepared(request, lambda: protection.undo(secret_places.found_in(root, user_home=user_home, own=own)))
+        mounted = found.wall == "bubblewrap" and not changes
+        home = Path(os.path.realpath(self.home))
+        watch = _watches.begin(root, lambda: Protection(inside, seen.git, root=root, home=home))
+
+        def undo() -> list[str]:
+            return _watches.end(
+                root,
+                watch,
+                secret_places.found_in(root, user_home=user_home, own=own),
+                mounted=mounted,
+                changes=changes,
+            )
+
+        return Prepared(request, undo)
 
     def _landlocked(self, seen: View, command: Command, opening: Opening, environ: dict[str, str]) -> dict[str, Any]:
         if seen.user_home.is_relative_to(seen.workspace):
@@ -303,6 +330,60 @@ class Executor:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.touch(mode=0o000)
         return path
+
+
+async def _finish(child: ChildProcess, prepared: Prepared) -> None:
+    await child.end()
+    child.undone = await asyncio.to_thread(prepared.undo)
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, None] | Awaitable[Any]) -> None:
+    """Wait for work that must be done, however often the waiting task is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+def _secrets(folder: Path, user_home: Path, own: tuple[str, ...]) -> tuple[Path, ...]:
+    """What to hide in a folder beside the workspace."""
+    found = secret_places.found_in(folder, user_home=user_home, own=own, most_entries=200_000, seconds=3.0)
+    return (*found.secrets, *found.unseen)
+
+
+class _Watches:
+    """What each workspace was like before its commands; one memory for those that overlap.
+
+    A command that starts while another one runs must not take what that one has changed for the person's own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users: dict[Path, tuple[Protection, int]] = {}
+
+    def begin(self, root: Path, make: Callable[[], Protection]) -> Protection:
+        with self._lock:
+            protection, users = self._users.get(root) or (make(), 0)
+            self._users[root] = (protection, users + 1)
+            return protection
+
+    def end(self, root: Path, protection: Protection, now: secret_places.Found, **how: bool) -> list[str]:
+        with self._lock:
+            users = self._users[root][1] - 1
+            if users:
+                self._users[root] = (protection, users)
+            else:
+                del self._users[root]
+            return protection.undo(now, alone=not users, **how)
+
+
+_watches = _Watches()
 
 
 @dataclass(slots=True)

@@ -12,6 +12,8 @@ import errno
 import os
 import stat
 import struct
+import sys
+from typing import Any
 
 from hermes_agent.execution import seccomp
 
@@ -45,11 +47,13 @@ _KERNEL_FILES = (
 )  # fmt: skip
 """What tells of the machine and of no process."""
 
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def version() -> int:
     """The kernel's version of Landlock; 0 when it has none or a filter keeps it from us."""
+    if _libc is None:
+        return 0
     found: int = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     return max(0, found)
 

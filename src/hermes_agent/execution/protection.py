@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 from hermes_agent.tools.descriptors import Folder, opened
-from hermes_config.secret_places import PROTECTED_FILES, Found
+from hermes_config.secret_places import PROTECTED_FILES, Found, birth
 
 ASIDE = ".set-aside"
 _MOST_FILES = 2_000
@@ -44,18 +44,23 @@ class _File:
 
 
 class Protection:
-    """The protected files of a workspace, and of its git folders outside, as they were before one command."""
+    """The protected files of a workspace, and of its git folders outside, as they were before its commands."""
 
-    def __init__(self, found: Found, git_outside: Sequence[Path] = (), *, home: Path) -> None:
+    def __init__(self, found: Found, git_outside: Sequence[Path] = (), *, root: Path, home: Path) -> None:
         """`home`: the Hermes home, whose own files are not ours to watch when it lies in the workspace."""
-        self._home, self._outside = home, tuple(git_outside)
-        self._units = self._protected(found)
+        self._root, self._home, self._outside = root, home, tuple(git_outside)
         self._folders = {*found.folders, *(str(folder) for git in self._outside for folder in (git, *_worktrees(git)))}
         self._pinned = {git: _inode(git) for git in found.pinned}
+        self._secrets = {path: birth(path) for path in found.secrets}
+        self._units: dict[Path, list[Path]] = {}
+        """Each protected file or folder, with the files that were in it."""
         self._files: dict[Path, _File] = {}
-        for file in islice((file for unit in self._units for file in _files(unit)), _MOST_FILES):
-            if (kept := _read(file)) is not None:
-                self._files[file] = kept
+        for unit in sorted(self._protected(found)):
+            self._units[unit] = list(_files(unit))
+            for file in self._units[unit][: _MOST_FILES - len(self._files)]:
+                if (kept := _read(file)) is not None:
+                    self._files[file] = kept
+        self._above = {folder: _inode(folder) for unit in self._units for folder in unit.parents}
 
     def _protected(self, found: Found) -> set[Path]:
         """Every file and folder to watch. One can be a secret, too, such as `.envrc`."""
@@ -63,28 +68,63 @@ class Protection:
         units.update(unit for git in (*found.pinned, *self._outside) for unit in _obeyed(git))
         return {unit for unit in units if not unit.is_relative_to(self._home)}
 
-    def undo(self, now: Found) -> list[str]:
-        """Put back what was changed, set aside what is new. One line each, for the model and the log."""
+    def undo(self, now: Found, *, mounted: bool, changes: bool, alone: bool) -> list[str]:
+        """Put back what was changed, set aside what is new. One line each, for the model and the log.
+
+        `mounted`: the command had the files as read-only mounts, so that it can have replaced one only by moving a
+        folder above it; whatever else differs, the person has done. `changes`: a person approved a change of the
+        workspace, so what is gone stays gone. `alone`: no other command runs there; else secrets are left where it may
+        have put them, until it ends.
+        """
         said = [line for git, inode in self._pinned.items() for line in self._returned(git, inode, now)]
-        for path, before in self._files.items():
-            link = _first_link(path)
-            if link is not None:
-                said.append(_set_aside(link))
-            if link == path or (path.exists() and _read(path) != before):
-                said.append(_put_back(path, before))
+        for unit, files in self._units.items():
+            if not (mounted and self._stands(unit)):
+                said += [line for file in files for line in self._restored(file, gone=not changes)]
         for unit in sorted(self._protected(now)):
             if unit in self._units:
-                said += [_set_aside(file) for file in _files(unit) if self._is_new(file)]
+                if not (mounted and self._stands(unit)):
+                    said += [_set_aside(file) for file in _files(unit) if self._is_new(unit, file)]
             elif str(unit.parent) in self._folders or _leads_away(unit):
                 said.append(_set_aside(unit))
         for git in now.pinned:
             if git not in self._pinned and self._is_within_a_repository(git):
                 said += [_set_aside(unit) for unit in _obeyed(git) if _names_programs(unit)]
+        if alone and not mounted and not changes:
+            said += self._secrets_back(now)
         return said
 
-    def _is_new(self, file: Path) -> bool:
-        full = len(self._files) >= _MOST_FILES
-        return not full and file not in self._files and ASIDE not in file.name and os.path.lexists(file)
+    def _stands(self, unit: Path) -> bool:
+        """Whether every folder above it is still the one that it was."""
+        return all(_inode(folder) == self._above[folder] for folder in unit.parents)
+
+    def _restored(self, file: Path, *, gone: bool) -> list[str]:
+        before = self._files.get(file)
+        if before is None:  # a link, or too large to be remembered: what it was cannot be told
+            return []
+        link = _first_link(file)
+        said = [] if link is None else [_set_aside(link)]
+        missing = gone and file.parent.is_dir() and not os.path.lexists(file)
+        if link == file or missing or (file.exists() and _read(file) != before):
+            said.append(_put_back(file, before))
+        return said
+
+    def _secrets_back(self, now: Found) -> list[str]:
+        """A secret that was renamed, so that its name no longer tells, gets its name back; a new link to one goes."""
+        said: list[str] = []
+        born = {one: path for path, one in self._secrets.items()}
+        for path in now.secrets:
+            old = born.get(birth(path))
+            if old is None or path == old or path in self._secrets:
+                continue
+            if not os.path.lexists(old) and old.parent.is_dir():
+                said.append(_moved_back(path, old))
+            elif os.path.lexists(old):
+                said.append(_removed(path))
+        return said
+
+    def _is_new(self, unit: Path, file: Path) -> bool:
+        known = self._units[unit]
+        return len(known) < _MOST_FILES and file not in known and ASIDE not in file.name and os.path.lexists(file)
 
     def _returned(self, git: Path, inode: tuple[int, int] | None, now: Found) -> list[str]:
         """A git folder that was moved away, for another one to stand in its place later, is moved back."""
@@ -94,11 +134,7 @@ class Protection:
         if moved is None:
             return []
 
-        def act() -> None:
-            with opened(moved.parent) as old, opened(git.parent) as new:
-                old.move(moved.name, new, git.name)
-
-        return [_attempt(git, "it is back in its place", act)]
+        return [_moved_back(moved, git)]
 
     def _is_within_a_repository(self, git: Path) -> bool:
         around = {folder.parent for folder in (*self._pinned, *self._outside)}
@@ -172,15 +208,30 @@ def _read(path: Path) -> _File | None:
         return None
 
 
+def _moved_back(path: Path, old: Path) -> str:
+    def act() -> None:
+        with opened(path.parent) as source, opened(old.parent) as target:
+            source.move(path.name, target, old.name)
+
+    return _attempt(old, "it is back in its place", act)
+
+
+def _removed(link: Path) -> str:
+    def act() -> None:
+        with opened(link.parent) as folder:
+            folder.remove(link.name)
+
+    return _attempt(link, "this second name of a secret file is gone", act)
+
+
 def _put_back(path: Path, before: _File) -> str:
     def act() -> None:
         with opened(path.parent) as folder:
-            there = folder.status(path.name)
-            if there is not None and stat.S_ISDIR(there.st_mode):
+            if folder.status(path.name) is not None:
                 folder.rename(path.name, _free_name(folder, path.name))
             folder.write(path.name, before.content, mode=before.mode, replace=True)
 
-    return _attempt(path, "it has its old content back", act)
+    return _attempt(path, f"it has its old content back, what it held is {path.name}{ASIDE}", act)
 
 
 def _set_aside(path: Path) -> str:

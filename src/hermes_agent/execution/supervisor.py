@@ -6,7 +6,7 @@ but limits), adopts whatever the command leaves behind, watches memory, processe
 A keeper ends everything below it when Hermes says so or is gone, kill -9 included: the socket to Hermes closes.
 
 Requests come as one JSON object with three descriptors (a socket to Hermes, where the output goes, the working folder).
-This file runs as a program of its own: it imports the standard library and its two neighbours, nothing else.
+This file runs as a program of its own: it imports the standard library and its neighbours, nothing else.
 """
 
 from __future__ import annotations
@@ -26,11 +26,8 @@ import time
 from typing import Any, NoReturn
 
 from hermes_agent.execution import landlock, seccomp
+from hermes_agent.execution.base import BINDS, FILTER_FD, STATUS_FD
 
-FILTER_FD, STATUS_FD = 8, 9
-"""Where bubblewrap finds the system-call filter, and where it says how it went."""
-BINDS = "--binds"
-"""Where in a command line of bubblewrap the mounts go whose sources are opened by descriptor."""
 _LOOK_SECONDS = 0.1
 _SET_UP_FAILED = 125
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -81,11 +81,13 @@ def view(
     protected: Iterable[Path] = (),
     own: tuple[str, ...] = (),
     git_writable: bool = True,
+    secrets_in: Callable[[Path], Iterable[Path]] = lambda folder: (),
 ) -> View:
     """What a command in this workspace sees.
 
     `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets;
-    `git_writable`: whether the wall can keep git's settings from being changed in a git folder outside the workspace.
+    `git_writable`: whether the wall can keep git's settings from being changed in a git folder outside the workspace;
+    `secrets_in` finds what to hide in the folders that are visible beside the workspace.
     """
     user_home = Path(os.path.realpath(environ.get("HOME") or Path.home()))
     root = Path(os.path.realpath(workspace))
@@ -99,7 +101,9 @@ def view(
     if opening.network:
         readable = _real([*readable, Path("/etc/resolv.conf")])
     visible = (*readable, *writable)
+    beside = _real([*repository, *read, *write, *map(Path, opening.folders)])
     secrets = [*_places(user_home, home, own), *hidden]
+    secrets += [path for folder in beside if not _is_below(folder, [root]) for path in secrets_in(folder)]
     return View(
         workspace=root,
         user_home=user_home,
