@@ -269,7 +269,7 @@ class Executor:
         else:
             request |= self._landlocked(seen, command, opening, environ)
         request["environ"] = environ
-        mounted = found.wall == "bubblewrap" and not changes
+        mounted = frozenset(seen.protected) if found.wall == "bubblewrap" and not changes else frozenset()
         home = Path(os.path.realpath(self.home))
         watch = _watches.begin(root, lambda: Protection(inside, seen.git, root=root, home=home))
 
@@ -373,14 +373,16 @@ class _Watches:
             self._users[root] = (protection, users + 1)
             return protection
 
-    def end(self, root: Path, protection: Protection, now: secret_places.Found, **how: bool) -> list[str]:
+    def end(
+        self, root: Path, protection: Protection, now: secret_places.Found, *, mounted: frozenset[Path], changes: bool
+    ) -> list[str]:
         with self._lock:
             users = self._users[root][1] - 1
             if users:
                 self._users[root] = (protection, users)
             else:
                 del self._users[root]
-            return protection.undo(now, alone=not users, **how)
+            return protection.undo(now, mounted=mounted, changes=changes, alone=not users)
 
 
 _watches = _Watches()

@@ -65,30 +65,30 @@ class Protection:
     def _protected(self, found: Found) -> set[Path]:
         """Every file and folder to watch. One can be a secret, too, such as `.envrc`."""
         units = {*found.protected, *(path for path in found.secrets if path.name in PROTECTED_FILES)}
-        units.update(unit for git in (*found.pinned, *self._outside) for unit in _obeyed(git))
+        units.update(unit for git in (*found.pinned, *self._outside) for unit in obeyed(git))
         return {unit for unit in units if not unit.is_relative_to(self._home)}
 
-    def undo(self, now: Found, *, mounted: bool, changes: bool, alone: bool) -> list[str]:
+    def undo(self, now: Found, *, mounted: frozenset[Path], changes: bool, alone: bool) -> list[str]:
         """Put back what was changed, set aside what is new. One line each, for the model and the log.
 
-        `mounted`: the command had the files as read-only mounts, so that it can have replaced one only by moving a
-        folder above it; whatever else differs, the person has done. `changes`: a person approved a change of the
+        `mounted`: what the command had as read-only mounts, so that it can have replaced it only by moving a folder
+        above it; whatever else differs there, the person has done. `changes`: a person approved a change of the
         workspace, so what is gone stays gone. `alone`: no other command runs there; else secrets are left where it may
         have put them, until it ends.
         """
         said = [line for git, inode in self._pinned.items() for line in self._returned(git, inode, now)]
         for unit, files in self._units.items():
-            if not (mounted and self._stands(unit)):
+            if not (unit in mounted and self._stands(unit)):
                 said += [line for file in files for line in self._restored(file, gone=not changes)]
         for unit in sorted(self._protected(now)):
             if unit in self._units:
-                if not (mounted and self._stands(unit)):
+                if not (unit in mounted and self._stands(unit)):
                     said += [_set_aside(file) for file in _files(unit) if self._is_new(unit, file)]
             elif str(unit.parent) in self._folders or _leads_away(unit):
                 said.append(_set_aside(unit))
         for git in now.pinned:
             if git not in self._pinned and self._is_within_a_repository(git):
-                said += [_set_aside(unit) for unit in _obeyed(git) if _names_programs(unit)]
+                said += [_set_aside(unit) for unit in obeyed(git) if _names_programs(unit)]
         if alone and not mounted and not changes:
             said += self._secrets_back(now)
         return said
@@ -143,7 +143,7 @@ class Protection:
         )
 
 
-def _obeyed(git: Path) -> list[Path]:
+def obeyed(git: Path) -> list[Path]:
     """What git obeys in one of its folders, as far as it is there."""
     found = [git / name for name in _OBEYED]
     found += [folder / name for folder in _worktrees(git) for name in _OBEYED_OF_WORKTREES]

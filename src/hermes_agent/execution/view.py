@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hermes_agent.execution.base import CLOSED, Opening
+from hermes_agent.execution.protection import obeyed
 from hermes_config import secret_places
 
 _SYSTEM = (
@@ -111,7 +112,7 @@ def view(
         read=tuple(path for path in _outermost(readable, user_home) if not _is_below(path, writable)),
         write=tuple(writable),
         hidden=tuple(dict.fromkeys(_below(secrets, visible))),
-        protected=tuple(dict.fromkeys([*protected, *_git_settings(git_folders)])),
+        protected=tuple(dict.fromkeys([*protected, *(path for git in git_folders for path in obeyed(git))])),
         git=tuple(git_folders),
         links=links,
     )
@@ -222,9 +223,3 @@ def _linked_worktree(pointer: Path) -> Path | None:
     if own.is_relative_to(os.path.realpath(pointer.parent)):
         return None  # inside the workspace, where a command can have written both halves
     return own.parent.parent
-
-
-def _git_settings(folders: Iterable[Path]) -> list[Path]:
-    """What git runs or obeys in a git folder that lies outside the workspace."""
-    names = ("config", "hooks", "config.worktree", "commondir")
-    return [folder / name for folder in folders for name in names if (folder / name).exists()]
