@@ -109,9 +109,9 @@ class ChatApprover:
         if not places:
             return await self._denied(question, turn, _NOBODY)
         card = self._cards.setdefault(question.id, _Card(question, places))
-        for place in places:
-            card.items.append([await self._lanes.say(parcel) for parcel in self._parcels(question, place, turn)])
         try:
+            for place in places:
+                card.items.append([await self._lanes.say(parcel) for parcel in self._parcels(question, place, turn)])
             if places[0].here:
                 await self._take_answers(card, turn)
             else:

@@ -110,6 +110,8 @@ def _add(args: argparse.Namespace) -> None:
 
     kind: GrantKind = "network" if args.network else "folder" if args.folder else "tool"
     value = "" if args.network else os.path.realpath(args.folder) if args.folder else args.tool
+    if kind == "folder":
+        _check_folder(value)
     patterns = dict(_pattern(one) for one in args.where)
     if patterns and kind != "tool":
         raise UsageError("--where goes with --tool")
@@ -125,6 +127,24 @@ def _add(args: argparse.Namespace) -> None:
             granted_by=LOCAL_OWNER, uses=args.times, until=until,
         )  # fmt: skip
         print(f"Allowed: {_what(grant)}, {_end(db, grant)}. hermes approvals revoke {grant.id} takes it back.")
+
+
+def _check_folder(path: str) -> None:
+    """A folder that is there, and that is not far more than anybody means to open."""
+    from pathlib import Path
+
+    from hermes_agent.execution.view import too_wide
+    from hermes_config import secret_places
+    from hermes_config.home import hermes_home
+
+    folder, user_home = Path(path), Path.home().resolve()
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {text.harmless(path)}", hint="Make it first, or check the name.")
+    ours = hermes_home().resolve()
+    if too_wide(folder, user_home) or folder == user_home or ours.is_relative_to(folder) or folder.is_relative_to(ours):
+        raise UsageError(f"{text.harmless(path)} holds too much to be opened as a whole", hint="Name a folder in it.")
+    if secret_places.is_secret(folder, user_home=user_home, folder=True):
+        raise UsageError(f"{text.harmless(path)} holds secrets and is not opened for commands")
 
 
 def _pattern(typed: str) -> tuple[str, str]:

@@ -111,7 +111,12 @@ class _Call:
 
     @property
     def verdict(self) -> Verdict:
-        return Verdict(True, permit=Permit(self.bound, self.opening) if self.opening else None)
+        """With a permit where somebody said yes to more than an ordinary command behind the wall: an opening, or a
+        change of the workspace, for which its protected files are not in the way."""
+        approved = bool(self.opening) or (
+            self.action.kind == "command" and any(r.kind == "change" for r in self.reasons)
+        )
+        return Verdict(True, permit=Permit(self.bound, self.opening) if approved else None)
 
     @property
     def leaves(self) -> Exit | None:
@@ -276,7 +281,7 @@ class CommandGate:
         """Allowed when grants say so: those of an answer that is there already, or of one given now."""
         approver = self._turn.approver
         if approver is None:
-            return _denial(call.why, "there is nobody here who could be asked")
+            return _denial(call.why, f"there is nobody here who could be asked ({_BEFOREHAND})")
         async with self._turn.asking:
             if await self._spend(call):  # the answer to the question before may cover this one, too
                 return call.verdict
@@ -359,6 +364,7 @@ class CommandGate:
         )  # fmt: skip
 
 
+_BEFOREHAND = "start hermes without -q to be asked, or permit it beforehand: hermes approvals add --help"
 _NOT_JUDGED = Judgement("run", understood=False)
 
 
@@ -452,10 +458,11 @@ def _only_seen_needs(call: _Call) -> bool:
 
 
 def _choices(call: _Call, *, known: bool) -> tuple[Choice, ...]:
-    """The answers that fit. A write is never allowed for always: what is written differs from time to time."""
+    """The answers that fit. Writing outside is never allowed for always: what is written differs from time to time."""
     if not known:
         return ("once", "deny")
-    return tuple(one for one in CHOICES if one != "always" or not call.action.is_write)
+    writes = call.action.is_write or any(reason.kind == "folder" for reason in call.reasons)
+    return tuple(one for one in CHOICES if one != "always" or not writes)
 
 
 def _not_opened(call: _Call, wall: Wall) -> str:

@@ -196,8 +196,9 @@ class Executor:
                 "no sockets, no shared memory; new files beside a secret one are readable from the next command on"
             )
         return (
-            f"inside {found.wall}: {network}; writable are {workspace} and $TMPDIR; secret files and the rest of the"
-            " home are hidden, git hooks and start-up files read-only; outside=true asks a person to run it outside"
+            f"inside {found.wall}: {network}; writable is {workspace}; /tmp and the home are private and vanish with"
+            " the command; secret files and the rest of the home are hidden; git's settings and hooks and start-up files"
+            " are read-only. If that is why it failed, outside=true asks a person to run exactly this outside"
         )
 
     def prepare(
@@ -271,7 +272,9 @@ class Executor:
         request["environ"] = environ
         mounted = frozenset(seen.protected) if found.wall == "bubblewrap" and not changes else frozenset()
         home = Path(os.path.realpath(self.home))
-        watch = _watches.begin(root, lambda: Protection(inside, seen.git, root=root, home=home))
+        if ours:
+            return Prepared(request)
+        watch = _watches.begin(root, lambda: Protection(inside, seen.git, root=root, home=home, mounted=mounted))
 
         def undo() -> list[str]:
             return _watches.end(

@@ -26,6 +26,7 @@ from hermes_config.secret_places import PROTECTED_FILES, Found, birth
 
 ASIDE = ".set-aside"
 _MOST_FILES = 2_000
+_MOST_MEMORY, _A_FILE = 16 << 20, 500
 _MOST_BYTES = 1 << 20
 _OBEYED = ("config", "config.worktree", "commondir", "hooks")
 """In a git folder: what git runs, or takes settings from."""
@@ -46,8 +47,11 @@ class _File:
 class Protection:
     """The protected files of a workspace, and of its git folders outside, as they were before its commands."""
 
-    def __init__(self, found: Found, git_outside: Sequence[Path] = (), *, root: Path, home: Path) -> None:
-        """`home`: the Hermes home, whose own files are not ours to watch when it lies in the workspace."""
+    def __init__(
+        self, found: Found, git_outside: Sequence[Path] = (), *, root: Path, home: Path, mounted: frozenset[Path]
+    ) -> None:
+        """`home`: the Hermes home, whose own files are not ours to watch when it lies in the workspace. `mounted`: see
+        `undo`; what is mounted right in the workspace cannot be replaced, and is not remembered."""
         self._root, self._home, self._outside = root, home, tuple(git_outside)
         self._folders = {*found.folders, *(str(folder) for git in self._outside for folder in (git, *_worktrees(git)))}
         self._pinned = {git: _inode(git) for git in found.pinned}
@@ -55,11 +59,13 @@ class Protection:
         self._units: dict[Path, list[Path]] = {}
         """Each protected file or folder, with the files that were in it."""
         self._files: dict[Path, _File] = {}
+        room = _MOST_MEMORY
         for unit in sorted(self._protected(found)):
-            self._units[unit] = list(_files(unit))
-            for file in self._units[unit][: _MOST_FILES - len(self._files)]:
-                if (kept := _read(file)) is not None:
+            self._units[unit] = [] if unit in mounted and unit.parent == root else list(_files(unit))
+            for file in self._units[unit]:
+                if room > 0 and (kept := _read(file)) is not None:
                     self._files[file] = kept
+                    room -= len(kept.content) + _A_FILE
         self._above = {folder: _inode(folder) for unit in self._units for folder in unit.parents}
 
     def _protected(self, found: Found) -> set[Path]:
@@ -213,7 +219,7 @@ def _moved_back(path: Path, old: Path) -> str:
         with opened(path.parent) as source, opened(old.parent) as target:
             source.move(path.name, target, old.name)
 
-    return _attempt(old, "it is back in its place", act)
+    return _attempt(old, "it is back in its place", act, why="is hidden from commands, or run by other programs")
 
 
 def _removed(link: Path) -> str:
@@ -221,7 +227,7 @@ def _removed(link: Path) -> str:
         with opened(link.parent) as folder:
             folder.remove(link.name)
 
-    return _attempt(link, "this second name of a secret file is gone", act)
+    return _attempt(link, "this second name of it is gone", act, why="is hidden from commands")
 
 
 def _put_back(path: Path, before: _File) -> str:
@@ -247,9 +253,9 @@ def _free_name(folder: Folder, name: str) -> str:
     return next(one for one in names if folder.status(one) is None)
 
 
-def _attempt(path: Path, done: str, act: Callable[[], None]) -> str:
+def _attempt(path: Path, done: str, act: Callable[[], None], *, why: str = "is run by other programs") -> str:
     try:
         act()
     except OSError as error:
-        return f"{path} is run by other programs, was changed, and could not be put back ({error.strerror}): look at it"
-    return f"{path} is run by other programs when they start: {done}; write_file asks a person to write it"
+        return f"{path} {why}, was changed, and could not be put back ({error.strerror}): look at it"
+    return f"{path} {why}: {done}; write_file asks a person to write it"

@@ -217,10 +217,11 @@ TOOL = Tool(
     description=(
         "Run a shell command (bash) and get its output and exit code. Each call starts a new shell in the working"
         " directory: a cd or a variable does not outlive it. There is no terminal and no input, so use non-interactive"
-        " flags. Commands run confined: only the working directory and /tmp can be written, there is no network and"
-        " secret files are hidden. A command that plainly needs more asks a person by itself; when one fails only for"
-        " being confined, run exactly it with outside=true, which asks a person. One that was not approved must not be"
-        " tried again in other words. To read, write, change or find files use the file tools."
+        " flags. Commands run confined: only the working directory is kept (/tmp and the home are private to each"
+        " command and vanish with it), there is no network but a private loopback, and secret files are hidden. A"
+        " command that plainly needs more asks a person by itself; when one fails only for being confined, run exactly"
+        " it with outside=true, which asks a person. One that was not approved must not be tried again in other words."
+        " To read, write, change or find files use the file tools."
     ),
     parameters={
         "type": "object",

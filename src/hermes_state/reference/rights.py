@@ -40,7 +40,8 @@ KINDS: Mapping[str, str] = {
 
 _SECTIONS = {
     "owners": "owners", "approvers": "owners", "admins": "admins", "approvals": "approvals",
-    "command_allowlist": "approvals", "executor": "approvals", "hooks": "hooks", "plugins": "plugins",
+    "command_allowlist": "approvals", "executor": "approvals", "sandbox": "approvals", "hooks": "hooks",
+    "plugins": "plugins",
     "mcp_servers": "servers", "mcp": "servers", "cron": "jobs",
 }  # fmt: skip
 """Keys at the top of config.yaml, or below `gateway:`."""
@@ -51,7 +52,7 @@ _ALLOW = frozenset(
     }
 )  # fmt: skip
 """Keys that let people in, wherever they stand."""
-_ALLOW_VARIABLE = re.compile(r"_(ALLOWED_USERS|ALLOW_ALL_USERS|ALLOWED_CHATS|ALLOW_BOTS)$|^API_SERVER_KEY$")
+_ALLOW_VARIABLE = re.compile(r"_(ALLOWED_USERS|ALLOW_ALL_USERS|ALLOWED_CHATS|ALLOW_BOTS)$|^API_SERVER_(?:OWNER_)?KEY$")
 _FILES = {
     "config.yaml": "settings", ".env": "settings", "gateway.json": "allow", "pairing": "allow", "platforms": "allow",
     "hooks": "hooks", "plugins": "plugins", "cron": "jobs",

@@ -21,7 +21,8 @@ DELETE FROM turns WHERE conversation_id IN {texts}
 DELETE FROM approvals WHERE conversation_id IN {texts}
 
 -- name: erase_grants
-DELETE FROM grants WHERE conversation_id IN {texts}
+-- Those for always hold in every conversation, until somebody revokes them.
+DELETE FROM grants WHERE conversation_id IN {texts} AND span <> 'always'
 
 -- name: erase_exits
 DELETE FROM wall_exits WHERE conversation_id IN {texts}

@@ -11,23 +11,12 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.execution.executor import find
-from hermes_config.errors import HermesError
-
 from .effects import HERE, lines
 from .wall_worker import WHOLE_MACHINE, start, users
 
 pytestmark = pytest.mark.parametrize(
     ("wall", "user"), [(wall, user) for wall in ("bubblewrap", "landlock") for user in users()]
 )
-
-
-@pytest.fixture(autouse=True)
-def _wall_works(wall: str) -> None:
-    try:
-        find(wall)
-    except HermesError as error:
-        pytest.skip(str(error))
 
 
 def effects_of(wall: str, reports: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -65,4 +54,8 @@ def test_no_swapped_link_has_an_effect(wall: str, user: int, request: pytest.Fix
     seconds = 60 if request.config.getoption("--long") else 2
     reports = start(user, wall, "races", str(seconds))
     assert all(report.get("commands", 2) >= 2 for report in reports)
-    assert effects_of(wall, reports) == {}
+    found = effects_of(wall, reports)
+    if wall == "landlock":  # it cannot keep a folder in its place: security.md, "Two commands at once"
+        within = ("secret: workspace", "settings: ")
+        found = {line: [one for one in effects if not one.startswith(within)] for line, effects in found.items()}
+    assert {line: effects for line, effects in found.items() if effects} == {}

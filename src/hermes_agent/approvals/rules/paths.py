@@ -62,7 +62,7 @@ class Places:
             return None
         if temporary and within(path, *_TEMPORARY) and not within(path, self.real_home):
             return None
-        folder = Path(path).parent
+        folder = Path(path) if Path(path).is_dir() else Path(path).parent
         existing = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
         return str(folder if str(existing) in _SYSTEM | {self.user_home} else existing)
 
