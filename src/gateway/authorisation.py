@@ -247,13 +247,13 @@ def _approve(principal: Principal, surface: Surface, entry: Decision, resource: 
     if not isinstance(resource, Question):
         return "no question was named"
     if principal.kind == "api_key":
-        return "a program gives no leave"
+        return "a program cannot approve"
     if surface.place not in ("dm", "terminal"):
-        return "leave is given in private only"
+        return "approval is given in private only"
     named = any((principal.platform, name) in policy.approvers for name in _names(principal))
     if entry.role != "owner" and not named:
         own = resource.requester_id is not None and resource.requester_id == entry.person_id
-        return "nobody gives leave to themselves" if own else "neither the owner nor named as an approver"
+        return "nobody approves their own call" if own else "neither the owner nor named as an approver"
     if resource.approver_id is not None and resource.approver_id != entry.person_id:
         return "it was put to somebody else"
     return ""

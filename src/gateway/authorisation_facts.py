@@ -68,7 +68,7 @@ class Conversation(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A call that waits for leave."""
+    """A call that waits for permission."""
 
     requester_id: PersonId | None
     approver_id: PersonId | None = None

@@ -10,7 +10,7 @@
 | strangers in private: pair, ignore | | `….unauthorized_dm_behavior`, or at the top for all |
 | these users, everywhere | `GATEWAY_ALLOWED_USERS` | `gateway.allowed_users` |
 | everybody, where no list is | `GATEWAY_ALLOW_ALL_USERS` | `gateway.allow_all_users` |
-| owners, admins, who gives leave | | `gateway.owners`, `gateway.admins`, `gateway.approvers`: `telegram:42` |
+| owners, admins, approvers | | `gateway.owners`, `gateway.admins`, `gateway.approvers`: `telegram:42` |
 
 A list is `a, b` or a YAML list; `*` stands for everybody. The environment wins over the files, whole lists at a time. A
 platform's keys may also stand in its `extra:`, under `gateway.platforms`, in a block of its own at the top, or in

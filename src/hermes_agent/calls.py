@@ -3,7 +3,7 @@
 Calls run in the order in which the model made them. A call that changes something is marked started before and
 finished with its result after, so that a process that dies in between can say so and never repeats it. The mark's name
 is the row of the model's step and the call's place in it: the same call has the same name after a restart, whatever
-the provider called it. A call that was still waiting for a person's leave had not begun: it waits on.
+the provider called it. A call that was still waiting for a person's answer had not begun: it waits on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Workbench:
     asking: Callable[[str, str], Gate]
     """call id, reason → the gate that asks a person whatever the judge says."""
     was_waiting: Callable[[str], Awaitable[bool]]
-    """mark → whether a call of a lost process had got no further than asking for leave."""
+    """mark → whether a call of a lost process had got no further than asking for permission."""
     listeners: Listeners
     signals: Signals
     clock: Callable[[], float]

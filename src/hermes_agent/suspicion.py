@@ -3,7 +3,7 @@
 Project files, memory entries and skill descriptions end up in the system text, and some of them were written by
 strangers. What looks like an attempt to give orders there is not shown; a visible note stands in its place.
 
-This is a sieve against the known and the clumsy, not a wall: the wall is that no text gives leave for anything, since
+This is a sieve against the known and the clumsy, not a wall: what holds is that no text gives permission, since
 every effect passes the gate of approvals.
 """
 

@@ -36,7 +36,7 @@ def register(parser: Parser) -> None:
     listing = verbs.add(
         "list",
         _list,
-        help="list who waits for leave, who was let in and who was shut out",
+        help="list who waits for approval, who was approved and who was revoked",
         example="""hermes pairing list
                    hermes pairing list --json""",
     )

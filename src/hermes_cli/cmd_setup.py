@@ -4,8 +4,8 @@ Model, its key, a platform, how careful to be, how much a day may cost. One's ow
 address. A key is sent to the host that stands beside its question, and to no other; it is tried before it is kept, and
 goes into `.env` alone. Each question shows what is set now and keeps it on Enter, so running it again changes only what
 is answered. Every question has a flag; `--non-interactive` asks none. An answer that cannot be is asked for again;
-Ctrl-C at a question keeps what was answered before it. A configuration that does not load is repaired first, with
-leave. Nothing is sent anywhere but to the model that was chosen and the platform that is connected.
+Ctrl-C at a question keeps what was answered before it. A configuration that does not load is repaired first, if
+the person agrees. Nothing is sent anywhere but to the model that was chosen and the platform that is connected.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def _extra(loaded: config.Config) -> dict[str, Any]:
 
 
 def _keep(token: str, loaded: config.Config, *, replaces: bool) -> None:
-    """The token in `.env`, unless it is known already. Another one that stands there is replaced only with leave."""
+    """The token in `.env`, unless it is known already. Another one is replaced only if the person agrees."""
     if loaded.environ(_VARIABLE) == token:
         return
     file = loaded.home / ".env"

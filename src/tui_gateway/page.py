@@ -12,8 +12,8 @@ _HEAD = """\
 *Made from `tui_gateway/methods.py` and `tui_gateway/events.py` by `make docs`; do not edit.*
 
 A client talks to Hermes in JSON-RPC 2.0. Everything here is done with the rights of the home's owner: whoever can start
-the process, or has the API's owner key, reads every conversation, gives leave, and sets what is set. A client key is
-refused here (403, `owner_key_needed`).
+the process, or has the API's owner key, reads every conversation, answers questions of permission, and changes every
+setting. A client key is refused here (403, `owner_key_needed`).
 
 - **stdio**: start `python -m tui_gateway.entry`; one JSON object a line, UTF-8, both ways. Its stderr is for people.
   What was asked before its input ends is answered, if that takes no longer than a second.

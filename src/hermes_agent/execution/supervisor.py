@@ -397,7 +397,3 @@ def _memory(pid: int) -> int:
         return (int(words[1]) - int(words[2])) * resource.getpagesize()
     except (OSError, IndexError, ValueError):
         return 0
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
