@@ -578,6 +578,8 @@ class World:
         for name, state in now.items():
             if name in before and before[name] != state and name not in above:
                 same = (state[1], state[3], state[4]) == (before[name][1], before[name][3], before[name][4])
+                if stat.S_ISREG(state[0]):
+                    Path(name).chmod(0o600)  # whatever its mode is now, we look; everything is put back afterwards
                 same = same and _content(name, state[0]) == self._contents.get(name, b"")
                 effects.append(Effect("touched" if same else "changed", name))
         return effects

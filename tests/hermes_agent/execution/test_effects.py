@@ -40,6 +40,8 @@ HARM = [
     ("touched", "chmod 600 {V}"),
     ("touched", "touch -d 2020-01-01 {V}"),
     ("touched", "chmod 000 {OUT}"),
+    ("touched", "chmod 000 {V}"),
+    ("changed", "echo victim has been > {V}; chmod 000 {V}"),
     ("changed", "echo victim has been > {V}; touch -d @1600000000 {V}"),
     ("changed", "ln {V} hard"),
     ("changed", "echo x > ../victim"),
