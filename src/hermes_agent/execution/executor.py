@@ -197,8 +197,8 @@ class Executor:
             )
         return (
             f"inside {found.wall}: {network}; writable is {workspace}; /tmp and the home are private and vanish with"
-            " the command; secret files and the rest of the home are hidden; git's settings and hooks and start-up files"
-            " are read-only. If that is why it failed, outside=true asks a person to run exactly this outside"
+            " the command; secret files and the rest of the home are hidden; git's settings and hooks and start-up"
+            " files are read-only. If that is why it failed, outside=true asks a person to run exactly this outside"
         )
 
     def prepare(

@@ -333,6 +333,14 @@ def test_a_network_permit_opens_the_network_and_nothing_else(world: World) -> No
     assert not (world.root / "x").exists()
 
 
+def test_a_yes_to_a_deletion_deletes_a_repository_with_all_it_holds(world: World) -> None:
+    subprocess.run(["git", "init", "-q", str(world.workspace / "sub")], check=True)
+    text = "rm -rf sub"
+    ended = world.run(text, permit=world.permit(text, Opening()))
+    assert ended.code == 0 and ended.undone == [], ended
+    assert not (world.workspace / "sub").exists()
+
+
 def test_a_permit_for_the_host_leaves_the_wall(world: World) -> None:
     text = f"echo x > {world.root}/x"
     assert world.run(text, permit=world.permit(text, Opening(host=True))).code == 0
