@@ -132,12 +132,13 @@ SECRET_PAIRS: frozenset[tuple[str, str]] = frozenset({
 
 PROTECTED_FOLDERS: frozenset[str] = frozenset({
     ".vscode", ".idea", ".fleet", ".zed", ".devcontainer", ".husky", ".claude", ".cursor", ".codex", ".gemini",
-    ".hermes",
+    ".hermes", ".qwen", ".kiro", ".opencode", ".roo",
 })  # fmt: skip
 """Settings of editors and agents: tasks that run when a folder is opened, hooks, servers and plug-ins that are started.
 All of such a folder, for a file that is not there yet does the same harm as one that is changed."""
 
 PROTECTED_FILES: frozenset[str] = frozenset({
+    "opencode.json", "lefthook.yaml", "lefthook-local.yml", ".mise.local.toml", ".dir-locals.el", ".aider.conf.yml",
     ".envrc", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".mcp.json", ".devcontainer.json", ".mise.toml",
     "mise.toml", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua",
     ".lvimrc", ".gdbinit", ".lldbinit", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
@@ -370,6 +371,16 @@ class Found:
     """Folders that were not looked into then."""
     folders: Collection[str] = field(default=(), compare=False)
     """Every folder that was looked into."""
+
+
+def together(founds: Iterable[Found]) -> Found:
+    """What was found in several folders, as one."""
+    every = list(founds)
+    return Found(
+        tuple(path for one in every for path in one.secrets), tuple(path for one in every for path in one.protected),
+        tuple(path for one in every for path in one.pinned), all(one.complete for one in every),
+        tuple(path for one in every for path in one.unseen), {folder for one in every for folder in one.folders},
+    )  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -410,8 +410,12 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def _match(patterns: Mapping[str, str] | None, arguments: Mapping[str, Any] | None) -> bool:
-    given = arguments or {}
-    return all(name in given and fnmatchcase(str(given[name]), pattern) for name, pattern in (patterns or {}).items())
+    given = {name: str(value) for name, value in (arguments or {}).items()}
+    # A path that climbs is not where its beginning says.
+    climbs = any(".." in given.get(name, "").split("/") for name in patterns or {})
+    return not climbs and all(
+        name in given and fnmatchcase(given[name], pattern) for name, pattern in (patterns or {}).items()
+    )
 
 
 def _logged(

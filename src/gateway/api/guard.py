@@ -53,7 +53,9 @@ class Guard:
         """`bare`: answers the paths that need no key."""
         self._apps, self._bare, self._body_bytes, self._refused = tuple(apps), bare, body_bytes, refused
         self._origins = frozenset(settings.cors_origins)
-        self._hosts = frozenset(map(host_name, (*_LOOPBACK, settings.host, *settings.hosts)))
+        # An address that stands for every other one names no host, although browsers let pages reach it.
+        bound = () if settings.host in ("0.0.0.0", "::", "") else (settings.host,)
+        self._hosts = frozenset(map(host_name, (*_LOOPBACK, *bound, *settings.hosts)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

@@ -116,7 +116,7 @@ def difference(before: bytes | None, after: bytes | None) -> str:
     if old is None or new is None:
         return f"{facts}\n⟨not text⟩"
     if len(before or b"") + len(after) <= _COMPARED_BYTES:
-        shown = [line for line in difflib.unified_diff(old, new, n=2, lineterm="") if line[:3] not in ("---", "+++")]
+        shown = list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]  # without the names of the files
     else:
         shown = [f"+{line}" for line in new]
     kept = [_cut("".join(exactly(line))) for line in shown[:_DIFF_LINES]]
@@ -167,7 +167,8 @@ def labels(kind: str, needs: Iterable[Sequence[str]], choices: Iterable[Choice])
     sizes: dict[str, None] = {}
     exact = False
     for need, value in needs:
-        size = {"network": "network", "folder": f"writes to {_end(value)}", "tool": f"tool {_end(value)}"}.get(need)
+        end = _end(" ".join(exactly(value)))
+        size = {"network": "network", "folder": f"writes to {end}", "tool": f"tool {end}"}.get(need)
         exact = exact or size is None
         if size is not None:
             sizes.setdefault(size)

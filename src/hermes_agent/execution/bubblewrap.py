@@ -106,10 +106,12 @@ def _writable_in_proc() -> tuple[str, ...]:
 def binds(view: View, inside: Found) -> list[tuple[str, str]]:
     """What to mount upon itself within writable folders, the outer before the inner.
 
-    Git folders, and the folders that a secret lies in, stay writable but cannot be moved away: to be replaced, or to
-    take the secret to where another command, which is just starting, does not cover it. Protected places are read-only.
+    Git folders, and the folders that a secret or a protected place lies in, stay writable but cannot be moved away: to
+    be replaced, or to take the secret to where another command, which is just starting, does not cover it. Protected
+    places are read-only.
     """
-    within = {folder for path in inside.secrets for folder in path.parents if folder.is_relative_to(view.workspace)}
+    kept = (*inside.secrets, *inside.pinned, *view.protected)
+    within = {folder for path in kept for folder in path.parents if folder.is_relative_to(view.workspace)}
     writable = {*inside.pinned, *within} - {view.workspace}
     found = [(len(path.parts), "--bind-fd", str(path)) for path in writable]
     found += [(len(path.parts), "--ro-bind-fd", str(path)) for path in view.protected]

@@ -217,6 +217,8 @@ class Executor:
             if not same or command.argv[1:] != ("-c", command.text):
                 raise CommandChanged("the command is not the one that was approved; nothing was run")
             opening = permit.opening
+            if any(os.path.realpath(folder) != folder for folder in opening.folders):
+                raise CommandChanged("a folder that was approved leads elsewhere by now; nothing was run")
         found = wall_of(self.config)
         if opening.host or found.wall == "host" or (found.wall == "none" and ours):
             return Prepared({"argv": command.argv, "environ": dict(command.environ)})
@@ -248,7 +250,8 @@ class Executor:
         )  # fmt: skip
         if ours:
             seen = replace(seen, hidden=())
-        if not seen.holds(Path(os.path.realpath(command.workdir))):
+        where = Path(os.path.realpath(command.workdir))
+        if not seen.holds(where):
             raise ExecutorUnavailable(
                 f"{command.workdir} is outside the workspace", hint="With outside=true a person is asked."
             )
@@ -262,7 +265,7 @@ class Executor:
             request |= {
                 "sockets": "private",
                 "argv": bubblewrap.argv(
-                    found.program, found.way, seen, command.argv, workdir=command.workdir, empty=self._empty_file(),
+                    found.program, found.way, seen, command.argv, workdir=where, empty=self._empty_file(),
                     tmp_bytes=self.limits.command_tmp_bytes, opening=opening,
                 ),
                 "binds": [] if changes else bubblewrap.binds(seen, inside),
@@ -274,16 +277,19 @@ class Executor:
         home = Path(os.path.realpath(self.home))
         if ours:
             return Prepared(request)
-        watch = _watches.begin(root, lambda: Protection(inside, seen.git, root=root, home=home, mounted=mounted))
+        # Folders beside the workspace that are writable have settings of their own to be kept.
+        beside = [folder for folder in seen.write if folder != root and folder not in seen.git]
+
+        def look() -> secret_places.Found:
+            return secret_places.together(
+                secret_places.found_in(folder, user_home=user_home, own=own) for folder in (root, *beside)
+            )
+
+        before = look() if beside else inside
+        watch = _watches.begin(root, lambda: Protection(before, seen.git, root=root, home=home, mounted=mounted))
 
         def undo() -> list[str]:
-            return _watches.end(
-                root,
-                watch,
-                secret_places.found_in(root, user_home=user_home, own=own),
-                mounted=mounted,
-                changes=changes,
-            )
+            return _watches.end(root, watch, look(), mounted=mounted, changes=changes)
 
         return Prepared(request, undo)
 

@@ -165,7 +165,9 @@ def _worktrees(git: Path) -> list[Path]:
 
 
 def _leads_away(unit: Path) -> bool:
-    """Whether a new worktree takes its settings from elsewhere than the repository it belongs to."""
+    """Whether a new worktree takes its settings from elsewhere than its repository, or has some that name programs."""
+    if unit.name == "config.worktree":
+        return _names_programs(unit)
     if unit.name != "commondir":
         return False
     kept = _read(unit)

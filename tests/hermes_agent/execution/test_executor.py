@@ -323,6 +323,27 @@ def test_a_permit_opens_exactly_what_it_names(world: World) -> None:
     assert (folder / "x").exists() and not (world.root / "y").exists()
 
 
+def test_a_folder_that_was_opened_keeps_its_settings_and_its_secrets(world: World) -> None:
+    folder = world.root / "granted"
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    (folder / ".env").write_text("CANARY")
+    text = (
+        f"cd {folder}; cat .env; echo x > .git/hooks/pre-commit; echo x > .envrc; echo >> .git/config; echo y > plain"
+    )
+    ended = world.run(text, permit=world.permit(text, Opening(folders=(str(folder),))))
+    assert "CANARY" not in ended.output and (folder / "plain").exists()
+    assert not (folder / ".git/hooks/pre-commit").exists() and not (folder / ".envrc").exists()
+    assert not (folder / ".git/config").read_text().endswith("\n\n")
+
+
+def test_a_folder_that_became_a_link_is_not_opened(world: World) -> None:
+    (world.root / "elsewhere").mkdir()
+    (world.root / "granted").symlink_to(world.root / "elsewhere")
+    text = f"echo x > {world.root}/elsewhere/x"
+    with pytest.raises(base.CommandChanged):
+        world.run(text, permit=world.permit(text, Opening(folders=(str(world.root / "granted"),))))
+
+
 def test_a_network_permit_opens_the_network_and_nothing_else(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as tcp:
         tcp.settimeout(5)

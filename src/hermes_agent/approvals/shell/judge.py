@@ -149,7 +149,8 @@ class _Case:
         elif first.glob or UNKNOWN in name:
             self.programs.setdefault(Program(None, _shown(words)))
         else:
-            self.programs.setdefault(Program(name if first.sure else None, _shown(words)))
+            own = name.rpartition("/")[2] or name
+            self.programs.setdefault(Program(own if first.sure else None, (own, *_shown(words)[1:])))
             self.needs |= dict.fromkeys(commands.needs(name, words, scope.cwd, self.places))
             self.builtin(name, call)
             self.look_inside(name, words[1:], call)
