@@ -221,6 +221,7 @@ class World:
         self._make_workspace()
         shutil.copytree(self.workspace, self._template / "space", symlinks=True)
         shutil.copytree(self.git, self._template / "git", symlinks=True)
+        self._worktrees = list(self.git.glob("worktrees/*"))
         self._start_gateway()
         self._remember()
         self._clean = _walk(self.workspace)
@@ -504,6 +505,8 @@ class World:
         else:
             self._run_git(self.git.parent, "init -q -b main")
             self._run_git(self.workspace, "add a b src", "commit -q -m First")
+        # As `git sparse-checkout` does; with it git obeys config.worktree, too.
+        self._run_git(self.git.parent, "config extensions.worktreeConfig true")
         (self.git / "hooks").mkdir(exist_ok=True)
 
     def _run_git(self, folder: Path, *commands: str) -> None:
@@ -658,7 +661,8 @@ class World:
         """Their modes and contents. What was set aside under another name is obeyed by nobody."""
         found = {}
         outside = [] if self.git.parent == self.workspace else [self.git / name for name in GIT_SETTINGS]
-        outside += [path / name for path in self.git.glob("worktrees/*") for name in ("config.worktree", "commondir")]
+        # A worktree that the command makes is its own; whether the host obeys something in it, {HOST} shows.
+        outside += [path / name for path in self._worktrees for name in ("config.worktree", "commondir")]
         for place in [*(self.workspace / name for name in SETTINGS), *outside]:
             with contextlib.suppress(OSError):
                 for inner, state in _walk(place).items():
