@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from functools import lru_cache
 from typing import Literal
 
 Sockets = Literal["private", "network", "none"]
@@ -74,6 +75,7 @@ def supported(machine: str) -> bool:
     return machine in _ARCHITECTURES
 
 
+@lru_cache(maxsize=4)
 def program(machine: str, sockets: Sockets) -> bytes:
     """The filter for this architecture (`os.uname().machine`), as an array of `struct sock_filter`."""
     column, audit = _ARCHITECTURES[machine]

@@ -30,6 +30,8 @@ from hermes_agent.execution.base import BINDS, FILTER_FD, STATUS_FD
 
 _LOOK_SECONDS = 0.1
 _SET_UP_FAILED = 125
+_MOST_PROCESSES = 8192
+"""Of all commands of all Hermes processes on the machine together."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -41,6 +43,7 @@ def main(channel: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C in a terminal is for Hermes; we end when it does
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    _bound_processes()
     gc.freeze()
     with socket.socket(fileno=channel) as requests:
         while True:
@@ -52,6 +55,34 @@ def main(channel: int) -> None:
             if not os.read(taken, 1):
                 return
             os.close(taken)
+
+
+def _bound_processes() -> None:
+    """Where Hermes is root, put all commands into a control group: no other limit on processes counts for root.
+
+    One group for good, entered once: each move into another one costs milliseconds. Best effort: in most containers the
+    file system of control groups is read-only, and counting a command's processes has to do.
+    """
+    if os.geteuid() != 0 or sys.platform != "linux":
+        return
+    unified = os.path.exists("/sys/fs/cgroup/cgroup.controllers")  # noqa: PTH110
+    path = "/sys/fs/cgroup/hermes-commands" if unified else "/sys/fs/cgroup/pids/hermes-commands"
+    with contextlib.suppress(OSError):
+        os.makedirs(path, exist_ok=True)  # noqa: PTH103
+        _write(f"{path}/pids.max", str(_MOST_PROCESSES))
+        _write(f"{path}/cgroup.procs", "0")
+
+
+def _warm_up() -> None:
+    """Touch what a command will need, while nobody waits: a fork copies each page of memory when it is first used."""
+    json.loads(json.dumps({"argv": ["x"] * 100, "environ": {str(number): "x" for number in range(20)}}))
+    os.fsencode("/"), os.uname(), seccomp.program(os.uname().machine, "private")
+    reading, writing = os.pipe()
+    select.select([reading], [], [], 0)
+    os.close(reading)
+    os.close(writing)
+    _below(os.getpid())
+    _tasks()
 
 
 def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -79,6 +110,7 @@ def _keep(requests: socket.socket, taking: int) -> NoReturn:
         os.setsid()
         if sys.platform == "linux":
             landlock.adopt_orphans()
+        _warm_up()
         received = _receive(requests)
         if received is None:
             os._exit(0)
@@ -93,36 +125,6 @@ def _keep(requests: socket.socket, taking: int) -> NoReturn:
         os._exit(code)
 
 
-class _Group:
-    """A control group that bounds the number of processes, where Hermes is root: no other limit counts for root.
-
-    Best effort: in most containers the file system of control groups is read-only, and counting has to do.
-    """
-
-    def __init__(self, processes: int | None) -> None:
-        self._path = ""
-        if processes is None or os.geteuid() != 0 or sys.platform != "linux":
-            return
-        root = "/sys/fs/cgroup" if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else "/sys/fs/cgroup/pids"  # noqa: PTH110
-        path = f"{root}/hermes-{os.getpid()}"
-        with contextlib.suppress(OSError):
-            os.mkdir(path)  # noqa: PTH102
-            self._path = path
-            _write(f"{path}/pids.max", str(processes + 8))
-
-    def enter(self) -> None:
-        if self._path:
-            with contextlib.suppress(OSError):
-                _write(f"{self._path}/cgroup.procs", "0")
-
-    def close(self) -> None:
-        """Leave the group, so that it can be removed."""
-        if self._path:
-            with contextlib.suppress(OSError):
-                _write(f"{os.path.dirname(self._path)}/cgroup.procs", "0")  # noqa: PTH120
-                os.rmdir(self._path)  # noqa: PTH106
-
-
 class _Keeper:
     def __init__(self, request: dict[str, Any], hermes: socket.socket, output: int, folder: int) -> None:
         self._request, self._hermes, self._output, self._folder = request, hermes, output, folder
@@ -130,16 +132,8 @@ class _Keeper:
         self._free = self._disk()
 
     def run(self) -> None:
-        group = _Group(self._limits.get("processes"))
-        try:
-            self._run(group)
-        finally:
-            group.close()
-
-    def _run(self, group: _Group) -> None:
         status, said = os.pipe()
-        group.enter()
-        if self._request.get("wall") == "bubblewrap":
+        if self._request.get("wall") != "landlock":
             child = self._child = self._spawn(said)
         else:
             child = self._child = os.fork()
@@ -160,18 +154,21 @@ class _Keeper:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _spawn(self, status: int) -> int:
-        """bubblewrap puts everything on by itself, so no copy of us is needed; the limits are inherited from us."""
+        """Start it without a copy of us: bubblewrap puts everything on by itself, and the limits are inherited."""
         os.fchdir(self._folder)
         self._put_on_limits()
-        filters, writing = os.pipe()
-        os.write(writing, seccomp.program(os.uname().machine, self._request["sockets"]))
-        os.close(writing)
         errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
-        places = [(_above(filters), FILTER_FD), (_above(status), STATUS_FD), (self._output, 1), (errors, 2)]
+        places = [(_above(self._output), 1), (_above(errors), 2)]
+        argv = self._request["argv"]
+        if self._request.get("wall") == "bubblewrap":
+            filters, writing = os.pipe()
+            os.write(writing, seccomp.program(os.uname().machine, self._request["sockets"]))
+            os.close(writing)
+            places += [(_above(filters), FILTER_FD), (_above(status), STATUS_FD)]
+            argv = self._with_binds(argv)
         actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, old, new) for old, new in places]
-        argv = self._with_binds(self._request["argv"])
         try:
-            return os.posix_spawn(
+            return os.posix_spawnp(
                 argv[0], argv, self._request["environ"], setpgroup=0, setsigdef=_SIGNALS,
                 file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), *actions],
             )  # fmt: skip

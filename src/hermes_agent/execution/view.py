@@ -23,7 +23,7 @@ from hermes_config import secret_places
 
 _SYSTEM = (
     "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/snap",
-    "/var/lib/dpkg", "/var/lib/texmf", "/sys/devices/system",
+    "/var/lib/texmf", "/sys/devices/system",
 )  # fmt: skip
 _IN_HOME = (
     ".pyenv", ".rbenv", ".nodenv", ".asdf", ".nvm", ".volta", ".fnm", ".bun", ".deno", ".cargo", ".rustup", ".sdkman",
