@@ -90,15 +90,18 @@ def argv(
 
 @lru_cache(maxsize=1)
 def _writable_in_proc() -> tuple[str, ...]:
-    """What root could write there without any capability, as the owner of the files: settings of the kernel."""
+    """What root could write there without any capability, as the owner of the files: settings of the kernel.
+
+    (Writing to /proc/mtrr takes a capability.)
+    """
     if os.geteuid() != 0:
         return ()
-    found = [f"/proc/{name}" for name in ("sys", "fs", "scsi", "asound")]  # bubblewrap itself sees to irq and bus
+    found = [f"/proc/{name}" for name in ("sys", "scsi", "asound")]  # bubblewrap itself sees to irq and bus
     with os.scandir("/proc") as entries:
         found += [
             entry.path
             for entry in entries
-            if not entry.name.isdigit() and entry.is_file(follow_symlinks=False) and entry.stat().st_mode & 0o222
+            if entry.is_file(follow_symlinks=False) and entry.stat().st_mode & 0o222 and entry.name != "mtrr"
         ]
     return tuple(path for path in found if os.path.exists(path))  # noqa: PTH110
 

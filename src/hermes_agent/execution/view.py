@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from hermes_config import secret_places
 
 _SYSTEM = (
     "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/snap",
-    "/var/lib/texmf", "/sys/devices/system",
+    "/var/lib/texmf",
 )  # fmt: skip
 _IN_HOME = (
     ".pyenv", ".rbenv", ".nodenv", ".asdf", ".nvm", ".volta", ".fnm", ".bun", ".deno", ".cargo", ".rustup", ".sdkman",
@@ -40,6 +41,7 @@ _NAMED_BY = (
 _TOO_WIDE = frozenset(
     map(Path, ("/", "/home", "/usr", "/etc", "/var", "/opt", "/tmp", "/run", "/dev", "/proc", "/sys"))
 )
+_STANDING_SECONDS = 10
 _KEY_IN_SETTINGS = re.compile(rb"://[^/\s@]*:[^/\s@]+@|extraheader|password|token", re.IGNORECASE)
 
 
@@ -96,11 +98,10 @@ def view(
     if not git_writable:
         repository, git_folders = [*repository, *git_folders], []
     writable = _outermost(_real([root, *git_folders, *write, *map(Path, opening.folders)]), user_home)
-    links, system = _system()
-    tools = _tool_chains(user_home, tuple((name, environ.get(name, "")) for name in ("PATH", *_NAMED_BY)))
-    readable = _real([*system, *tools, home / "skills", *repository, *read, *_settings(user_home)])
-    if opening.network:
-        readable = _real([*readable, Path("/etc/resolv.conf")])
+    key = tuple((name, environ.get(name, "")) for name in ("PATH", *_NAMED_BY))
+    standing = _standing(user_home, key, home, int(time.monotonic() / _STANDING_SECONDS))
+    more = _real([*repository, *read, *_settings(user_home), *([Path("/etc/resolv.conf")] if opening.network else [])])
+    readable = _outermost([*standing, *more], user_home) if more else list(standing)
     visible = (*readable, *writable)
     beside = _real([*repository, *read, *write, *map(Path, opening.folders)])
     secrets = [*_places(user_home, home, own), *hidden]
@@ -109,13 +110,39 @@ def view(
         workspace=root,
         user_home=user_home,
         # What lies below a writable folder is not mounted by its path: a command could have made it a link by then.
-        read=tuple(path for path in _outermost(readable, user_home) if not _is_below(path, writable)),
+        read=tuple(path for path in readable if not _is_below(path, writable)),
         write=tuple(writable),
-        hidden=tuple(dict.fromkeys(_below(secrets, visible))),
+        hidden=tuple(dict.fromkeys(_below(_within_reach(secrets, visible, user_home), visible))),
         protected=tuple(dict.fromkeys([*protected, *(path for git in git_folders for path in obeyed(git))])),
         git=tuple(git_folders),
-        links=links,
+        links=_system()[0],
     )
+
+
+@lru_cache(maxsize=8)
+def _standing(user_home: Path, environ: tuple[tuple[str, str], ...], home: Path, moment: int) -> tuple[Path, ...]:
+    """What is readable whatever the workspace. A tool chain that was just installed is seen some seconds later."""
+    _, system = _system()
+    found = _real([*system, *_tool_chains(user_home, environ), home / "skills"])
+    return tuple(_outermost(found, user_home))
+
+
+def _within_reach(paths: Iterable[Path], visible: Iterable[Path], user_home: Path) -> Iterator[Path]:
+    """Without what cannot be visible: most secret places are in a part of the home that is not there.
+
+    A place is within reach if its name lies below a visible folder, or if the part of the home it lies in is a link.
+    """
+    roots = tuple(f"{root}/" for root in visible)
+    home = f"{user_home}/"
+    try:
+        with os.scandir(user_home) as entries:
+            links = {entry.name for entry in entries if entry.is_symlink()}
+    except OSError:
+        links = set()
+    for path in paths:
+        text = str(path)
+        if not text.startswith(home) or f"{text}/".startswith(roots) or text[len(home) :].partition("/")[0] in links:
+            yield path
 
 
 def _real(paths: Iterable[Path]) -> list[Path]:
