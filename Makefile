@@ -43,7 +43,7 @@ bench: $(READY) ## Measure, each figure beside its floor (ARGS="search" picks on
 	@$(BIN)/python -m bench $(ARGS)
 
 chaos: $(READY) ## The long forms of the heavy tests, then a gateway killed 200 times under load (half an hour)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) --long tests/chaos tests/multiprocess tests/hermes_state/test_machine.py
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) --long tests/chaos tests/multiprocess tests/hermes_state/test_machine.py tests/hermes_agent/execution
 	@$(BIN)/python -m hermes_testing.storm --kills 200
 
 soak: $(READY) ## A gateway under load for 20 minutes: what it needs must not grow (ARGS="--minutes 5")

@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import pwd
+import random
 import shutil
 import subprocess
 import sys
@@ -41,14 +42,23 @@ def users() -> list[int]:
     return [0, NOBODY] if os.geteuid() == 0 else [os.geteuid()]
 
 
-def start(uid: int, *words: str, timeout: float = 1200) -> list[dict[str, Any]]:
-    """Run a worker as this user and give back what it reported. Raises when it did not come to its end."""
+def start(uid: int, *words: str, share: int = 1, seed: int = 0, timeout: float = 1200) -> list[dict[str, Any]]:
+    """Run a worker as this user and give back what it reported. Raises when it did not come to its end.
+
+    `share`: every how many-th line or job is tried, drawn by `seed`.
+    """
     with tempfile.TemporaryDirectory(prefix="hermes-worker-", dir=_base()) as base:
         os.chown(base, uid, -1)
         Path(base).chmod(0o755)
         done = subprocess.run(
             [*_interpreter(uid), str(HERE / "wall_worker.py"), *words],
-            env={"PATH": os.environ["PATH"], "EFFECTS_BASE": base, "PYTHONPATH": _packages(), "LANG": "C.UTF-8"},
+            env={
+                "PATH": os.environ["PATH"],
+                "EFFECTS_BASE": base,
+                "PYTHONPATH": _packages(),
+                "LANG": "C.UTF-8",
+                "EFFECTS_SHARE": f"{share}:{seed}",
+            },
             **_as(uid),
             cwd="/",
             check=False,
@@ -189,13 +199,20 @@ def _control(world: Any, walled: Walled) -> list[dict[str, Any]]:
     return [{"line": "true", "job": "true", "ok": True, "effects": effects}] if effects else []
 
 
+def _drawn(every: list[Any]) -> list[Any]:
+    """The share of lines or jobs that this worker was asked to try, in their order."""
+    share, _, seed = os.environ.get("EFFECTS_SHARE", "1:0").partition(":")
+    count = -(-len(every) // int(share))
+    return [every[place] for place in sorted(random.Random(int(seed)).sample(range(len(every)), count))]
+
+
 def _lines(world: Any, walled: Walled, files: list[str]) -> Iterator[dict[str, Any]]:
     from effects import groups
 
     for file in files:
-        for heading, line in groups(HERE / file):
-            if file == "hostile_shared.txt" and any(part in line for part in WHOLE_MACHINE):
-                continue
+        shared = file == "hostile_shared.txt"
+        every = [one for one in groups(HERE / file) if not (shared and any(part in one[1] for part in WHOLE_MACHINE))]
+        for heading, line in _drawn(every):
             if world.git.parent == world.workspace.parent and " .git" in line:
                 continue  # there is none in the workspace then: one that a command makes is its own
             began = time.monotonic()
@@ -226,7 +243,7 @@ def aimed(line: str, world: Any) -> str:
 def _jobs(world: Any, walled: Walled, names: list[str]) -> Iterator[dict[str, Any]]:
     import importlib.util
 
-    for script in sorted((HERE / "jobs").glob("*.sh")):
+    for script in _drawn(sorted((HERE / "jobs").glob("*.sh"))):
         if names and script.stem not in names:
             continue
         folder = world.workspace / "job"
