@@ -48,7 +48,12 @@ PROBES: dict[str, tuple[str, ...]] = {
     "chat": ("chat --model demo -z hello", "chat --model demo -q hello --json"),
     "model": ("!model",),
     "tools": ("tools",),
-    "approvals": ("approvals list", "!approvals revoke nothing"),
+    "approvals": (
+        "approvals list",
+        "approvals log",
+        "approvals add --network --hours 1",
+        "!approvals revoke nothing",
+    ),
     "memory": ("memory show", "memory path"),
     "skills": ("skills list", "!skills show nothing"),
     "demo": ("demo --home {tmp}/demo", "!demo crash --home {tmp}/nowhere"),

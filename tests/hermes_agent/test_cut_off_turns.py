@@ -160,13 +160,12 @@ def test_cancelled_at_the_very_moment_its_row_is_written(
 def test_a_call_that_was_cancelled_has_a_result_that_says_so(
     db: SessionDB, make_agent: MakeAgent, tmp_path: Path
 ) -> None:
-    sign = tmp_path / "runs"
-
     async def go() -> list[Any]:
-        command = f"touch {sign}; sleep 60"
+        command = "touch runs; sleep 60"
         steps = (say(calls=[call("terminal", {"command": command}), call("todo")]), say("I will look."))
         with ScriptedModel(*steps) as model:
             agent = make_agent(model, yolo=True)
+            sign = agent._setup.workdir / "runs"
             task = asyncio.ensure_future(agent.arun_conversation("wait"))
             async with asyncio.timeout(20):
                 while not sign.exists():  # noqa: ASYNC110 - a file has no event

@@ -108,13 +108,16 @@ def test_nothing_left_the_wall(db: SessionDB, named_store: str | Path, home: Pat
 
 
 def test_a_permission_may_be_given_before_anybody_asks(
-    db: SessionDB, named_store: str | Path, home: Path, run: Any
+    db: SessionDB, named_store: str | Path, home: Path, run: Any, tmp_path: Path
 ) -> None:
     home.mkdir()
     db.people.ensure(platform="telegram", native_id="1", display_name="Bea")
     said = run("approvals", "add", "--tool", "deploy", "--where", "to=test-*", "--times", "5").out
     assert "Allowed: tool deploy where to=test-*, after 5 uses more" in said
-    run("approvals", "add", "--folder", str(home), "--hours", "2")
+    (folder := tmp_path / "shared").mkdir()
+    run("approvals", "add", "--folder", str(folder), "--hours", "2")
+    for too_much in ("/", str(home), str(folder / "nowhere")):
+        assert run("approvals", "add", "--folder", too_much).code == 2, too_much
     grants = db.approvals.grants(person_id=LOCAL_OWNER)
     assert [(one.kind, one.uses_left, one.expires_at is not None) for one in grants] == [
         ("tool", 5, False), ("folder", None, True),

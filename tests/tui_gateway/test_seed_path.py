@@ -134,15 +134,16 @@ def test_what_is_wished_while_the_agent_is_made_counts(
         return agent
 
     monkeypatch.setattr(Place, "build", slow)
-    (tmp_path / "old").mkdir()
+    chosen = tmp_path / "chosen"
+    (chosen / "old").mkdir(parents=True)
     sid = client.call("session.create")["session_id"]
     assert made.wait(10)
     client.call("config.set", key="yolo", value=True, session_id=sid)
-    client.call("session.cwd.set", cwd=str(tmp_path), session_id=sid)
+    client.call("session.cwd.set", cwd=str(chosen), session_id=sid)
     go_on.set()
     client.call("prompt.submit", session_id=sid, text="delete the folder old")
     client.completed(1)
-    assert not (tmp_path / "old").exists(), "it worked in the folder that was chosen"
+    assert not (chosen / "old").exists(), "it worked in the folder that was chosen"
     assert "approval.request" not in [one.get("params", {}).get("type") for one in client.seen]
 
 

@@ -129,9 +129,10 @@ def test_a_need_names_the_folder(tmp_path: Path) -> None:
     assert judge_action("write", "sub/x", workdir=str(work), workspace=str(work), home="/h/.hermes").level == "run"
 
 
-def test_a_link_is_followed_before_its_parent_is_taken() -> None:
+def test_a_link_is_followed_before_its_parent_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """`link/..` is the parent of where the link leads, as it is for the kernel."""
-    found = judged("echo x > /proc/self/cwd/../x", workdir="/usr/share")
+    monkeypatch.chdir("/usr/share")
+    found = judged("echo x > /proc/self/cwd/../x", workdir="/srv/work")
     assert kinds(found) == {"folder"}
 
 

@@ -90,26 +90,24 @@ def test_secrets_are_hidden_wherever_they_lie(world: World) -> None:
     for name in (".env", "sub/prod.env", "sub/deep/id_rsa", ".ssh/config"):
         path = world.workspace / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("CANARY")
+        path.write_text("S3CRET-OF-TEST")
     (world.person / ".ssh").mkdir()
-    (world.person / ".ssh" / "id_rsa").write_text("CANARY")
-    (world.home / ".env").write_text("CANARY")
+    (world.person / ".ssh" / "id_rsa").write_text("S3CRET-OF-TEST")
+    (world.home / ".env").write_text("S3CRET-OF-TEST")
     (world.workspace / "plain.txt").write_text("plain")
-    tries = (
-        f"cat .env sub/prod.env sub/deep/id_rsa .ssh/config ~/.ssh/id_rsa {world.home}/.env plain.txt; grep -r CANA ."
-    )
-    ended = world.run(f"{tries}; cp -r . $TMPDIR/copy; grep -r CANA $TMPDIR; mv sub other; cat other/prod.env")
-    assert "CANARY" not in ended.output
+    tries = f"cat .env sub/prod.env sub/deep/id_rsa .ssh/config ~/.ssh/id_rsa {world.home}/.env plain.txt; grep -r S3CRET-OF ."
+    ended = world.run(f"{tries}; cp -r . $TMPDIR/copy; grep -r S3CRET-OF $TMPDIR; mv sub other; cat other/prod.env")
+    assert "S3CRET-OF-TEST" not in ended.output
     assert "plain" in ended.output
     again = world.run("cat */prod.env */deep/id_rsa; find . -type f -exec cat {} +")
-    assert "CANARY" not in again.output
+    assert "S3CRET-OF-TEST" not in again.output
 
 
 def test_a_secret_that_the_owner_names_is_hidden_too(world: World) -> None:
-    (world.workspace / "notes.private").write_text("CANARY")
-    assert "CANARY" in world.run("cat notes.private").output
+    (world.workspace / "notes.private").write_text("S3CRET-OF-TEST")
+    assert "S3CRET-OF-TEST" in world.run("cat notes.private").output
     world.config["sandbox"] = {"secrets": ["*.private"]}
-    assert "CANARY" not in world.run("cat notes.private").output
+    assert "S3CRET-OF-TEST" not in world.run("cat notes.private").output
 
 
 def test_configured_folders_can_be_read_or_written(world: World) -> None:
@@ -251,10 +249,10 @@ def test_files_of_the_person_are_left_alone(world: World) -> None:
 def test_two_commands_do_not_bring_out_what_one_cannot(world: World) -> None:
     git = _repository(world)
     before = (git / "config").read_bytes()
-    (world.workspace / ".env").write_text("CANARY")
+    (world.workspace / ".env").write_text("S3CRET-OF-TEST")
     world.run("mv .env e; mv .git old; touch .env")
     ended = world.run("cat e .env* */e; cp -r old .git; printf '[core]\\n\\tfsmonitor = ./x\\n' >> .git/config")
-    assert "CANARY" not in ended.output
+    assert "S3CRET-OF-TEST" not in ended.output
     assert (git / "config").read_bytes() == before
 
 
@@ -326,12 +324,12 @@ def test_a_permit_opens_exactly_what_it_names(world: World) -> None:
 def test_a_folder_that_was_opened_keeps_its_settings_and_its_secrets(world: World) -> None:
     folder = world.root / "granted"
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
-    (folder / ".env").write_text("CANARY")
+    (folder / ".env").write_text("S3CRET-OF-TEST")
     text = (
         f"cd {folder}; cat .env; echo x > .git/hooks/pre-commit; echo x > .envrc; echo >> .git/config; echo y > plain"
     )
     ended = world.run(text, permit=world.permit(text, Opening(folders=(str(folder),))))
-    assert "CANARY" not in ended.output and (folder / "plain").exists()
+    assert "S3CRET-OF-TEST" not in ended.output and (folder / "plain").exists()
     assert not (folder / ".git/hooks/pre-commit").exists() and not (folder / ".envrc").exists()
     assert not (folder / ".git/config").read_text().endswith("\n\n")
 
