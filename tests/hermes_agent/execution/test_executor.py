@@ -95,7 +95,9 @@ def test_secrets_are_hidden_wherever_they_lie(world: World) -> None:
     (world.person / ".ssh" / "id_rsa").write_text("S3CRET-OF-TEST")
     (world.home / ".env").write_text("S3CRET-OF-TEST")
     (world.workspace / "plain.txt").write_text("plain")
-    tries = f"cat .env sub/prod.env sub/deep/id_rsa .ssh/config ~/.ssh/id_rsa {world.home}/.env plain.txt; grep -r S3CRET-OF ."
+    tries = (
+        f"cat .env sub/prod.env sub/deep/id_rsa .ssh/config ~/.ssh/id_rsa {world.home}/.env plain.txt; grep -r S3C ."
+    )
     ended = world.run(f"{tries}; cp -r . $TMPDIR/copy; grep -r S3CRET-OF $TMPDIR; mv sub other; cat other/prod.env")
     assert "S3CRET-OF-TEST" not in ended.output
     assert "plain" in ended.output
