@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hermes_agent.execution.base import BINDS, CLOSED, FILTER_FD, STATUS_FD, Opening
-from hermes_agent.execution.view import View
+from hermes_agent.execution.view import View, is_below
 from hermes_config.secret_places import Found
 
 _NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -81,7 +81,7 @@ def argv(
         made += ["--ro-bind", path, path]
     made += ["--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"]
     made += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
-    if not any(path.is_relative_to("/var/tmp") for path in (*view.read, *view.write)):
+    if not any(is_below(path, ["/var/tmp"]) for path in (*view.read, *view.write)):
         made += ["--symlink", "/tmp", "/var/tmp"]
     outer, inner = _mounts(view, empty, size)
     made += [*outer, BINDS, *inner]
@@ -135,10 +135,10 @@ def _mounts(view: View, empty: Path, size: str) -> tuple[list[str], list[str]]:
     for path in view.write:
         add(path, 2, "--bind", str(path), str(path))
     for path in view.hidden:
-        late = any(path.is_relative_to(root) for root in view.write)
+        late = is_below(path, view.write)
         if path.is_dir():
             # What is visible deeper down must stay within reach.
-            within = any(root.is_relative_to(path) for root in (*view.read, *view.write))
+            within = any(is_below(root, [path]) for root in (*view.read, *view.write))
             mode = "0755" if within else "0000"
             add(path, 3, "--perms", mode, "--size", "4096", "--tmpfs", str(path), late=late)
         else:

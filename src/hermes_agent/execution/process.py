@@ -118,7 +118,7 @@ class ChildProcess:
             self._left, self.trouble = bool(facts["left"]), str(facts["why"])
             if not self._exit.done():
                 self._exit.set_result(int(facts["code"]))
-        if data == b"":
+        if data == b"" or (self._exit.done() and not self._left):  # nothing is left of it
             self._close_keeper()
 
     def _close_keeper(self) -> None:

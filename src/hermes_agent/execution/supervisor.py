@@ -29,6 +29,7 @@ from hermes_agent.execution import landlock, seccomp
 from hermes_agent.execution.base import BINDS, FILTER_FD, STATUS_FD
 
 _LOOK_SECONDS = 0.1
+_START_SECONDS = 0.02
 _SET_UP_FAILED = 125
 _MOST_PROCESSES = 8192
 """Of all commands of all Hermes processes on the machine together."""
@@ -38,7 +39,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal
 def main(channel: int) -> None:
     """Have a keeper ready for the next request, until Hermes closes the channel.
 
-    The keeper takes the request itself and says so, so that the next one is forked while the command already runs.
+    The keeper takes the request itself and says so when its command runs, or has ended: a fork while the wall is being
+    put up costs the command a millisecond.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C in a terminal is for Hermes; we end when it does
@@ -114,20 +116,25 @@ def _keep(requests: socket.socket, taking: int) -> NoReturn:
         received = _receive(requests)
         if received is None:
             os._exit(0)
-        os.write(taking, b"1")
-        os.close(taking)
         requests.close()
         request, (control, output, folder) = received
         with socket.socket(fileno=control) as hermes:
-            _Keeper(request, hermes, output, folder).run()
+            keeper = _Keeper(request, hermes, output, folder, taking)
+            try:
+                keeper.run()
+            finally:
+                keeper.say_taken()
         code = 0
     finally:
         os._exit(code)
 
 
 class _Keeper:
-    def __init__(self, request: dict[str, Any], hermes: socket.socket, output: int, folder: int) -> None:
+    def __init__(self, request: dict[str, Any], hermes: socket.socket, output: int, folder: int, taking: int) -> None:
         self._request, self._hermes, self._output, self._folder = request, hermes, output, folder
+        self._taking = taking
+        self._first: int | None = None
+        """A handle for the first process inside bubblewrap's namespace, with which all others in it end."""
         self._limits: dict[str, int] = request.get("limits") or {}
         self._free = self._disk()
 
@@ -143,15 +150,22 @@ class _Keeper:
         os.close(self._output)
         self._output = -1
         ended = self._watch(child, status)
-        if ended is not None:
-            code, why = ended
-            left = self._leaves_some()
-            self._tell(code=code, why=why, left=left)
-            if left:
-                select.select([self._hermes], [], [])  # until Hermes has waited for its output, or is gone
+        left = ended is not None and self._leaves_some()
+        if ended is not None and left:
+            self._tell(ended, left=True)
+            self.say_taken()
+            select.select([self._hermes], [], [])  # until Hermes has waited for its output, or is gone
         self._end(child, gentle=ended is None)
         if scratch := self._request.get("scratch"):
             shutil.rmtree(scratch, ignore_errors=True)
+        if ended is not None and not left:
+            self._tell(ended, left=False)
+
+    def say_taken(self) -> None:
+        if self._taking >= 0:
+            os.write(self._taking, b"1")
+            os.close(self._taking)
+            self._taking = -1
 
     def _spawn(self, status: int) -> int:
         """Start it without a copy of us: bubblewrap puts everything on by itself, and the limits are inherited."""
@@ -238,10 +252,11 @@ class _Keeper:
                 *([status] if open_status else []),
                 *([handle] if handle is not None else []),
             ]
-            ready, _, _ = select.select(waiting, [], [], _LOOK_SECONDS)
+            ready, _, _ = select.select(waiting, [], [], _START_SECONDS if self._taking >= 0 else _LOOK_SECONDS)
             if status in ready:
                 part = os.read(status, 65_536)
                 said, open_status = said + part, bool(part)
+                self._first = self._first or _first_inside(said)
             if self._hermes in ready:
                 return None
             if handle in ready or handle is None:
@@ -249,7 +264,9 @@ class _Keeper:
                 if done:
                     os.close(handle) if handle is not None else None
                     return self._outcome(os.waitstatus_to_exitcode(result), said, status if open_status else None)
-            if not ready and (why := self._over_limit()):
+            if not ready and self._taking >= 0:
+                self.say_taken()
+            elif not ready and (why := self._over_limit()):
                 self._kill_all()
                 return -signal.SIGKILL, why
 
@@ -280,7 +297,8 @@ class _Keeper:
         found = os.fstatvfs(self._folder)
         return found.f_bavail * found.f_frsize
 
-    def _tell(self, **facts: Any) -> None:
+    def _tell(self, ended: tuple[int, str], *, left: bool) -> None:
+        facts = {"code": ended[0], "why": ended[1], "left": left}
         try:
             self._hermes.sendall(json.dumps(facts).encode() + b"\n")
         except OSError:  # it is gone; what is left to do is the same
@@ -288,6 +306,7 @@ class _Keeper:
 
     def _end(self, child: int, *, gentle: bool) -> None:
         if gentle:
+            self.say_taken()  # this may take a while
             for pid in _below(os.getpid()):
                 if pid != child or self._request.get("wall") != "bubblewrap":
                     _send(pid, signal.SIGTERM)
@@ -297,6 +316,8 @@ class _Keeper:
                     break
                 _reap()
                 time.sleep(0.01)
+        elif self._first is not None:
+            select.select([self._first], [], [], _START_SECONDS)
         self._kill_all()
 
     def _kill_all(self) -> None:
@@ -310,6 +331,14 @@ class _Keeper:
                 _send(pid, signal.SIGKILL)
             _reap()
             time.sleep(0.002)
+
+
+def _first_inside(said: bytes) -> int | None:
+    """A handle for the process that bubblewrap reports as `child-pid`."""
+    try:
+        return os.pidfd_open(json.loads(said.partition(b"\n")[0])["child-pid"])
+    except (AttributeError, OSError, ValueError, KeyError):  # not on this system, gone already, not told yet
+        return None
 
 
 def _write(path: str, text: str) -> None:

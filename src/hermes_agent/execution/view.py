@@ -64,7 +64,7 @@ class View:
 
     def holds(self, path: Path) -> bool:
         """Whether a path lies in something that this command sees."""
-        return any(path.is_relative_to(root) for root in (*self.read, *self.write))
+        return is_below(path, (*self.read, *self.write))
 
 
 def too_wide(folder: Path, user_home: Path) -> bool:
@@ -105,12 +105,12 @@ def view(
     visible = (*readable, *writable)
     beside = _real([*repository, *read, *write, *map(Path, opening.folders)])
     secrets = [*_places(user_home, home, own), *hidden]
-    secrets += [path for folder in beside if not _is_below(folder, [root]) for path in secrets_in(folder)]
+    secrets += [path for folder in beside if not is_below(folder, [root]) for path in secrets_in(folder)]
     return View(
         workspace=root,
         user_home=user_home,
         # What lies below a writable folder is not mounted by its path: a command could have made it a link by then.
-        read=tuple(path for path in readable if not _is_below(path, writable)),
+        read=tuple(path for path in readable if not is_below(path, writable)),
         write=tuple(writable),
         hidden=tuple(dict.fromkeys(_below(_within_reach(secrets, visible, user_home), visible))),
         protected=tuple(dict.fromkeys([*protected, *(path for git in git_folders for path in obeyed(git))])),
@@ -165,8 +165,9 @@ def _outermost(paths: Iterable[Path], user_home: Path) -> list[Path]:
     return [Path(path) for path in kept]
 
 
-def _is_below(path: Path, roots: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(root) for root in roots)
+def is_below(path: Path, roots: Iterable[Path | str]) -> bool:
+    """Whether a path is one of these folders or lies in one."""
+    return f"{path}/".startswith(tuple(f"{root}/" for root in roots))  # three times as fast as `is_relative_to`
 
 
 def _below(paths: Iterable[Path], visible: Iterable[Path]) -> list[Path]:
