@@ -14,9 +14,8 @@ from typing import Any
 from hermes_state import archive, move, tables
 from hermes_state.archive_file import ArchiveFile
 from hermes_state.archive_import import as_tuple
-from hermes_state.engine.base import Connection
 from hermes_state.errors import ArchiveRefused
-from hermes_state.store import Store
+from hermes_state.storage.base import Connection, Store
 
 
 def export_store(store: Store, path: Path, *, progress: archive.Progress | None = None) -> dict[str, Any]:

@@ -24,13 +24,11 @@ from hermes_config.home import advice, sync_folder
 from hermes_config.limits import Limits
 from hermes_state import archive_store, foreign_objects, opening, tables
 from hermes_state.archive_file import ArchiveFile
-from hermes_state.engine.base import scalar
-from hermes_state.engine.sqlite import SqliteEngine
-from hermes_state.engine.sqlite_connection import SqliteConnection
-from hermes_state.engine.sqlite_errors import translated
 from hermes_state.errors import BackupRefused, StateError, StoreDamaged
-from hermes_state.statements import Queries
-from hermes_state.store import Store
+from hermes_state.storage.base import Store, scalar
+from hermes_state.storage.sqlite import SqliteConnection, SqliteEngine
+from hermes_state.storage.sqlite_errors import translated
+from hermes_state.storage.statements import Queries
 
 Q = Queries("backup")
 

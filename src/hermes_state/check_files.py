@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_state import maintenance
-from hermes_state.engine.sqlite import SqliteEngine
 from hermes_state.findings import Finding
+from hermes_state.storage.sqlite import SqliteEngine
 
 if TYPE_CHECKING:
     from hermes_state.session_db import SessionDB

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hermes_state import chain, messages, sessions, titles, transcript
-from hermes_state.engine.base import Connection, first
+from hermes_state.columns import NO_LIMIT, numbers, texts
+from hermes_state.conversations import chain, sessions, titles, transcript
 from hermes_state.ids import LOCAL_OWNER, is_possible_id
-from hermes_state.rows import NO_LIMIT, numbers, texts
-from hermes_state.statements import Queries
-from hermes_state.store import Store
+from hermes_state.storage.base import Connection, Store, first
+from hermes_state.storage.statements import Queries
 
 if TYPE_CHECKING:
     from hermes_state.exchange_check import Incoming
@@ -75,7 +74,7 @@ def _exported(conn: Connection, session_id: str) -> dict[str, Any] | None:
     row = sessions.fetch(conn, session_id)
     if row is None:
         return None
-    said = conn.rows(messages.Q.of_session, (session_id, 1, NO_LIMIT, 0))
+    said = conn.rows(transcript.Q.of_session, (session_id, 1, NO_LIMIT, 0))
     return {**row, "messages": [transcript.decode(message) for message in said]}
 
 
@@ -93,7 +92,7 @@ def _take(conn: Connection, ordered: list[Incoming], now: float) -> dict[str, An
             skipped.append(session.id)
             continue
         conn.run(Q.set_rest, (*(session.fields[name] for name in _REST), session.id))
-        messages.insert_rows(conn, session.id, session.rows, started_at=row["started_at"])
+        transcript.insert_rows(conn, session.id, session.rows, started_at=row["started_at"])
         _hide(conn, session)
         sessions.place(conn, session.id, row, now)
         imported.append(session.id)

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import apsw
 
-from hermes_state import opening, statements
-from hermes_state.engine.base import Connection
-from hermes_state.engine.sqlite_connection import SqliteConnection
+from hermes_state import opening
+from hermes_state.storage import statements
+from hermes_state.storage.base import Connection
+from hermes_state.storage.sqlite import SqliteConnection
 
 _UNIQUE = "unique index"
 _Shape = dict[tuple[str, str], object]

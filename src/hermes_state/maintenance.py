@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_state import backup, meta, rehearsal, rows, work
-from hermes_state.engine.base import Connection, Engine
-from hermes_state.engine.sqlite import SqliteEngine
+from hermes_state import backup, columns, rehearsal, work
+from hermes_state.conversations.sessions import Sessions
 from hermes_state.pruning import Pruning
-from hermes_state.sessions import Sessions
-from hermes_state.statements import Queries
-from hermes_state.store import Store
+from hermes_state.storage import meta
+from hermes_state.storage.base import Connection, Engine, Store
+from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.statements import Queries
 
 if TYPE_CHECKING:
     from hermes_config.config import SessionsConfig
@@ -159,10 +159,10 @@ def empty_log(store: Store) -> int:
 
 
 def _remove_replaced(store: Store) -> int:
-    before = store.clock() - store.limits.replaced_days * rows.DAY
+    before = store.clock() - store.limits.replaced_days * columns.DAY
 
     def step(conn: Connection) -> int:
-        gone = rows.numbers(row[0] for row in conn.rows(Q.replaced, (before, _BATCH)))
+        gone = columns.numbers(row[0] for row in conn.rows(Q.replaced, (before, _BATCH)))
         conn.run(Q.forget, (gone,))
         return conn.run(Q.remove, (gone,))
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from hermes_state import meta, tables
-from hermes_state.engine.base import Connection, Engine, Row
+from hermes_state import tables
 from hermes_state.errors import InvalidValue, StateError
+from hermes_state.storage import meta
+from hermes_state.storage.base import Connection, Engine, Row
 from hermes_state.tables import Table
 
 Progress = Callable[[int, int], None]

@@ -21,10 +21,10 @@ from hermes_config.errors import UsageError
 from hermes_config.home import sync_folder
 from hermes_config.limits import Limits
 from hermes_state import backup, opening
-from hermes_state.engine import files
-from hermes_state.engine.sqlite_connection import SqliteConnection
-from hermes_state.engine.sqlite_errors import translated
 from hermes_state.errors import StateError, StoreUnavailable
+from hermes_state.storage import sqlite
+from hermes_state.storage.sqlite import SqliteConnection
+from hermes_state.storage.sqlite_errors import translated
 
 _DAMAGED = (apsw.NotADBError, apsw.CorruptError)
 
@@ -36,7 +36,7 @@ def restore(path: Path, database: Path, *, home: Path, limits: Limits) -> Path |
     if path.resolve() == database.resolve():
         raise UsageError("this is the database itself, not a backup of it", where=str(path))
     backup.verify(path, limits=limits)
-    files.prepare(database)
+    sqlite.prepare(database)
     kept = home / backup.FOLDER
     kept.mkdir(mode=0o700, parents=True, exist_ok=True)
     with backup.reading(path) as source, _alone(database, kept) as (target, aside):
@@ -84,7 +84,7 @@ def _alone(database: Path, kept: Path) -> Iterator[tuple[apsw.Connection, Path |
     except _DAMAGED:
         raw.close()
         aside = _move_aside(database, kept)
-        files.prepare(database)
+        sqlite.prepare(database)
         raw = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
     try:
         yield raw, aside

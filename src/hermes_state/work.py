@@ -10,26 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hermes_state import leases, prefixes, rows
-from hermes_state.approvals import Approvals
-from hermes_state.budgets import Budgets
-from hermes_state.effects import Effects
-from hermes_state.engine.base import Connection
-from hermes_state.events import Events
+from hermes_state import columns
 from hermes_state.ids import ConversationId
-from hermes_state.inbox import Inbox
-from hermes_state.outbox import Outbox
-from hermes_state.prefixes import Prefixes
-from hermes_state.statements import Queries
-from hermes_state.store import Store
-from hermes_state.turns import Turns
+from hermes_state.people.budgets import Budgets
+from hermes_state.storage.base import Connection, Store
+from hermes_state.storage.statements import Queries
+from hermes_state.turns import leases, prefixes
+from hermes_state.turns.approvals import Approvals
+from hermes_state.turns.effects import Effects
+from hermes_state.turns.events import Events
+from hermes_state.turns.inbox import Inbox
+from hermes_state.turns.outbox import Outbox
+from hermes_state.turns.prefixes import Prefixes
+from hermes_state.turns.turns import Turns
 
 Q = Queries("work")
 
 
 def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
     """Remove every work row of these conversations, in the transaction that removes the conversations."""
-    ids = (rows.texts(conversation_ids),)
+    ids = (columns.texts(conversation_ids),)
     if ids == ("[]",):
         return
     conn.run(leases.Q.raise_floor, ids)
@@ -51,7 +51,7 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
         Q.erase_leases,
     ):
         conn.run(statement, ids)
-    prefixes.forget_unused(conn, limit=rows.NO_LIMIT)
+    prefixes.forget_unused(conn, limit=columns.NO_LIMIT)
 
 
 def prune(store: Store) -> dict[str, int]:

@@ -6,12 +6,11 @@ same in every column; every session, conversation and route must be there.
 
 from __future__ import annotations
 
-from hermes_state.engine.base import Connection, scalar
 from hermes_state.reference import records
 from hermes_state.reference.importing import Outcome, Tick
 from hermes_state.reference.survey import Survey
-from hermes_state.statements import Queries
-from hermes_state.store import Store
+from hermes_state.storage.base import Connection, Store, scalar
+from hermes_state.storage.statements import Queries
 
 Q = Queries("reference")
 _ENOUGH = 20

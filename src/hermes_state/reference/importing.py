@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_state import chain, values
+from hermes_state import columns as values
 from hermes_state.archive_import import NO_CHAT
-from hermes_state.engine.base import Connection, scalar
+from hermes_state.conversations import chain
 from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, new_person_id
 from hermes_state.reference import lineage, records
 from hermes_state.reference.source import Source, quoted
 from hermes_state.reference.survey import Survey, is_direct
-from hermes_state.statements import Queries
-from hermes_state.store import Store
+from hermes_state.storage.base import Connection, Store, scalar
+from hermes_state.storage.statements import Queries
 
 Q = Queries("reference")
 Tick = Callable[[int, int | None], None]

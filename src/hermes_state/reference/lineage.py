@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_state import values
+from hermes_state import columns
 
 LISTED = ("new", "branch", "reset")
 _MARKS_SINCE = 16
@@ -50,7 +50,7 @@ def mark_old_children(rows: Iterable[dict[str, Any]], version: int) -> int:
     marked = 0
     for row in by_id.values():
         parent = by_id.get(row["parent_session_id"])
-        marks = values.decode_json(row["model_config"])
+        marks = columns.decode_json(row["model_config"])
         marks = dict(marks) if isinstance(marks, dict) else {}
         if parent is None or marks.get("_delegate_from") or marks.get("_branched_from"):
             continue
@@ -58,14 +58,14 @@ def mark_old_children(rows: Iterable[dict[str, Any]], version: int) -> int:
         if after_its_end and parent["end_reason"] == "compression":
             continue
         mark = "_branched_from" if after_its_end and parent["end_reason"] == "branched" else "_delegate_from"
-        row["model_config"] = values.encode_json(marks | {mark: parent["id"]})
+        row["model_config"] = columns.encode_json(marks | {mark: parent["id"]})
         marked += 1
     return marked
 
 
 def kind_of(row: Mapping[str, Any]) -> str:
     """What a row is to its parent. The marks count also where the parent is gone."""
-    marks = values.decode_json(row["model_config"])
+    marks = columns.decode_json(row["model_config"])
     if isinstance(marks, dict):
         if marks.get("_delegate_from"):
             return "delegate"

@@ -11,9 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_state import transcript, values
-from hermes_state.engine.base import Row
+from hermes_state import columns
+from hermes_state.conversations import transcript
 from hermes_state.ids import is_possible_id
+from hermes_state.storage.base import Row
 
 _TEXT, _REAL, _COUNT = "text", "real", "count"
 
@@ -97,10 +98,10 @@ def readable_json(stored: Any) -> Any:
     if not isinstance(stored, str) or "\\u" not in stored:
         return stored
     try:
-        written = values.encode_json(json.loads(stored))
+        written = columns.encode_json(json.loads(stored))
     except ValueError:
         return stored
-    return stored if written is None else values.scrub(written)
+    return stored if written is None else columns.scrub(written)
 
 
 def usage(row: Row) -> tuple[Any, ...]:

@@ -26,12 +26,12 @@ import apsw
 
 from hermes_config.home import sync_folder
 from hermes_config.limits import Limits
-from hermes_state.engine.sqlite_errors import translated
 from hermes_state.errors import StateError, StoreDamaged, StoreUnavailable
 from hermes_state.reference import checking, holding, importing, survey
 from hermes_state.reference.source import AlreadyOurs, Home, Source, quoted
 from hermes_state.session_db import SessionDB
-from hermes_state.statements import Queries
+from hermes_state.storage.sqlite_errors import translated
+from hermes_state.storage.statements import Queries
 
 Q = Queries("reference")
 

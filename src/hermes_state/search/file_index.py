@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 
 import apsw
 
-from hermes_state.engine.base import Connection, Row, scalar
-from hermes_state.engine.sqlite import SqliteEngine
 from hermes_state.search import words
 from hermes_state.search.index import Progress, Q, Ranked, View
 from hermes_state.search.index_file import Broken, I, IndexFile, ViewFailed, position
 from hermes_state.search.query import Query
 from hermes_state.search.text import message_text
 from hermes_state.search.times import CachedTimes, TimeTable, widened
-from hermes_state.statements import Statement
+from hermes_state.storage.base import Connection, Row, scalar
+from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.statements import Statement
 
 T = TypeVar("T")
 

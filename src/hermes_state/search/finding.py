@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_state.engine.base import Connection
 from hermes_state.search import text as texts
 from hermes_state.search import words
 from hermes_state.search.hits import SearchHits
 from hermes_state.search.index import Q, View
 from hermes_state.search.query import Query
+from hermes_state.storage.base import Connection
 
 _LAST = 2**62  # above every message id
 _EVER = 1e300  # beyond every time

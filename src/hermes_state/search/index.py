@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from hermes_state.engine.base import Connection, Row
 from hermes_state.search.query import Query
 from hermes_state.search.times import TimeTable
-from hermes_state.statements import Queries
+from hermes_state.storage.base import Connection, Row
+from hermes_state.storage.statements import Queries
 
 T = TypeVar("T")
 Q = Queries("search")

@@ -18,12 +18,11 @@ from typing import TypeVar
 
 import apsw
 
-from hermes_state import statements
-from hermes_state.engine import files
-from hermes_state.engine.base import Row
 from hermes_state.errors import StateError
 from hermes_state.search.hits import IndexUnusable
 from hermes_state.search.index import FORMAT
+from hermes_state.storage import sqlite, statements
+from hermes_state.storage.base import Row
 
 T = TypeVar("T")
 I = statements.Queries("search_index")  # noqa: E741 - I for the index, beside Q for the store
@@ -85,7 +84,7 @@ class IndexFile:
                     return
                 for path in self.all_files():
                     path.unlink(missing_ok=True)
-                files.prepare(self.path)
+                sqlite.prepare(self.path)
                 _Handle(self.path, read_only=False, empty=True).raw.close()
         except (OSError, StateError, apsw.Error) as error:
             raise IndexUnusable(str(error)) from error
