@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hermes_state import columns
 from hermes_state.columns import NO_LIMIT, numbers, texts
 from hermes_state.conversations import chain, sessions, titles, transcript
 from hermes_state.ids import LOCAL_OWNER, is_possible_id
@@ -51,7 +52,7 @@ class Exchange(Store):
 
     def export_all(self, source: str | None = None) -> list[dict[str, Any]]:
         """Every session, oldest first."""
-        wanted = sessions.clean(source)
+        wanted = columns.clean(source)
 
         def run(conn: Connection) -> list[dict[str, Any]]:
             ids = [row[0] for row in conn.rows(Q.all_ids, (wanted, wanted))]

@@ -15,8 +15,8 @@ from typing import Any
 
 from hermes_config.limits import Limits
 from hermes_state import columns
+from hermes_state.columns import clean
 from hermes_state.conversations import transcript
-from hermes_state.conversations.sessions import clean
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import checked_id, is_possible_id

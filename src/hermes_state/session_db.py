@@ -12,20 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_config.limits import Limits
 from hermes_state import opening
-from hermes_state.compat.handoff import Handoffs
 from hermes_state.compat.messages import Messages
-from hermes_state.compat.routing import Routing
-from hermes_state.conversations.compression_guards import CompressionGuards
-from hermes_state.conversations.delete import Deletion
-from hermes_state.conversations.lists import Lists
-from hermes_state.conversations.sessions import Sessions
-from hermes_state.conversations.titles import Titles
+from hermes_state.compat.routing import RoutingIndex
+from hermes_state.compat.sessions import SessionRows
 from hermes_state.exchange import Exchange
 from hermes_state.people.usage import Usage
 from hermes_state.pruning import Pruning
 from hermes_state.search import Search
 from hermes_state.storage.base import Clock, Store
-from hermes_state.storage.meta import Meta
 from hermes_state.storage.writer import InThreads
 
 if TYPE_CHECKING:
@@ -67,22 +61,7 @@ def lazy_part(module: str, kind: str) -> Any:
     return _LazyPart(module, kind)
 
 
-class SessionDB(
-    Sessions,
-    Messages,
-    Titles,
-    Lists,
-    Usage,
-    Routing,
-    CompressionGuards,
-    Handoffs,
-    Meta,
-    Deletion,
-    Pruning,
-    Exchange,
-    Search,
-    Store,
-):
+class SessionDB(SessionRows, Messages, RoutingIndex, Usage, Pruning, Exchange, Search, Store):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(
