@@ -25,6 +25,7 @@ from hermes_state.storage.writer import queued
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.pretend import PretendAdapter
+from hermes_testing.stores import transact
 
 FLOOD = SendResult(success=False, error="Too Many Requests", error_kind="rate_limited", retry_after=7.0, not_sent=True)
 TIMED_OUT = SendResult(success=False, error="timed out", error_kind="transient")
@@ -362,9 +363,9 @@ def test_pieces_that_were_sent_before_the_crash_are_not_sent_again(board: Board)
     async def story() -> None:
         outbox, text = board.db.outbox, "the first line here\nand the second one\nand a third"
         cut = outbox.enqueue(replace(parcel("a", text), sender=_dead_holder()))
-        outbox.progress(cut, platform_ids=["900"], draft=note(under_way=None))
+        transact(outbox.progress_in, cut, platform_ids=["900"], draft=note(under_way=None))
         lost = outbox.enqueue(replace(parcel("b", text, chat="43"), sender=cut.sender))
-        outbox.progress(lost, platform_ids=["901"], draft=note(under_way=1))
+        transact(outbox.progress_in, lost, platform_ids=["901"], draft=note(under_way=1))
         adapter = PretendAdapter(limit=20)
         async with delivering(board, adapter):
             found = await settled(board, cut)

@@ -92,16 +92,9 @@ SELECT {columns} FROM inbox WHERE state = 'queued' AND message_id LIKE 'beside:%
 -- name: finish_queued
 UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id IN {numbers} AND state = 'queued'
 
--- name: finish_claimed
-UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id IN {numbers} AND state = 'claimed' AND turn_id = ?
-
 -- name: finish_turn
 -- All rows of a turn get its outcome.
 UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE turn_id = ? AND state = 'claimed'
-
--- name: requeue_turn
--- Back into the queue. Their ids are older than anything that came meanwhile, so their place is the old one.
-UPDATE inbox SET state = 'queued', turn_id = NULL WHERE turn_id = ? AND state = 'claimed'
 
 -- name: routes_waiting
 -- Routes with something to do, the longest waiting first.

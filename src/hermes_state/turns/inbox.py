@@ -7,7 +7,7 @@ only the key and the reason are kept, rate-limited and bounded.
 A command is a row without a turn: it is taken before it runs and ended together with its reply.
 
 Rows of a route are worked off in the order in which they were accepted. A turn may claim several at once, or more
-while it runs (`merge`). When a turn is given up its rows go back to their old place in the queue.
+while it runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from hermes_state.ids import PersonId, SessionKey, TurnId, checked_id, new_trace
 from hermes_state.storage.base import Connection, Row, Store, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.storage.writer import NotWhole
-from hermes_state.turns import leases
 
 if TYPE_CHECKING:
     import asyncio
@@ -279,17 +278,8 @@ class Inbox:
 
     # -- work --------------------------------------------------------------------------------------------
 
-    def claim(self, *, route: SessionKey, turn_id: TurnId, fence: int, limit: int = 1) -> tuple[InboxRow, ...]:
-        """The oldest queued rows of a route, now the running turn's, in order."""
-
-        def run(conn: Connection) -> tuple[InboxRow, ...]:
-            leases.hold_turn(self._store, conn, turn_id, fence)
-            return self.claim_in(conn, route=route, turn_id=turn_id, limit=limit)
-
-        return self._store.engine.write(run)
-
     def claim_in(self, conn: Connection, *, route: SessionKey, turn_id: TurnId, limit: int = 1) -> tuple[InboxRow, ...]:
-        """As `claim`; the caller has checked the fence in this transaction."""
+        """The oldest queued rows of a route, now the running turn's, in order; the caller has checked the fence."""
         return _in_order(conn.rows(Q.claim, (turn_id, route, max(limit, 0))))
 
     def claim_ids_in(
@@ -300,45 +290,16 @@ class Inbox:
             return tuple(map(_row, conn.rows(Q.claim_id, (turn_id, ids[0], route))))
         return _in_order(conn.rows(Q.claim_ids, (turn_id, columns.numbers(ids), route)))
 
-    def merge(self, *, route: SessionKey, turn_id: TurnId, fence: int, ids: Iterable[int]) -> tuple[InboxRow, ...]:
-        """These queued rows of the route join a turn that runs already; the ones that did, in order."""
-        chosen = columns.numbers(ids)
-
-        def run(conn: Connection) -> tuple[InboxRow, ...]:
-            leases.hold_turn(self._store, conn, turn_id, fence)
-            return _in_order(conn.rows(Q.claim_ids, (turn_id, chosen, route)))
-
-        return self._store.engine.write(run)
-
-    def finish(
-        self,
-        ids: Iterable[int],
-        outcome: Outcome,
-        *,
-        reason: str = "",
-        turn_id: TurnId | None = None,
-        fence: int | None = None,
-    ) -> int:
-        """End rows that are queued, or, with a turn and its fence, that it has claimed; how many did."""
+    def finish(self, ids: Iterable[int], outcome: Outcome, *, reason: str = "") -> int:
+        """End rows that are queued; how many were."""
         _check(outcome)
-        chosen, end = columns.numbers(ids), (outcome, columns.note(reason), self._store.clock())
-
-        def run(conn: Connection) -> int:
-            if turn_id is None:
-                return conn.run(Q.finish_queued, (*end, chosen))
-            leases.hold_turn(self._store, conn, turn_id, -1 if fence is None else fence)
-            return conn.run(Q.finish_claimed, (*end, chosen, turn_id))
-
-        return self._store.engine.write(run)
+        params = (outcome, columns.note(reason), self._store.clock(), columns.numbers(ids))
+        return self._store.engine.write(lambda conn: conn.run(Q.finish_queued, params), single=True)
 
     def finish_turn_in(self, conn: Connection, turn_id: TurnId, outcome: Outcome, *, reason: str) -> int:
         """Every row the turn still has gets its outcome, in the transaction that ends the turn."""
         _check(outcome)
         return conn.run(Q.finish_turn, (outcome, columns.note(reason), self._store.clock(), turn_id))
-
-    def requeue_in(self, conn: Connection, turn_id: TurnId) -> int:
-        """The turn's rows go back to their old place, in the transaction that ends the turn."""
-        return conn.run(Q.requeue_turn, (turn_id,))
 
     # -- commands: rows that are answered without a turn ---------------------------------------------------
 

@@ -27,7 +27,7 @@ from hermes_state.storage.base import Connection, Store
 from hermes_state.storage.writer import Job
 from hermes_state.turns import leases, prefixes
 from hermes_state.turns.effects import Effects, Started
-from hermes_state.turns.inbox import Arriving, Inbox, Outcome
+from hermes_state.turns.inbox import Arriving, Inbox
 from hermes_state.turns.leases import Lease, Leases
 from hermes_state.turns.outbox import Parcel
 from hermes_state.turns.turns import Ended, EndState, Turns, Work
@@ -231,11 +231,6 @@ class Journal:
 
         return await self._queue(run)
 
-    async def rotate(self, compacted: Iterable[Row], **options: Any) -> Handle:
-        import asyncio
-
-        return await asyncio.to_thread(self.writer.rotate, list(compacted), **options)
-
     # -- the end -----------------------------------------------------------------------------------------
 
     async def commit(
@@ -273,7 +268,6 @@ class Journal:
     ) -> Ended:
         """Failed, cancelled or parked; `last` are rows that belong to the transcript all the same."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
-        outcome: Outcome = "dropped" if state == "cancelled" else "error"
         rows = [self._encoded(row) for row in last]
 
         def run(conn: Connection) -> Ended:
@@ -281,7 +275,9 @@ class Journal:
             ids = tuple(transcript.append(conn, segment, row) for row in rows)
             if used is not None:
                 usage.account(conn, segment, used.checked(), self._store.clock())
-            ended = self._turns.give_up_in(conn, turn_id, fence, state, outcome, reason, reply, segment)
+            ended = self._turns.give_up_in(
+                conn, turn_id, state, fence=fence, reason=reason, reply=reply, session_id=segment
+            )
             self._leases.release_in(conn, self.lease)
             return Ended(ids, ended.reply)
 
