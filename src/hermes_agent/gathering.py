@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Sequence
 
 from hermes_agent import context_files, skills, system_text
-from hermes_agent.execution import executor
 from hermes_agent.memory import MemoryStore
 from hermes_agent.models.base import ToolSpec
 from hermes_agent.setup import Setup
@@ -33,10 +32,16 @@ def gather(setup: Setup) -> tuple[str, Sequence[ToolSpec]]:
         memory=_memory(setup),
         model=setup.endpoint.model,
         provider=setup.endpoint.provider,
-        sandbox=executor.wall_of(setup.tree).said if "terminal" in names else "",
+        sandbox=_sandbox(setup) if "terminal" in names else "",
         day=dt.datetime.fromtimestamp(setup.db.clock(), tz=dt.UTC).strftime("%A, %d %B %Y"),
     )
     return system_text.build(parts), setup.specs
+
+
+def _sandbox(setup: Setup) -> str:
+    from hermes_agent.execution import executor  # late: 20 ms that only a turn needs
+
+    return executor.wall_of(setup.tree).said
 
 
 def _memory(setup: Setup) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, cast
@@ -28,7 +29,6 @@ from hermes_config.budget import BudgetConfig, read_budget
 from hermes_config.errors import ConfigError
 from hermes_config.home import advice, ensure_home, hermes_home, write_atomic
 from hermes_config.limits import DEFAULTS, Limits, table
-from hermes_config.records import field, fields, record
 from hermes_config.section import Section
 
 DATABASE_SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
@@ -36,7 +36,7 @@ _SAVE_ATTEMPTS = 5
 _DOCTOR = "hermes doctor says what to do."
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StateConfig:
     """`state:` — where conversations are stored, and how durably a commit is written."""
 
@@ -44,7 +44,7 @@ class StateConfig:
     synchronous: Literal["full", "normal"] = "full"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SessionsConfig:
     """`sessions:` — what maintenance may remove by itself."""
 
@@ -54,7 +54,7 @@ class SessionsConfig:
     vacuum_after_prune: bool = True
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything a home says about itself. Frozen; secrets stay out of its `repr`."""
 

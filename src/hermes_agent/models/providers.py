@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -29,7 +30,6 @@ from hermes_agent.models.provider_table import PROVIDERS, Provider, context_leng
 from hermes_config import secrets
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
-from hermes_config.records import record
 
 _log = logging.getLogger(__name__)
 _NO_MODEL_HINT = "hermes setup finds or asks for one; --model demo tries the built-in one."
@@ -41,7 +41,7 @@ _WIRES: dict[str, WireName] = {
 }  # fmt: skip
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Description:
     """An endpoint as a person may see it: no secret in it."""
 

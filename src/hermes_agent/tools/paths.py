@@ -17,6 +17,7 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,7 +27,6 @@ from hermes_agent.tools.arguments import close_names
 from hermes_agent.tools.base import Action, ToolContext, Verdict
 from hermes_config import secret_places
 from hermes_config.errors import HermesError
-from hermes_config.records import record
 from hermes_state import session_files
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Surroundings(Protocol):
     def config(self) -> Mapping[str, Any]: ...
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Place:
     """A path as it was written, where it leads, and what is there now."""
 
@@ -75,7 +75,7 @@ class Place:
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Write:
     """A change of one file that the gate permitted. None stands for no file."""
 
