@@ -7,6 +7,7 @@ to the new segment, its context variables name it, and the next request starts f
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from hermes_agent import context, side_calls
@@ -17,7 +18,6 @@ from hermes_agent.models.base import Endpoint, ModelError, Reply
 from hermes_agent.setup import Setup
 from hermes_agent.signals import Stop
 from hermes_agent.track import Track
-from hermes_config.records import replace
 from hermes_state.journal import Journal
 
 _OVERFLOW = frozenset({"context_overflow", "payload_too_large"})

@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import reference_git
 from hermes_agent.tools import descriptors, paths, results
 from hermes_config.errors import HermesError
-from hermes_config.records import field, record
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -43,7 +43,7 @@ class FileRefused(HermesError):
     """A file that was named with @ cannot go along."""
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
     """Where the person sits: what a name is looked up against (`paths.Surroundings`)."""
 
@@ -82,7 +82,7 @@ def files(text: str) -> list[str]:
     return [f"{name} ({size})" for name, size in _TITLE.findall(_without_fences(blocks))]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Offer:
     """Something whose name begins as what is typed."""
 

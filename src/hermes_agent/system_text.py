@@ -8,9 +8,10 @@ and day. There is no clock in it but that day.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hermes_agent.context_files import shortened
 from hermes_config.limits import DEFAULTS
-from hermes_config.records import record
 
 IDENTITY = """\
 You are Hermes, an assistant that lives on this person's own machine and can be reached from wherever they write.
@@ -32,7 +33,7 @@ How to remember
 )
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """Everything the system text is made of, as text. An empty part leaves no trace."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_agent import calls, compacting, hooks, signals, user_row
@@ -25,7 +25,6 @@ from hermes_agent.setup import Setup
 from hermes_agent.signals import Signals, Stop
 from hermes_agent.track import Track
 from hermes_config.errors import HermesError
-from hermes_config.records import field, record
 from hermes_state.errors import StaleFence
 from hermes_state.journal import Journal
 from hermes_state.outbox import OutboxItem, Parcel
@@ -64,7 +63,7 @@ def nothing_owed(state: EndState, outcome: Outcome) -> Parcel | None:
     return None
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """A turn's parts."""
 
