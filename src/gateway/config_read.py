@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from gateway import config_values as coerce
-from gateway.config import BUSY_MODES, UNKNOWN_DM, ApiServerConfig, BusyMode, GatewayConfig
-from gateway.config_parts import RESET_MODES, TRANSPORTS, SessionResetPolicy, StreamingConfig
+from gateway.config import (
+    BUSY_MODES,
+    RESET_MODES,
+    TRANSPORTS,
+    UNKNOWN_DM,
+    ApiServerConfig,
+    BusyMode,
+    GatewayConfig,
+    SessionResetPolicy,
+    StreamingConfig,
+)
 from gateway.config_platforms import platform_named, read_platforms
 from gateway.config_source import YEAR, Source, Value
 from hermes_config import redaction
