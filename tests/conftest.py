@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from hermes_config.limits import Limits
-from hermes_config.log_file import LogFile
+from hermes_config.logs import LogFile
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.stores import ENGINES, EngineName, TestStores, scratch

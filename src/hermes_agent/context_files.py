@@ -16,7 +16,7 @@ from typing import Any
 
 from hermes_agent.suspicion import suspicion
 from hermes_agent.tools import descriptors
-from hermes_config import secret_places
+from hermes_config import secret_files
 from hermes_config.limits import DEFAULTS, Limits
 
 _UPWARDS = (".hermes.md", "HERMES.md")
@@ -73,7 +73,7 @@ def _text(path: Path, project: Path, limits: Limits) -> str:
     """Of a regular file inside the project; empty for anything else, and for what cannot be read."""
     try:
         real, inside = path.resolve(strict=True), project.resolve()
-        if not real.is_relative_to(inside) or secret_places.is_secret(real, user_home=Path.home(), root=inside):
+        if not real.is_relative_to(inside) or secret_files.is_secret(real, user_home=Path.home(), root=inside):
             return ""
         with descriptors.opened(real.parent) as folder:
             descriptor = folder.open(real.name)

@@ -20,7 +20,7 @@ from hermes_agent import AIAgent, references
 from hermes_cli import plugins, text
 from hermes_cli.chat_screen import Screen
 from hermes_cli.chat_stage import Stage
-from hermes_config import log_file
+from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 
@@ -89,7 +89,7 @@ class Desk:
         self._doing = ""
         self._waited = 0.0
         self._gave_up = False
-        log_file.install()
+        logs.install()
         plugins.discover_plugins()
         self.agent = self._agent(session_id)
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hermes_config.document import Document
 from hermes_config.section import Section
+from hermes_config.yaml_file import Document
 
 Scope = Literal["day", "person_day", "conversation"]
 SCOPES: tuple[Scope, ...] = ("day", "person_day", "conversation")

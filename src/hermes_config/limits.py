@@ -37,7 +37,7 @@ def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = 
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Limits:
     """The values in force. Frozen: a change of configuration makes a new one."""
 

@@ -11,7 +11,7 @@ from hermes_agent import commands, loop_thread, references
 from hermes_agent.models import providers
 from hermes_agent.models.provider_table import PROVIDERS
 from hermes_config import config as configuration
-from hermes_config import config_view
+from hermes_config import redaction
 from hermes_config.errors import ConfigError, HermesError
 from tui_gateway import frames, live
 from tui_gateway.frames import Params, Result, RpcError
@@ -68,7 +68,7 @@ def _cwd(host: Host, params: Params) -> str:
 def _get(host: Host, params: Params) -> Result:
     key, config = word(params, "key"), configuration.load_or_last_good()[0]
     if key in _SETTINGS:
-        return {"key": key, "value": config_view.presentable(_looked_up(config, _SETTINGS[key]))}
+        return {"key": key, "value": redaction.presentable(_looked_up(config, _SETTINGS[key]))}
     if key in ("model", "provider"):
         return {"key": key, "value": _model(host, params, config)[key]}
     if key == "yolo":
@@ -81,7 +81,7 @@ def _get(host: Host, params: Params) -> Result:
         file = config.home / "config.yaml"
         return {"key": key, "value": file.stat().st_mtime if file.exists() else 0.0}
     if key == "full":
-        return {"key": key, "value": config_view.presentable(config.tree)}
+        return {"key": key, "value": redaction.presentable(config.tree)}
     raise RpcError(frames.UNKNOWN_KEY, f"there is no setting {key[:60]!r}")
 
 

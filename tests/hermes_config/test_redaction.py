@@ -13,8 +13,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hermes_config import secrets
-from hermes_config.secrets import COVER, Redactor, redacted
+from hermes_config import redaction
+from hermes_config.redaction import COVER, Redactor, redacted
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA0Z3VS5JJcds3\nxfn/ygWyF8PbnGy0\n-----END RSA PRIVATE KEY-----"
 KEYS = [
@@ -87,8 +87,8 @@ def test_ordinary_text_stays(text: str) -> None:
 
 @given(st.text(), st.frozensets(st.text(min_size=8, max_size=20), max_size=3))
 def test_a_text_without_secrets_is_unchanged(text: str, values: frozenset[str]) -> None:
-    assume(not any(form in text for form in secrets._forms(values)))
-    assume(not any(shape.marker in text for shape in secrets._SHAPES))
+    assume(not any(form in text for form in redaction._forms(values)))
+    assume(not any(shape.marker in text for shape in redaction._SHAPES))
     cover = Redactor(values)
     assert cover(text) == text
     assert cover.places == 0
@@ -177,7 +177,7 @@ def test_two_megabytes_of_anything_are_quick(text: str) -> None:
 
 
 def test_importing_it_is_cheap() -> None:
-    code = "import sys, hermes_config.secrets; sys.exit('yaml' in sys.modules or 'logging' in sys.modules)"
+    code = "import sys, hermes_config.redaction; sys.exit('yaml' in sys.modules or 'logging' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -230,12 +230,12 @@ def test_a_word_or_a_sentence_is_shown_at_once_and_a_blob_in_the_end() -> None:
 def test_the_values_of_the_home_are_looked_up_again_after_a_second(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home.mkdir(parents=True)
     now = [100.0]
-    monkeypatch.setattr(secrets.time, "monotonic", lambda: now[0])
-    assert secrets.current()("tigerlily4711") == "tigerlily4711"
+    monkeypatch.setattr(redaction.time, "monotonic", lambda: now[0])
+    assert redaction.current()("tigerlily4711") == "tigerlily4711"
     (home / ".env").write_text("OTHER_API_KEY=tigerlily4711\n")
     now[0] += 1.1
-    assert secrets.current()("tigerlily4711") == COVER
-    assert secrets.current() is secrets.current()
+    assert redaction.current()("tigerlily4711") == COVER
+    assert redaction.current() is redaction.current()
 
 
 def test_no_pattern_needs_a_newer_python() -> None:
@@ -249,8 +249,8 @@ def test_no_pattern_needs_a_newer_python() -> None:
             found |= operators(part) if isinstance(part, list | tuple | parser.SubPattern) else {part}
         return found
 
-    patterns = [shape.pattern for shape in secrets._SHAPES]
-    patterns += [value for value in vars(secrets).values() if isinstance(value, re.Pattern)]
+    patterns = [shape.pattern for shape in redaction._SHAPES]
+    patterns += [value for value in vars(redaction).values() if isinstance(value, re.Pattern)]
     newer = {constants.POSSESSIVE_REPEAT, constants.ATOMIC_GROUP}
     assert len(patterns) > 30
     assert [one.pattern for one in patterns if newer & operators(parser.parse(one.pattern, one.flags))] == []

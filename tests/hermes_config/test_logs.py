@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_config import log_file
+from hermes_config import logs
 from hermes_config.limits import DEFAULTS
 
 
@@ -17,8 +17,8 @@ from hermes_config.limits import DEFAULTS
 def installed() -> Iterator[None]:
     root, before = logging.getLogger(), logging.getLogRecordFactory()
     handlers = list(root.handlers)
-    log_file.install()
-    log_file.install()
+    logs.install()
+    logs.install()
     yield
     root.handlers[:] = handlers
     logging.setLogRecordFactory(before)

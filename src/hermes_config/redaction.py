@@ -230,23 +230,23 @@ def known(home: Path | None = None) -> frozenset[str]:
     return frozenset((*found, *_of_entries(loaded.dotenv.items(), kept_for_secrets=True), *_of_tree(loaded.tree)))
 
 
-def presentable(value: Any, path: Sequence[str] = (), home: Path | None = None) -> Any:
+def covered_names(value: Any, path: Sequence[str] = (), home: Path | None = None) -> Any:
     """What stands under `path` in config.yaml as plain data for a person or a client, its secrets covered.
 
     What is below a key that is named like a secret is one, whatever it is called itself; so is a number there.
     """
     covered = any(map(is_covered_name, path))
-    return _presentable(value, path[-1] if path else "", covered, redactor(home))
+    return _covered_names(value, path[-1] if path else "", covered, redactor(home))
 
 
-def _presentable(value: Any, name: str, covered: bool, redact: Redactor) -> Any:
+def _covered_names(value: Any, name: str, covered: bool, redact: Redactor) -> Any:
     if isinstance(value, Mapping):
         return {
-            redact(str(key)): _presentable(item, str(key), covered or is_covered_name(str(key)), redact)
+            redact(str(key)): _covered_names(item, str(key), covered or is_covered_name(str(key)), redact)
             for key, item in value.items()
         }
     if isinstance(value, tuple | frozenset | list):
-        return [_presentable(item, name, covered, redact) for item in value]
+        return [_covered_names(item, name, covered, redact) for item in value]
     if value is None or value == "" or isinstance(value, bool):
         return value
     if covered or (isinstance(value, str) and _is_probably_secret(name, value)):
@@ -348,3 +348,59 @@ def _forms(values: frozenset[str]) -> tuple[str, ...]:
                 found |= {once, json.dumps(once, ensure_ascii=ascii_only)[1:-1]}
             found |= {repr(value)[1:-1], quote(value, safe="", errors="replace")}
     return tuple(sorted(found, key=lambda form: (-len(form), form)))
+
+
+_SECTION = re.compile(r"(?:^|[_.-])(?:headers?|auth|authentication|cookies?|credentials?)$", re.IGNORECASE)
+_WAYS = frozenset({"none", "oauth", "oauth2", "basic", "bearer", "digest", "token", "key", "apikey", "api_key"})
+"""What `auth` may say of the way to log in, which is no secret."""
+_ADDRESS = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?:(?P<user>[^/\s@?#]*)@)?(?P<place>[^\s?#\"']*)"
+    r"(?:\?(?P<query>[^\s#\"']*))?(?:#(?P<fragment>[^\s\"']*))?",
+    re.IGNORECASE,
+)
+
+
+def presentable(value: Any, path: Sequence[str] = (), home: Path | None = None) -> Any:
+    """What stands under `path` in config.yaml as plain data, its secrets covered."""
+    below = any(map(_is_section, path[:-1])) or (bool(path) and _is_section(path[-1]) and not _is_way(value))
+    return covered_names(_covered(value, below), path, home)
+
+
+def _covered(value: Any, below: bool) -> Any:
+    """`below`: under a key whose every value is covered."""
+    if isinstance(value, Mapping):
+        return {
+            key: _covered(item, below or (_is_section(str(key)) and not _is_way(item))) for key, item in value.items()
+        }
+    if isinstance(value, tuple | frozenset | list):
+        return [_covered(item, below) for item in value]
+    if value is None or value == "" or isinstance(value, bool):
+        return value
+    if below:
+        return COVER
+    return _ADDRESS.sub(_address, value) if isinstance(value, str) and "://" in value else value
+
+
+def _is_section(name: str) -> bool:
+    return _SECTION.search(name) is not None
+
+
+def _is_way(value: Any) -> bool:
+    return isinstance(value, str) and value.strip().lower() in _WAYS
+
+
+def _address(found: re.Match[str]) -> str:
+    user, query, fragment = found["user"], found["query"], found["fragment"]
+    login = ""
+    if user is not None:
+        name, colon, password = user.partition(":")
+        login = f"{name}:{COVER if password else ''}@" if colon else f"{COVER}@"
+    more = "" if query is None else "?" + "&".join(map(_parameter, query.split("&")))
+    return f"{found['scheme']}{login}{found['place']}{more}{'' if not fragment else f'#{COVER}'}"
+
+
+def _parameter(text: str) -> str:
+    name, equals, value = text.partition("=")
+    if equals:
+        return f"{name}={COVER}" if value else text
+    return COVER if name else ""

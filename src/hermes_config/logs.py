@@ -2,7 +2,7 @@
 
 A file is private and bounded: when `agent.log` is full it becomes `agent.log.1`, and the one before that is gone. It is
 opened for each line anew, so that several processes can share it and each can put it aside. Secrets are covered before
-a record reaches any handler (`hermes_config.log_guard`). With `HERMES_DEBUG=1` the same lines go to stderr as well.
+a record reaches any handler (`hermes_config.logs`). With `HERMES_DEBUG=1` the same lines go to stderr as well.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import os
 import time
+import traceback
+from collections.abc import Callable
+from typing import Any
 
-from hermes_config import log_guard
 from hermes_config.errors import HermesError
 from hermes_config.home import ensure_folder, private_open
 from hermes_config.limits import DEFAULTS
@@ -87,7 +89,7 @@ def install(name: str = "agent.log", *, level: int = logging.WARNING, screen: bo
     root = logging.getLogger()
     if any(isinstance(handler, LogFile) for handler in root.handlers):
         return
-    log_guard.install()
+    redact_records()
     handlers: list[logging.Handler] = [LogFile(name)]
     if screen or os.environ.get("HERMES_DEBUG"):
         handlers.append(logging.StreamHandler())
@@ -96,3 +98,37 @@ def install(name: str = "agent.log", *, level: int = logging.WARNING, screen: bo
         handler.setLevel(level)
         handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(name)s · %(message)s"))
         root.addHandler(handler)
+
+
+def redact_records() -> None:
+    """Cover the records of this process from now on. Called again, it does nothing."""
+    before = logging.getLogRecordFactory()
+    if isinstance(before, _Guard):
+        return
+    logging.setLogRecordFactory(_Guard(before))
+
+
+class _Guard:
+    def __init__(self, make: Callable[..., logging.LogRecord]) -> None:
+        self._make = make
+
+    def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
+        from hermes_config import redaction
+
+        record = self._make(*args, **kwargs)
+        cover = redaction.redactor()
+        try:
+            said = record.getMessage()
+        except Exception as error:  # noqa: BLE001 - a mistake in a log line must not fail what it reports on
+            # logging would print the arguments it could not format.
+            record.msg, record.args = f"a log line could not be made ({type(error).__name__})", None
+        else:
+            covered = cover(said)
+            if covered != said:
+                record.msg, record.args = covered, None
+        if record.exc_info and record.exc_info[1] is not None:
+            said = "".join(traceback.format_exception(*record.exc_info))
+            covered = cover(said)
+            if covered != said:
+                record.exc_text = covered.rstrip("\n")  # formatters use it instead of making their own
+        return record

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes_config import secret_places
-from hermes_config.secret_places import Found, found_in, is_protected, is_secret
+from hermes_config import secret_files
+from hermes_config.secret_files import Found, found_in, is_protected, is_secret
 
 HOME = Path("/home/ada")
 
@@ -146,19 +146,19 @@ def test_the_folder_above_the_workspace_makes_no_examples() -> None:
 
 
 def test_own_patterns_are_names_and_paths() -> None:
-    own = secret_places.own_patterns({"sandbox": {"secrets": ["*.vault", "~/private", "conf/*.yaml", "/srv/keys", ""]}})
+    own = secret_files.own_patterns({"sandbox": {"secrets": ["*.vault", "~/private", "conf/*.yaml", "/srv/keys", ""]}})
     assert own == ("*.vault", "~/private", "conf/*.yaml", "/srv/keys")
     for text in ("~/work/a.vault", "~/private/x/y", "~/work/conf/a.yaml", "/srv/keys/k"):
         assert is_secret(at(text), user_home=HOME, own=own)
         assert not is_secret(at(text), user_home=HOME)
     assert not is_secret(at("~/work/conf.yaml"), user_home=HOME, own=own)
-    fixed = secret_places.places(HOME, HOME / ".hermes", own=own)
+    fixed = secret_files.places(HOME, HOME / ".hermes", own=own)
     assert HOME / "private" in fixed and Path("/srv/keys") in fixed
-    assert secret_places.own_patterns({"sandbox": "no"}) == ()
+    assert secret_files.own_patterns({"sandbox": "no"}) == ()
 
 
 def test_places_are_absolute_and_end_with_the_hermes_home() -> None:
-    fixed = secret_places.places(HOME, Path("/data/hermes"))
+    fixed = secret_files.places(HOME, Path("/data/hermes"))
     assert fixed[-1] == Path("/data/hermes")
     assert {HOME / ".ssh", Path("/etc/shadow"), HOME / ".mozilla"} <= set(fixed)
     assert all(place.is_absolute() for place in fixed)
