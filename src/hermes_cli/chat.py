@@ -85,7 +85,7 @@ def _chat(args: argparse.Namespace) -> int:
             from hermes_cli import chat_line
 
             return chat_line.talk(db, loaded, wishes, session_id=session_id)
-        form = chat_once.Form(json=args.json, bare=args.oneshot is not None)
+        form = chat_once.AnswerForm(json=args.json, bare=args.oneshot is not None)
         return chat_once.answer(db, loaded, wishes, text, form=form, session_id=session_id)
 
 

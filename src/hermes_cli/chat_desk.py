@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from hermes_agent import AIAgent, references
 from hermes_cli import plugins, text
 from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import Stage
+from hermes_cli.chat_stage import TerminalLoop
 from hermes_config import log_file
 from hermes_config.errors import HermesError
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
@@ -67,7 +67,7 @@ class Desk:
         db: SessionDB,
         config: Config,
         wishes: Wishes,
-        stage: Stage,
+        stage: TerminalLoop,
         screen: Screen,
         session_id: str | None = None,
         approver: Approver | None = None,

@@ -30,7 +30,7 @@ class _Request:
     answer: str = field(default="", repr=False)
 
 
-class Asked:
+class ClientRequests:
     """Of one server."""
 
     def __init__(self, emit: Emit, telling: threading.RLock) -> None:

@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from tui_gateway.following import Following
+    from tui_gateway.following import Follower
     from tui_gateway.host import Session
-    from tui_gateway.place import Place
+    from tui_gateway.place import LiveSession
 
-Still = Callable[[str, "Session"], AbstractContextManager["Following | None"]]
+Still = Callable[[str, "Session"], AbstractContextManager["Follower | None"]]
 """`Looker.still`."""
 Build = Callable[[str, "Session"], None]
 """Starts the making of a session's agent, where it has none."""
@@ -24,13 +24,13 @@ Build = Callable[[str, "Session"], None]
 
 def other(session: Session) -> Literal["", "elsewhere", "lost"]:
     """Whether a turn is open in the conversation of a session that runs none, and whether somebody works on it."""
-    place: Place | None = session.get("place")
+    place: LiveSession | None = session.get("place")
     if place is None or not place.has_open_turn():
         return ""
     return "lost" if place.has_lost_turn() else "elsewhere"
 
 
-class Anew:
+class RepeatedStep:
     """The words of a step that was cut off and is said anew: what was seen of it is not told again."""
 
     def __init__(self, seen: str = "") -> None:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from hermes_state.inbox import InboxRow
     from hermes_state.outbox import OutboxItem
     from hermes_state.turns import Turn
-    from tui_gateway.host import Host, Session
-    from tui_gateway.place import Place
+    from tui_gateway.host import RpcServices, Session
+    from tui_gateway.place import LiveSession
 
 _log = logging.getLogger("hermes.rpc")
 _Thread = threading.Thread  # as in `transports`
@@ -62,12 +62,12 @@ class _Turn:
     asked: set[str] = field(default_factory=set)
 
 
-class Following:
+class Follower:
     """One conversation, from now on."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._place: Place = session["place"]
+        self._place: LiveSession = session["place"]
         self._db = self._place.db
         self.conversation = self._place.conversation()
         self._segment: str = self._db.get_compression_tip(session["session_key"])
@@ -369,10 +369,10 @@ def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
             yield "tool.start", {"tool_id": str(call.get("id")), "name": name, "context": summary}
 
 
-class Looker:
+class FollowThread:
     """The one thread. Started with the first session; between two looks it calls `meanwhile`."""
 
-    def __init__(self, host: Host, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, host: RpcServices, meanwhile: Callable[[], None]) -> None:
         self._host, self._meanwhile = host, meanwhile
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -402,7 +402,7 @@ class Looker:
                         session["looking"].release()
 
     @contextlib.contextmanager
-    def still(self, sid: str, session: Session) -> Iterator[Following | None]:
+    def still(self, sid: str, session: Session) -> Iterator[Follower | None]:
         """All that happened elsewhere is told, and nothing more while this lasts."""
         with session["looking"]:
             self._look_at(sid, session)
@@ -410,11 +410,11 @@ class Looker:
 
     def _look_at(self, sid: str, session: Session) -> None:
         try:
-            following: Following | None = session["following"]
+            following: Follower | None = session["following"]
             if following is None:
                 if session["running"] or session["place"].session_id is None:
                     return  # nothing of it is stored yet, or we are storing it
-                following = session["following"] = Following(session)
+                following = session["following"] = Follower(session)
             for kind, payload in following.news():
                 self._host.emit(kind, sid, payload)
         except HermesError as error:  # the store is busy, or the conversation is gone; there is another look

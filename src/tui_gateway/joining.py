@@ -15,15 +15,15 @@ from tui_gateway import live
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from tui_gateway.following import Looker
+    from tui_gateway.following import FollowThread
     from tui_gateway.frames import Params, Result
-    from tui_gateway.host import Host, Session
+    from tui_gateway.host import RpcServices, Session
 
 _TRIES, _PAUSE_SECONDS = 40, 0.025
 """As long as an answer that is stored may take to be told; then the client is shown what there is."""
 
 
-def come(host: Host, looker: Looker, sid: str, session: Session, params: Params) -> Result:
+def come(host: RpcServices, looker: FollowThread, sid: str, session: Session, params: Params) -> Result:
     """For `session.resume` and `session.activate`: the caller is one of the session's clients from now on."""
     db = host.db()
     if params.get("cols") is not None:
@@ -37,7 +37,7 @@ def come(host: Host, looker: Looker, sid: str, session: Session, params: Params)
 
 
 def _tried(
-    host: Host, looker: Looker, sid: str, session: Session, params: Params, db: SessionDB, *, patient: bool
+    host: RpcServices, looker: FollowThread, sid: str, session: Session, params: Params, db: SessionDB, *, patient: bool
 ) -> Result | None:
     told = session["told"]
     with looker.still(sid, session) as following:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tui_gateway.events import ERRORS, EVENTS
 from tui_gateway.methods import METHODS
-from tui_gateway.protocol import Method, Param
+from tui_gateway.protocol import RpcMethod, MethodParam
 
 _HEAD = """\
 # The JSON-RPC protocol
@@ -65,7 +65,7 @@ def _methods() -> str:
     return "\n".join(parts)
 
 
-def _of(method: Method) -> str:
+def _of(method: RpcMethod) -> str:
     lines = [f"- {_param(param)}" for param in method.params]
     lines.append(f"- gives: {method.result}")
     if method.errors:
@@ -73,7 +73,7 @@ def _of(method: Method) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _param(param: Param) -> str:
+def _param(param: MethodParam) -> str:
     about = f": {param.about}" if param.about else ""
     return f"`{param.name}` ({param.kind}{'' if param.required else ', optional'}){about}"
 

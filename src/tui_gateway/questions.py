@@ -23,7 +23,7 @@ from tui_gateway.frames import Frame, RpcError
 if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.approvals import Approval
-    from tui_gateway.host import Host
+    from tui_gateway.host import RpcServices
 
 T = TypeVar("T")
 _Thread = threading.Thread  # as in `transports`
@@ -41,10 +41,10 @@ class _Here:
         self.loop.call_soon_threadsafe(_settle, self.answer, choice)
 
 
-class Questions:
+class SessionApprovals:
     """Of one live session. It is the `Approver` of its agents."""
 
-    def __init__(self, host: Host, sid: str) -> None:
+    def __init__(self, host: RpcServices, sid: str) -> None:
         self._host, self._sid = host, sid
         self._lock = threading.Lock()
         self._open: dict[str, _Here | None] = {}

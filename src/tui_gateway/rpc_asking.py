@@ -12,18 +12,18 @@ from gateway import notices
 from hermes_agent import commands, loop_thread, references
 from tui_gateway import frames, live, rpc_things
 from tui_gateway.frames import Params, Result, RpcError
-from tui_gateway.host import Host, Session
-from tui_gateway.host import text_of as word
-from tui_gateway.visit import Visit
+from tui_gateway.host import RpcServices, Session
+from tui_gateway.host import word_of as word
+from tui_gateway.visit import RpcCommandContext
 
 if TYPE_CHECKING:
-    from tui_gateway.place import Place
+    from tui_gateway.place import LiveSession
     from tui_gateway.rpc_sessions import Handler
 
 _OF_THE_DRIVER = frozenset({"stop", "model", "retry", "compress", "steer", "queue", "approve", "deny"})
 
 
-def interrupt(host: Host, session: Session) -> None:
+def interrupt(host: RpcServices, session: Session) -> None:
     """Stop what runs, and forget what waits. Questions are denied."""
     with session["history_lock"]:
         session["_turn_cancel_requested"], session["queued_prompt"] = True, None
@@ -41,12 +41,12 @@ def interrupt(host: Host, session: Session) -> None:
             host.emit("session.info", session["_sid"], live.info(session))
 
 
-def _steer(host: Host, params: Params) -> Result:
+def _steer(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
     text = word(params, "text")
     if not text:
         raise RpcError(frames.BAD_VALUE, "text is empty")
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     chat = None if session["running"] else place.served()
     if chat is not None:
         place.handed_in[chat.hand_in(place.db, f"/steer {text}").id] = host.transport()
@@ -55,9 +55,9 @@ def _steer(host: Host, params: Params) -> Result:
     return {"status": "queued" if taken else "rejected", "text": text}
 
 
-def _approve(host: Host, params: Params) -> Result:
+def _approve(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     resolved = place.questions.respond(
         host.get_db(), str(params.get("choice") or "deny"), everything=bool(params.get("all")),
         only=word(params, "approval_id"),
@@ -68,18 +68,18 @@ def _approve(host: Host, params: Params) -> Result:
 # -- slash commands --------------------------------------------------------------------------------------------
 
 
-def _exec(host: Host, params: Params) -> Result:
+def _exec(host: RpcServices, params: Params) -> Result:
     sid, session = host.session(params)
     typed = f"/{word(params, 'command').removeprefix('/')}"
     invoked = commands.parse(typed)
     if invoked is None:
         raise RpcError(frames.NO_COMMAND, "that is no command")
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     chat = place.served() if invoked.name in _OF_THE_DRIVER else None
     if chat is not None:
         place.handed_in[chat.hand_in(place.db, typed).id] = host.transport()
         return {"output": ""}
-    visit = Visit(place)
+    visit = RpcCommandContext(place)
     command = commands.find("tui", invoked.name)
     if command is None:
         raise RpcError(frames.NO_COMMAND, commands.unknown(invoked.name, visit))
@@ -98,7 +98,7 @@ def _exec(host: Host, params: Params) -> Result:
     return result
 
 
-def _dispatch(host: Host, params: Params) -> Result:
+def _dispatch(host: RpcServices, params: Params) -> Result:
     name, arg = word(params, "name").removeprefix("/"), str(params.get("arg") or "")
     done = _exec(host, {"session_id": params.get("session_id"), "command": f"{name} {arg}".strip()})
     if "message" in done:
@@ -108,14 +108,14 @@ def _dispatch(host: Host, params: Params) -> Result:
     return {"type": "exec", "output": done["output"]}
 
 
-def _resolve(host: Host, params: Params) -> Result:
+def _resolve(host: RpcServices, params: Params) -> Result:
     found = commands.find("tui", word(params, "name").removeprefix("/").lower())
     if found is None:
         raise RpcError(frames.NO_COMMAND, "there is no such command")
     return {"canonical": found.name, "description": found.description, "category": found.category}
 
 
-def _catalog(host: Host, params: Params) -> Result:
+def _catalog(host: RpcServices, params: Params) -> Result:
     table, found = commands.table("tui"), rpc_things.found_skills()
     grouped: dict[str, list[list[str]]] = {}
     for row in table.values():

@@ -17,24 +17,24 @@ from hermes_config.home import ensure_folder, write_atomic
 from hermes_state.errors import ConversationHeld, InvalidValue, SessionNotFound
 from tui_gateway import frames, joining, live, looking
 from tui_gateway.frames import Params, Result, RpcError
-from tui_gateway.host import Host, Session
-from tui_gateway.host import text_of as word
-from tui_gateway.visit import Visit
+from tui_gateway.host import RpcServices, Session
+from tui_gateway.host import word_of as word
+from tui_gateway.visit import RpcCommandContext
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from tui_gateway.following import Looker
-    from tui_gateway.place import Place
+    from tui_gateway.following import FollowThread
+    from tui_gateway.place import LiveSession
 
-Handler = Callable[[Host, Params], Result]
+Handler = Callable[[RpcServices, Params], Result]
 _LISTED, _MOST_LISTED = 200, 1_000
 _FEW = 4
 
 
-def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str, Handler]:
+def handlers(build: Callable[[str, Session], None], looker: FollowThread) -> dict[str, Handler]:
     """`build` starts the making of an agent; `looker` follows stored conversations."""
 
-    def create(host: Host, params: Params) -> Result:
+    def create(host: RpcServices, params: Params) -> Result:
         sid, session = live.open_session(host, params, host.db(), messages=_given(params), join=True)
         session["pending_title"] = word(params, "title") or None
         build(sid, session)
@@ -46,7 +46,7 @@ def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str,
             "messages": shown, "info": live.info(session),
         }  # fmt: skip
 
-    def resume(host: Host, params: Params) -> Result:
+    def resume(host: RpcServices, params: Params) -> Result:
         db, wanted = host.db(), word(params, "session_id")
         if not wanted:
             raise RpcError(frames.NO_TARGET, "which conversation?")
@@ -60,14 +60,14 @@ def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str,
             build(sid, session)
             return joining.come(host, looker, sid, session, params)
 
-    def activate(host: Host, params: Params) -> Result:
+    def activate(host: RpcServices, params: Params) -> Result:
         with contextlib.ExitStack() as coming:
             with host.lock:
                 sid, session = host.session(params)
                 coming.enter_context(session["transport"].expecting())
             return joining.come(host, looker, sid, session, params)
 
-    def branch(host: Host, params: Params) -> Result:
+    def branch(host: RpcServices, params: Params) -> Result:
         _, session = host.session(params)
         db = host.db()
         state = db.live_state(session["session_key"])
@@ -111,12 +111,12 @@ def _meant(db: SessionDB, wanted: str) -> str:
     return db.resolve_resume_session_id(found)
 
 
-def _live_on(host: Host, tip: str) -> tuple[str, Session] | None:
+def _live_on(host: RpcServices, tip: str) -> tuple[str, Session] | None:
     with host.lock:
         return next(((sid, one) for sid, one in host.sessions.items() if one.get("session_key") == tip), None)
 
 
-def _list(host: Host, params: Params) -> Result:
+def _list(host: RpcServices, params: Params) -> Result:
     most = frames.whole(params, "limit", _LISTED, most=_MOST_LISTED)
     rows = host.db().list_sessions_rich(
         exclude_sources=["tool"], limit=most, order_by_last_active=True, compact_rows=True,
@@ -131,7 +131,7 @@ def _list(host: Host, params: Params) -> Result:
     return {"sessions": shown}
 
 
-def _most_recent(host: Host, params: Params) -> Result:
+def _most_recent(host: RpcServices, params: Params) -> Result:
     found = _list(host, {"limit": 1})["sessions"]
     if not found:
         return {"session_id": None, "title": None, "started_at": None, "source": None}
@@ -139,7 +139,7 @@ def _most_recent(host: Host, params: Params) -> Result:
     return {"session_id": row["id"], **{name: row[name] for name in ("title", "started_at", "source")}}
 
 
-def _active_list(host: Host, params: Params) -> Result:
+def _active_list(host: RpcServices, params: Params) -> Result:
     db = host.db()
     with host.lock:
         found = [(sid, one) for sid, one in host.sessions.items() if one.get("place") is not None]
@@ -148,7 +148,7 @@ def _active_list(host: Host, params: Params) -> Result:
 
 def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict[str, Any]:
     row = db.get_session(session["session_key"]) or {}
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     return {
         "id": sid, "session_key": session["session_key"], "title": row.get("title") or session["pending_title"] or "",
         "preview": row.get("preview") or "", "status": live.status(session), "model": place.model, "current": current,
@@ -157,7 +157,7 @@ def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict
     }  # fmt: skip
 
 
-def _history(host: Host, params: Params) -> Result:
+def _history(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
     db = host.db()
     shown = live.messages(db, session, details=bool(params.get("details")))
@@ -165,7 +165,7 @@ def _history(host: Host, params: Params) -> Result:
     return {"count": len(shown), "first": first, "messages": wanted}
 
 
-def _title(host: Host, params: Params) -> Result:
+def _title(host: RpcServices, params: Params) -> Result:
     sid, session = host.session(params)
     db, key = host.db(), session["session_key"]
     if params.get("title") is None:
@@ -182,16 +182,16 @@ def _title(host: Host, params: Params) -> Result:
     return {"title": title, "session_key": key, "pending": not stored}
 
 
-def _usage(host: Host, params: Params) -> Result:
+def _usage(host: RpcServices, params: Params) -> Result:
     return live.usage(host.session(params)[1])
 
 
-def _status(host: Host, params: Params) -> Result:
+def _status(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
-    return {"output": loop_thread.run(about.status(Visit(session["place"]), ""))}
+    return {"output": loop_thread.run(about.status(RpcCommandContext(session["place"]), ""))}
 
 
-def _compress(host: Host, params: Params) -> Result:
+def _compress(host: RpcServices, params: Params) -> Result:
     sid, session = host.session(params)
     db, place = host.db(), _idle(session)
     before = _size(db, session)
@@ -230,16 +230,16 @@ def _compressed(session: Session, db: SessionDB, before: _Size, after: _Size, sa
     }  # fmt: skip
 
 
-def _idle(session: Session) -> Place:
+def _idle(session: Session) -> LiveSession:
     if session["running"]:
         raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     if place.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed already")
     return place
 
 
-def _undo(host: Host, params: Params) -> Result:
+def _undo(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
     place, db = _idle(session), host.db()
     if db.get_session(session["session_key"]) is None:
@@ -258,7 +258,7 @@ def _undo(host: Host, params: Params) -> Result:
     return {"removed": undone.rows, "text": references.words(text_of(undone.content))}
 
 
-def _delete(host: Host, params: Params) -> Result:
+def _delete(host: RpcServices, params: Params) -> Result:
     db, wanted = host.db(), word(params, "session_id")
     if not wanted:
         raise RpcError(frames.NO_TARGET, "which conversation?")
@@ -275,7 +275,7 @@ def _delete(host: Host, params: Params) -> Result:
         raise RpcError(frames.UNKNOWN_SESSION, error.one_line()) from error
 
 
-def _save(host: Host, params: Params) -> Result:
+def _save(host: RpcServices, params: Params) -> Result:
     """The conversation as a file of its own, for people who want to keep or show it."""
     _, session = host.session(params)
     db, key = host.db(), session["session_key"]
@@ -293,7 +293,7 @@ def _save(host: Host, params: Params) -> Result:
     return {"file": str(file)}
 
 
-def _resize(host: Host, params: Params) -> Result:
+def _resize(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
     session["cols"] = live.cols_of(params)
     return {"cols": session["cols"]}

@@ -29,9 +29,9 @@ from tui_gateway.frames import Params, Result, RpcError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tui_gateway.host import Host, Session
-    from tui_gateway.place import Place
-    from tui_gateway.transports import Transport
+    from tui_gateway.host import RpcServices, Session
+    from tui_gateway.place import LiveSession
+    from tui_gateway.transports import FrameTransport
 
 _log = logging.getLogger("hermes.rpc")
 _AGENT_SECONDS = 30.0
@@ -42,10 +42,10 @@ _NEXT = "another place has a turn running in this conversation; yours is next"
 _NOT_SAVED = "The conversation changed while this was answered: the answer is shown here and not part of it."
 
 
-def submit(host: Host, params: Params, *, build: behind.Build, still: behind.Still) -> Result:
+def submit(host: RpcServices, params: Params, *, build: behind.Build, still: behind.Still) -> Result:
     """`prompt.submit`. `build` starts the making of the agent where there is none; `still` is the looker's."""
     sid, session = host.session(params)
-    place: Place | None = session.get("place")
+    place: LiveSession | None = session.get("place")
     content = _with_files(place, _content(params.get("text")))
     named = {"files": found} if isinstance(content, str) and (found := references.files(content)) else {}
     host.rebind(sid, session)
@@ -71,10 +71,10 @@ def submit(host: Host, params: Params, *, build: behind.Build, still: behind.Sti
     return {"status": "queued" if waits else "streaming", "driver": "here", **named}
 
 
-def take_up(host: Host, params: Params, *, build: behind.Build, still: behind.Still) -> Result:
+def take_up(host: RpcServices, params: Params, *, build: behind.Build, still: behind.Still) -> Result:
     """`session.take_up`: the turn of a process that was lost, without waiting for the next prompt."""
     sid, session = host.session(params)
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     with session["history_lock"]:
         if session["running"] or session["waits"] or place.served() is not None or not place.has_open_turn():
             return {"status": "idle"}
@@ -105,7 +105,7 @@ def _is_part(part: Any) -> bool:
     return isinstance(url, str) and url.startswith("data:image/")
 
 
-def _with_files(place: Place | None, content: Any) -> Any:
+def _with_files(place: LiveSession | None, content: Any) -> Any:
     """With what is named by `@`: read now and here, whoever drives the turn and whenever it comes to that."""
     if place is None or not isinstance(content, str):
         return content
@@ -115,9 +115,9 @@ def _with_files(place: Place | None, content: Any) -> Any:
         raise RpcError(frames.BAD_VALUE, error.one_line()) from error
 
 
-def _handed_in(session: Session, content: Any, sender: Transport | None, ordinal: Any = None) -> Result | None:
+def _handed_in(session: Session, content: Any, sender: FrameTransport | None, ordinal: Any = None) -> Result | None:
     """To the gateway, when it drives this conversation."""
-    place: Place | None = session.get("place")
+    place: LiveSession | None = session.get("place")
     chat = None if place is None else place.served()
     if place is None or chat is None:
         return None
@@ -132,7 +132,7 @@ def _handed_in(session: Session, content: Any, sender: Transport | None, ordinal
     return {"status": "queued" if busy else "streaming", "driver": "gateway"}
 
 
-def _begin(host: Host, sid: str, session: Session, content: Any, sender: Transport | None) -> None:
+def _begin(host: RpcServices, sid: str, session: Session, content: Any, sender: FrameTransport | None) -> None:
     """Nobody is the sender of what all clients of the session have heard already."""
     now, said = time.time(), live.said(text_of(content), str(session.get("source") or "tui"))
     with host.telling:  # whoever comes now either hears of it or finds it
@@ -144,7 +144,7 @@ def _begin(host: Host, sid: str, session: Session, content: Any, sender: Transpo
             host.typed(sid, session, said, by=sender)
 
 
-def _begin_again(host: Host, session: Session) -> None:
+def _begin_again(host: RpcServices, session: Session) -> None:
     """What was said to a lost turn is stored already."""
     now = time.time()
     with host.telling:
@@ -160,7 +160,7 @@ def _truncate(session: Session, ordinal: Any) -> None:
         return
     if not isinstance(ordinal, int) or isinstance(ordinal, bool):
         raise RpcError(frames.BAD_VALUE, "truncate_before_user_ordinal must be a whole number")
-    place: Place | None = session.get("place")
+    place: LiveSession | None = session.get("place")
     key = session["session_key"]
     stored = place is not None and place.db.get_session(key) is not None
     rows = place.db.get_messages_as_conversation(key) if place is not None and stored else session["history"]
@@ -177,7 +177,7 @@ def _truncate(session: Session, ordinal: Any) -> None:
     session["history_version"] += 1
 
 
-def _meet(host: Host, sid: str, session: Session, content: Any, sender: Transport) -> Result | None:
+def _meet(host: RpcServices, sid: str, session: Session, content: Any, sender: FrameTransport) -> Result | None:
     """A prompt meets a turn that runs here, or one that waits. None: the turn has just ended."""
     mode, agent = busy_mode(), session.get("agent")
     text = content if isinstance(content, str) else None
@@ -208,7 +208,7 @@ def busy_mode() -> str:
 # -- on the turn's thread --------------------------------------------------------------------------------------
 
 
-def _drive(host: Host, sid: str, session: Session, content: Any, build: behind.Build, still: behind.Still) -> None:
+def _drive(host: RpcServices, sid: str, session: Session, content: Any, build: behind.Build, still: behind.Still) -> None:
     """This prompt (None: it waits), and then what was queued meanwhile."""
     while True:
         done, waits = content, content is None
@@ -233,7 +233,7 @@ def _drive(host: Host, sid: str, session: Session, content: Any, build: behind.B
             return
 
 
-def _queued(host: Host, sid: str, session: Session, still: behind.Still, *, after: Any) -> Any:
+def _queued(host: RpcServices, sid: str, session: Session, still: behind.Still, *, after: Any) -> Any:
     """What waits, once the conversation is free for it; None when it was taken back.
 
     A lost turn comes first, but once: if it could not be ended, the prompt's own turn says why.
@@ -260,7 +260,7 @@ def _queued(host: Host, sid: str, session: Session, still: behind.Still, *, afte
         raise
 
 
-def _come_up(host: Host, sid: str, session: Session, waiting: Mapping[str, Any] | None, *, lost: bool) -> Any:
+def _come_up(host: RpcServices, sid: str, session: Session, waiting: Mapping[str, Any] | None, *, lost: bool) -> Any:
     if waiting is None:
         return None
     if lost:
@@ -271,7 +271,7 @@ def _come_up(host: Host, sid: str, session: Session, waiting: Mapping[str, Any] 
     return waiting["text"]
 
 
-def _end(host: Host, session: Session) -> None:
+def _end(host: RpcServices, session: Session) -> None:
     with host.telling:
         session.update(running=False, inflight_turn=None, last_active=time.time())
         if session.get("place") is not None:
@@ -279,7 +279,7 @@ def _end(host: Host, session: Session) -> None:
 
 
 @contextlib.contextmanager
-def _told(host: Host, sid: str) -> Iterator[None]:
+def _told(host: RpcServices, sid: str) -> Iterator[None]:
     """What goes wrong on a turn's thread is told to its client, and the thread goes on."""
     try:
         yield
@@ -292,7 +292,7 @@ def _told(host: Host, sid: str) -> Iterator[None]:
         host.emit("error", sid, {"message": f"something went wrong inside Hermes ({type(error).__name__})"})
 
 
-def _one(host: Host, sid: str, session: Session, content: Any, still: behind.Still) -> None:
+def _one(host: RpcServices, sid: str, session: Session, content: Any, still: behind.Still) -> None:
     agent = _agent(session)
     if session.get("_turn_cancel_requested"):
         host.emit("message.complete", sid, {"text": "", "usage": live.usage(session), "status": "interrupted"})
@@ -304,7 +304,7 @@ def _one(host: Host, sid: str, session: Session, content: Any, still: behind.Sti
         seen = _seen(host, sid, session, still)
     elif session.get("place") is None:
         host.emit("message.start", sid)
-    result = _run(host, sid, session, agent, content, before, behind.Anew(seen))
+    result = _run(host, sid, session, agent, content, before, behind.RepeatedStep(seen))
     warning = _keep(session, result, version)
     host.sync(sid, session, clear_pending_title=False, restart_slash_worker=True)
     status, text = _ending(result)
@@ -324,7 +324,7 @@ def _one(host: Host, sid: str, session: Session, content: Any, still: behind.Sti
         _ask_next(session, str(result["pending_steer"]))
 
 
-def _seen(host: Host, sid: str, session: Session, still: behind.Still) -> str:
+def _seen(host: RpcServices, sid: str, session: Session, still: behind.Still) -> str:
     """The lost turn is ours from now on: what was told of its last step. Whoever heard nothing of it hears it begin."""
     with still(sid, session) as following:
         seen = None if following is None else following.let_go()
@@ -357,7 +357,7 @@ def _agent(session: Session) -> Any:
     return session["agent"]
 
 
-def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, before: list[Any], anew: behind.Anew) -> Any:
+def _run(host: RpcServices, sid: str, session: Session, agent: Any, content: Any, before: list[Any], anew: behind.RepeatedStep) -> Any:
     renderer = host.stream_renderer(session["cols"])
 
     def heard(given: str | None) -> None:
@@ -371,7 +371,7 @@ def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, befor
             host.emit("message.delta", sid, shown if rendered is None else {**shown, "rendered": rendered})
 
     options: dict[str, Any] = {"stream_callback": heard}
-    place: Place | None = session.get("place")
+    place: LiveSession | None = session.get("place")
     if place is None:
         options["conversation_history"] = before
         if "task_id" in inspect.signature(agent.run_conversation).parameters:
@@ -389,7 +389,7 @@ def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, befor
     return _in_turn(host, sid, session, agent, content, {**options, "errand": errand})
 
 
-def _in_turn(host: Host, sid: str, session: Session, agent: Any, content: Any, options: dict[str, Any]) -> Any:
+def _in_turn(host: RpcServices, sid: str, session: Session, agent: Any, content: Any, options: dict[str, Any]) -> Any:
     """Another window may have begun a turn in this very moment: then ours is the next."""
     if content is _LOST:
         agent.stream_delta_callback = options["stream_callback"]
@@ -435,7 +435,7 @@ def _ending(result: Any) -> tuple[str, str]:
     return status, text
 
 
-def _give_title(host: Host, sid: str, session: Session) -> None:
+def _give_title(host: RpcServices, sid: str, session: Session) -> None:
     """The title that was wished for before there was a row to give it to."""
     title, db = session.get("pending_title"), host.get_db()
     if not title or db is None:
