@@ -26,7 +26,7 @@ from hermes_cli.chat_desk import named
 from hermes_cli.chat_events import EventLines, Payload
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import UserQuit, TerminalLoop
+from hermes_cli.chat_stage import TerminalLoop, UserQuit
 from hermes_cli.tui.link import Event, RpcClient
 from hermes_config.errors import HermesError
 from hermes_state.ids import ConversationId, TurnId

@@ -146,7 +146,7 @@ class Desk:
         return await self._occupied(self.agent.resume_unfinished(errand=await self._errand()))
 
     async def _errand(self) -> Errand:
-        from tui_gateway import attach  # the chats' side of the house: not needed to show the prompt
+        from tui_gateway.session import attach
 
         return await asyncio.to_thread(attach.errand, self.db, self.session_id)
 
@@ -179,7 +179,7 @@ class Desk:
             await asyncio.to_thread(self._end, self.session_id)
 
     def _end(self, session_id: SessionId) -> None:
-        from tui_gateway import attach
+        from tui_gateway.session import attach
 
         if not attach.has_route(self.db, session_id):  # a chat's goes on there
             self.db.end_session(session_id, "cli_close")

@@ -18,7 +18,7 @@ from hermes_cli import chat_approval, chat_footer, finding, output, text
 from hermes_cli.chat_desk import Desk, Wishes, named
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import UserQuit, TerminalLoop
+from hermes_cli.chat_stage import TerminalLoop, UserQuit
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_cli import chat_footer, output, text
 from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import UserQuit, TerminalLoop
+from hermes_cli.chat_stage import TerminalLoop, UserQuit
 from hermes_config.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def _piped() -> str:
     return data.decode("utf-8", "replace")
 
 
-def answer(db: SessionDB, config: Config, wishes: Wishes, question: str, *, form: AnswerForm, session_id: str | None) -> int:
+def answer(
+    db: SessionDB, config: Config, wishes: Wishes, question: str, *, form: AnswerForm, session_id: str | None
+) -> int:
     """Ask, print, and return the exit code."""
     silent = form.bare or form.json
     streams = sys.stdout.isatty() and not silent

@@ -22,23 +22,14 @@ from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS
-from tui_gateway import (
-    asked,
-    attach,
-    following,
-    frames,
-    methods,
-    parking,
-    rpc_about,
-    rpc_asking,
-    rpc_sessions,
-    rpc_things,
-    turning,
-)
-from tui_gateway.frames import Frame, Params, RpcError
-from tui_gateway.host import RpcServices, Session
-from tui_gateway.parking import Later
-from tui_gateway.transports import StdioTransport, FrameTransport
+from tui_gateway.protocol import methods
+from tui_gateway.rpc import inventory, sessions, settings, turns
+from tui_gateway.session import approvals, attach, follow, idle_sessions, prompt
+from tui_gateway.session.idle_sessions import Later
+from tui_gateway.session.services import RpcServices, Session
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Frame, Params, RpcError
+from tui_gateway.wire.transports import FrameTransport, StdioTransport
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -348,7 +339,7 @@ def _late(name: str) -> Callable[..., Any]:
     return call
 
 
-_asked = asked.ClientRequests(_late("_emit"), _telling)
+_asked = approvals.ClientRequests(_late("_emit"), _telling)
 _block = _asked.block
 _host = RpcServices(
     sessions=_sessions, lock=_sessions_lock, emit=_late("_emit"), get_db=_late("_get_db"),
@@ -358,18 +349,20 @@ _host = RpcServices(
     make_room=_late("_make_room"), afterwards=_afterwards, open_requests=_asked.open_requests, release=_asked.release,
     telling=_telling,
 )  # fmt: skip
-_parking = parking.IdleSessions(_host, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start())
+_parking = idle_sessions.IdleSessions(
+    _host, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start()
+)
 _make_room = _parking.make_room
-_looker = following.FollowThread(_host, _parking.reap)
-_HANDLERS: dict[str, rpc_sessions.Handler] = {
-    **rpc_sessions.handlers(_start_agent_build, _looker),
-    **rpc_asking.HANDLERS,
-    **rpc_about.HANDLERS,
-    **rpc_things.HANDLERS,
+_looker = follow.FollowThread(_host, _parking.reap)
+_HANDLERS: dict[str, sessions.Handler] = {
+    **sessions.handlers(_start_agent_build, _looker),
+    **turns.HANDLERS,
+    **settings.HANDLERS,
+    **inventory.HANDLERS,
 }
 
 
-def _served(handler: rpc_sessions.Handler) -> Callable[[Any, Params], Frame]:
+def _served(handler: sessions.Handler) -> Callable[[Any, Params], Frame]:
     return lambda rid, params: frames.response(rid, handler(_host, params))
 
 
@@ -378,12 +371,12 @@ _methods: dict[str, Callable[[Any, Params], Frame]] = {name: _served(one) for na
 
 @method("prompt.submit")
 def _prompt_submit(rid: Any, params: Params) -> Frame:
-    return frames.response(rid, turning.submit(_host, params, build=_start_agent_build, still=_looker.still))
+    return frames.response(rid, prompt.submit(_host, params, build=_start_agent_build, still=_looker.still))
 
 
 @method("session.take_up")
 def _session_take_up(rid: Any, params: Params) -> Frame:
-    return frames.response(rid, turning.take_up(_host, params, build=_start_agent_build, still=_looker.still))
+    return frames.response(rid, prompt.take_up(_host, params, build=_start_agent_build, still=_looker.still))
 
 
 @method("session.resume")
@@ -400,7 +393,7 @@ def _session_close(rid: Any, params: Params) -> Frame:
 @method("session.interrupt")
 def _session_interrupt(rid: Any, params: Params) -> Frame:
     sid, session = _host.session(params)
-    rpc_asking.interrupt(_host, session)
+    turns.interrupt(_host, session)
     _asked.release(sid)
     return frames.response(rid, {"status": "interrupted"})
 

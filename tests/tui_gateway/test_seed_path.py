@@ -15,8 +15,8 @@ from hermes_agent import AIAgent
 from hermes_cli import plugins
 from hermes_state import SessionDB
 from tui_gateway import server
-from tui_gateway.frames import Frame
-from tui_gateway.place import LiveSession
+from tui_gateway.session.live_session import LiveSession
+from tui_gateway.wire.frames import Frame
 
 LONG = "A long remark about the harbour, the lamp and the ledger. " * 20
 

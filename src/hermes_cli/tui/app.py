@@ -22,7 +22,7 @@ from hermes_cli.tui.bars import StatusBar, WaitingBar
 from hermes_cli.tui.copying import Clipboard
 from hermes_cli.tui.editor import Editor
 from hermes_cli.tui.launch import Start
-from hermes_cli.tui.link import RpcClient, RequestRefused, ServerLost
+from hermes_cli.tui.link import RequestRefused, RpcClient, ServerLost
 from hermes_cli.tui.offers import CompletionList
 from hermes_cli.tui.palette import THEMES
 from hermes_cli.tui.questions import Dialogs
@@ -70,7 +70,9 @@ class HermesApp(SteadyApp):
         self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
         self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
         self._questions = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
-        self.talk = Conversation(link, self, self._transcript, self._waiting, self._status, start, self._questions.heard)
+        self.talk = Conversation(
+            link, self, self._transcript, self._waiting, self._status, start, self._questions.heard
+        )
         self._offers = CompletionList(self._editor, link.ask)
         self._copies = Clipboard()
         self._pressed_at = 0.0

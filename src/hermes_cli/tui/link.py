@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from hermes_cli import text as words
 from hermes_config.errors import HermesError
-from tui_gateway import frames
+from tui_gateway.wire import frames
 
 Event = Mapping[str, Any]
 _LAST_WORDS = 2_000

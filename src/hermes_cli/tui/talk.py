@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from hermes_cli.tui.bars import StatusBar, WaitingBar
-from hermes_cli.tui.blocks import INTERRUPTED, ScreenBlock, IntroBlock, WelcomeBlock, NoteBlock, UserBlock
+from hermes_cli.tui.blocks import INTERRUPTED, IntroBlock, NoteBlock, ScreenBlock, UserBlock, WelcomeBlock
 from hermes_cli.tui.launch import Start
-from hermes_cli.tui.link import Event, RpcClient, RequestRefused, ServerLost
+from hermes_cli.tui.link import Event, RequestRefused, RpcClient, ServerLost
 from hermes_cli.tui.pages import PAGE, StoredPages
 from hermes_cli.tui.pending import Unsent
 from hermes_cli.tui.transcript import Transcript
@@ -111,7 +111,9 @@ class Conversation:
         return (await self._link.ask("session.take_up", session_id=sid)).get("status") == "elsewhere"
 
     async def _take_up_later(self, sid: str) -> None:
-        with contextlib.suppress(RequestRefused, ServerLost):  # the server is gone: the next one is asked as this one was
+        with contextlib.suppress(
+            RequestRefused, ServerLost
+        ):  # the server is gone: the next one is asked as this one was
             while await self._still_elsewhere(sid):  # noqa: ASYNC110 - it is another process that is waited for
                 await asyncio.sleep(_LOOK_SECONDS)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_cli.tui import markdown, palette
-from hermes_cli.tui.blocks import AnswerBlock, UserBlock, ToolBlock, of_history
+from hermes_cli.tui.blocks import AnswerBlock, ToolBlock, UserBlock, of_history
 
 INKS = palette.inks(dark=True)
 BLOCKS = (

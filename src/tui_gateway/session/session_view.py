@@ -18,14 +18,15 @@ from hermes_config.version import VERSION
 from hermes_state import unrotate
 from hermes_state.ids import LOCAL_OWNER, new_session_id
 from hermes_state.inbox import BESIDE
-from tui_gateway import attach, frames
-from tui_gateway.frames import Params, RpcError
-from tui_gateway.place import LiveSession
-from tui_gateway.transports import Audience
+from tui_gateway.session import attach
+from tui_gateway.session.live_session import LiveSession
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, RpcError
+from tui_gateway.wire.transports import Audience
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from tui_gateway.host import RpcServices, Session
+    from tui_gateway.session.services import RpcServices, Session
 
 _CONTRACT = 4
 _COLS, _MOST_COLS, _MOST_STEPS = 80, 10_000, 100_000

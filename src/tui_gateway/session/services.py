@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tui_gateway import frames
-from tui_gateway.frames import Frame, Params, RpcError
-from tui_gateway.transports import Audience
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Frame, Params, RpcError
+from tui_gateway.wire.transports import Audience
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from tui_gateway.transports import FrameTransport
+    from tui_gateway.wire.transports import FrameTransport
 
 Session = dict[str, Any]
 """A live session. Its keys are the specification's; ours are `place` (`place.Place`) and `following`."""

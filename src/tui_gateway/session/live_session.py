@@ -18,8 +18,8 @@ from hermes_agent import AIAgent, holders, references, skills
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
-from tui_gateway import attach
-from tui_gateway.questions import SessionApprovals
+from tui_gateway.session import attach
+from tui_gateway.session.approvals import SessionApprovals
 
 if TYPE_CHECKING:
     from hermes_agent.errand import Errand
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.ids import TurnId
     from hermes_state.turns import Work
-    from tui_gateway.attach import ServedChat
-    from tui_gateway.host import RpcServices, Session
-    from tui_gateway.transports import FrameTransport
+    from tui_gateway.session.attach import ServedChat
+    from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.wire.transports import FrameTransport
 
 _OWN = 64
 

@@ -11,15 +11,16 @@ from hermes_agent.tools import overview
 from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
-from tui_gateway import frames, live
-from tui_gateway.frames import Params, Result, RpcError
-from tui_gateway.host import RpcServices
-from tui_gateway.host import word_of as word
+from tui_gateway.session import session_view
+from tui_gateway.session.services import RpcServices
+from tui_gateway.session.services import word_of as word
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
     from hermes_agent.skills import Skills
-    from tui_gateway.place import LiveSession
-    from tui_gateway.rpc_sessions import Handler
+    from tui_gateway.rpc.sessions import Handler
+    from tui_gateway.session.live_session import LiveSession
 
 _PLATFORM = "tui"
 
@@ -82,7 +83,7 @@ def _move(host: RpcServices, params: Params) -> Result:
         raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
     session.update(cwd=str(folder.absolute()), explicit_cwd=True)
     place.drop_agent()
-    host.emit("session.info", sid, live.info(session))
+    host.emit("session.info", sid, session_view.info(session))
     return {"cwd": session["cwd"]}
 
 

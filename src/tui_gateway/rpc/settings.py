@@ -13,15 +13,16 @@ from hermes_agent.models.provider_table import PROVIDERS
 from hermes_config import config as configuration
 from hermes_config import config_view
 from hermes_config.errors import ConfigError, HermesError
-from tui_gateway import frames, live
-from tui_gateway.frames import Params, Result, RpcError
-from tui_gateway.host import RpcServices
-from tui_gateway.host import word_of as word
+from tui_gateway.session import session_view
+from tui_gateway.session.services import RpcServices
+from tui_gateway.session.services import word_of as word
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
-    from tui_gateway.place import LiveSession
-    from tui_gateway.rpc_sessions import Handler
+    from tui_gateway.rpc.sessions import Handler
+    from tui_gateway.session.live_session import LiveSession
 
 _SHOWN = 50
 _SETTINGS = {
@@ -96,7 +97,7 @@ def _set(host: RpcServices, params: Params) -> Result:
             loop_thread.run(place.use_model(str(value)))
         except HermesError as error:
             raise RpcError(frames.BAD_VALUE, error.one_line()) from error
-        host.emit("session.info", sid, live.info(session))
+        host.emit("session.info", sid, session_view.info(session))
         return {"key": key, "value": place.model, "scope": "session"}
     if key == "yolo":
         place = _place(host, params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tui_gateway.protocol import RpcMethod, MethodParam
+from tui_gateway.protocol.schema import MethodParam, RpcMethod
 
 
 def _sid(about: str = "the live id that session.create or session.resume gave") -> MethodParam:
@@ -87,7 +87,9 @@ METHODS: dict[str, RpcMethod] = {
         errors=(4001,),
         pooled=True,
     ),
-    "session.close": RpcMethod(about="End the live session; the conversation stays.", params=(_sid(),), result="closed"),
+    "session.close": RpcMethod(
+        about="End the live session; the conversation stays.", params=(_sid(),), result="closed"
+    ),
     "session.history": RpcMethod(
         about="The whole conversation for a screen, also what was compressed. Files that went along with a message "
         "are named in its `files`, the chat it came from in `source`; an answer that is not whole says in `cut_off` "
@@ -262,7 +264,11 @@ METHODS: dict[str, RpcMethod] = {
         about='Files that begin so; `@` and `@file:` before the path stay, and `@"` around one with spaces.',
         pooled=True,
         result="items [{text, display, meta}], replace_from",
-        params=(MethodParam("word", "text", required=True), MethodParam("session_id", "text"), MethodParam("cwd", "text")),
+        params=(
+            MethodParam("word", "text", required=True),
+            MethodParam("session_id", "text"),
+            MethodParam("cwd", "text"),
+        ),
     ),
     "config.get": RpcMethod(
         about="A setting: model, provider, busy, reasoning, verbose, skin, approvals.mode, yolo, cwd, mtime, full …",

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from gateway import notices
 from hermes_agent import commands, loop_thread, references
-from tui_gateway import frames, live, rpc_things
-from tui_gateway.frames import Params, Result, RpcError
-from tui_gateway.host import RpcServices, Session
-from tui_gateway.host import word_of as word
-from tui_gateway.visit import RpcCommandContext
+from tui_gateway.rpc import inventory
+from tui_gateway.rpc.command_context import RpcCommandContext
+from tui_gateway.session import session_view
+from tui_gateway.session.services import RpcServices, Session
+from tui_gateway.session.services import word_of as word
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
-    from tui_gateway.place import LiveSession
-    from tui_gateway.rpc_sessions import Handler
+    from tui_gateway.rpc.sessions import Handler
+    from tui_gateway.session.live_session import LiveSession
 
 _OF_THE_DRIVER = frozenset({"stop", "model", "retry", "compress", "steer", "queue", "approve", "deny"})
 
@@ -35,10 +37,10 @@ def interrupt(host: RpcServices, session: Session) -> None:
         chat = None if session["running"] else place.served()
         if chat is not None and place.db.turns.list(state="running", conversation_id=place.conversation(), limit=1):
             place.known_notices.append(notices.reply_key(chat.hand_in(place.db, "/stop").id))  # the turn's end tells it
-        elif chat is None and not session["running"] and live.at_work(session):
+        elif chat is None and not session["running"] and session_view.at_work(session):
             said = "this turn runs in another place, and can be stopped there"
             host.emit("status.update", session["_sid"], {"kind": "lifecycle", "text": said})
-            host.emit("session.info", session["_sid"], live.info(session))
+            host.emit("session.info", session["_sid"], session_view.info(session))
 
 
 def _steer(host: RpcServices, params: Params) -> Result:
@@ -91,10 +93,10 @@ def _exec(host: RpcServices, params: Params) -> Result:
     if visit.to_prefill:
         result["prefill"] = visit.to_prefill[-1]
     if visit.turned:
-        shown = live.messages(place.db, session)
-        result["session"] = live.state(sid, session, shown, {}, info=live.info(session))
+        shown = session_view.messages(place.db, session)
+        result["session"] = session_view.state(sid, session, shown, {}, info=session_view.info(session))
     if visit.turned or command.name in ("model", "title", "compress"):
-        host.emit("session.info", sid, live.info(session))
+        host.emit("session.info", sid, session_view.info(session))
     return result
 
 
@@ -116,7 +118,7 @@ def _resolve(host: RpcServices, params: Params) -> Result:
 
 
 def _catalog(host: RpcServices, params: Params) -> Result:
-    table, found = commands.table("tui"), rpc_things.found_skills()
+    table, found = commands.table("tui"), inventory.found_skills()
     grouped: dict[str, list[list[str]]] = {}
     for row in table.values():
         grouped.setdefault(row.category, []).append([f"/{row.name}", row.description])

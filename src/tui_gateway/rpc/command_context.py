@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.handles import Handle
     from hermes_state.people import Person
-    from tui_gateway.place import LiveSession
+    from tui_gateway.session.live_session import LiveSession
 
 
 class RpcCommandContext:

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tui_gateway.transports import Audience
+from tui_gateway.wire.transports import Audience
 
 if TYPE_CHECKING:
-    from tui_gateway.host import RpcServices, Session
-    from tui_gateway.transports import FrameTransport
+    from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.wire.transports import FrameTransport
 
 _GRACE, _GRACE_SECONDS = "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S", 20.0
 _IDLE, _IDLE_SECONDS = "HERMES_TUI_SESSION_TTL_S", 6 * 3_600.0

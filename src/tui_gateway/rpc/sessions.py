@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent import loop_thread, references
@@ -15,16 +15,18 @@ from hermes_agent.command_set.wording import text_of
 from hermes_agent.compression import reading, summary
 from hermes_config.home import ensure_folder, write_atomic
 from hermes_state.errors import ConversationHeld, InvalidValue, SessionNotFound
-from tui_gateway import frames, joining, live, looking
-from tui_gateway.frames import Params, Result, RpcError
-from tui_gateway.host import RpcServices, Session
-from tui_gateway.host import word_of as word
-from tui_gateway.visit import RpcCommandContext
+from tui_gateway.rpc.command_context import RpcCommandContext
+from tui_gateway.session import join, session_view
+from tui_gateway.session.services import RpcServices, Session
+from tui_gateway.session.services import word_of as word
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from tui_gateway.following import FollowThread
-    from tui_gateway.place import LiveSession
+    from tui_gateway.session.follow import FollowThread
+    from tui_gateway.session.live_session import LiveSession
+
 
 Handler = Callable[[RpcServices, Params], Result]
 _LISTED, _MOST_LISTED = 200, 1_000
@@ -35,15 +37,15 @@ def handlers(build: Callable[[str, Session], None], looker: FollowThread) -> dic
     """`build` starts the making of an agent; `looker` follows stored conversations."""
 
     def create(host: RpcServices, params: Params) -> Result:
-        sid, session = live.open_session(host, params, host.db(), messages=_given(params), join=True)
+        sid, session = session_view.open_session(host, params, host.db(), messages=_given(params), join=True)
         session["pending_title"] = word(params, "title") or None
         build(sid, session)
         looker.start()
         host.boundary("on_session_reset", session["session_key"], session["source"])
-        shown = live.displayed(session["history"])
+        shown = session_view.displayed(session["history"])
         return {
             "session_id": sid, "stored_session_id": session["session_key"], "message_count": len(shown),
-            "messages": shown, "info": live.info(session),
+            "messages": shown, "info": session_view.info(session),
         }  # fmt: skip
 
     def resume(host: RpcServices, params: Params) -> Result:
@@ -53,19 +55,19 @@ def handlers(build: Callable[[str, Session], None], looker: FollowThread) -> dic
         tip = _meant(db, wanted)
         with contextlib.ExitStack() as coming:
             with host.lock:  # one that is about to be closed, because nobody came back, is either found or not
-                sid, session = _live_on(host, tip) or live.open_session(host, params, db, key=tip)
+                sid, session = _live_on(host, tip) or session_view.open_session(host, params, db, key=tip)
                 coming.enter_context(session["transport"].expecting())
             looker.start()
             db.ledger.reopen(tip)
             build(sid, session)
-            return joining.come(host, looker, sid, session, params)
+            return join.come(host, looker, sid, session, params)
 
     def activate(host: RpcServices, params: Params) -> Result:
         with contextlib.ExitStack() as coming:
             with host.lock:
                 sid, session = host.session(params)
                 coming.enter_context(session["transport"].expecting())
-            return joining.come(host, looker, sid, session, params)
+            return join.come(host, looker, sid, session, params)
 
     def branch(host: RpcServices, params: Params) -> Result:
         _, session = host.session(params)
@@ -81,7 +83,7 @@ def handlers(build: Callable[[str, Session], None], looker: FollowThread) -> dic
         except InvalidValue as error:
             raise RpcError(frames.BAD_TITLE, error.one_line()) from error
         given = {"cols": session["cols"], "cwd": session["cwd"], "source": session["source"]}
-        sid, made = live.open_session(host, given, db, key=handle.session_id, join=True)
+        sid, made = session_view.open_session(host, given, db, key=handle.session_id, join=True)
         build(sid, made)
         looker.start()
         return {
@@ -125,8 +127,8 @@ def _list(host: RpcServices, params: Params) -> Result:
     names = ("id", "title", "preview", "started_at", "last_active", "message_count", "source")
     shown = [{name: row.get(name) for name in names} for row in rows]
     if params.get("deep"):
-        found = looking.said(host.db(), word(params, "query"), [row["root_id"] for row in rows], names)
-        looking.add_origins(host.db(), rows, shown)
+        found = said(host.db(), word(params, "query"), [row["root_id"] for row in rows], names)
+        add_origins(host.db(), rows, shown)
         shown += found
     return {"sessions": shown}
 
@@ -151,7 +153,7 @@ def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict
     place: LiveSession = session["place"]
     return {
         "id": sid, "session_key": session["session_key"], "title": row.get("title") or session["pending_title"] or "",
-        "preview": row.get("preview") or "", "status": live.status(session), "model": place.model, "current": current,
+        "preview": row.get("preview") or "", "status": session_view.status(session), "model": place.model, "current": current,
         "message_count": row.get("message_count") or 0, "started_at": session["created_at"],
         "last_active": session["last_active"],
     }  # fmt: skip
@@ -160,8 +162,8 @@ def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict
 def _history(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
     db = host.db()
-    shown = live.messages(db, session, details=bool(params.get("details")))
-    first, wanted = live.part(db, shown, params)
+    shown = session_view.messages(db, session, details=bool(params.get("details")))
+    first, wanted = session_view.part(db, shown, params)
     return {"count": len(shown), "first": first, "messages": wanted}
 
 
@@ -183,7 +185,7 @@ def _title(host: RpcServices, params: Params) -> Result:
 
 
 def _usage(host: RpcServices, params: Params) -> Result:
-    return live.usage(host.session(params)[1])
+    return session_view.usage(host.session(params)[1])
 
 
 def _status(host: RpcServices, params: Params) -> Result:
@@ -221,12 +223,12 @@ def _size(db: SessionDB, session: Session) -> _Size:
 def _compressed(session: Session, db: SessionDB, before: _Size, after: _Size, said: str) -> Result:
     done = after.messages < before.messages
     line = f"about {before.tokens:,} → {after.tokens:,} tokens" if done else f"about {before.tokens:,} tokens"
-    first, shown = live.part(db, live.messages(db, session), {})
+    first, shown = session_view.part(db, session_view.messages(db, session), {})
     return {
         "status": "compressed" if done else "aborted", "removed": before.messages - after.messages if done else 0,
         "before_messages": before.messages, "after_messages": after.messages, "before_tokens": before.tokens,
         "after_tokens": after.tokens, "summary": {"headline": said, "token_line": line, "aborted": not done},
-        "usage": live.usage(session), "info": live.info(session), "first": first, "messages": shown,
+        "usage": session_view.usage(session), "info": session_view.info(session), "first": first, "messages": shown,
     }  # fmt: skip
 
 
@@ -295,7 +297,7 @@ def _save(host: RpcServices, params: Params) -> Result:
 
 def _resize(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
-    session["cols"] = live.cols_of(params)
+    session["cols"] = session_view.cols_of(params)
     return {"cols": session["cols"]}
 
 
@@ -313,3 +315,34 @@ _PLAIN: dict[str, Handler] = {
     "session.save": _save,
     "terminal.resize": _resize,
 }
+
+
+_FOUND, _LOOKED_AT = 30, 1_000
+
+
+def said(db: SessionDB, words: str, listed: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Conversations in which the words were said and that are not listed already; `found`: the place, `found_at`: where
+    in it they begin."""
+    if not words:
+        return []
+    known, shown = set(listed), []
+    rows = db.list_sessions_rich(compact_rows=True, order_by_last_active=True, limit=_LOOKED_AT)
+    by_root = {row["root_id"]: row for row in rows}
+    for hit in db.search_messages(words, limit=_FOUND):
+        root = db.get_conversation_root(str(hit["session_id"]))
+        if root in known or root not in by_root:
+            continue
+        known.add(root)
+        marked = str(hit.get("snippet") or "")
+        found = {"found": marked.replace(">>>", "").replace("<<<", ""), "found_at": max(marked.find(">>>"), 0)}
+        shown.append({**{name: by_root[root].get(name) for name in names}, **found})
+    return shown
+
+
+def add_origins(db: SessionDB, rows: Sequence[dict[str, Any]], shown: Sequence[dict[str, Any]]) -> None:
+    """What a conversation branched from (`branch_of`): its title, or its id."""
+    for row, one in zip(rows, shown, strict=True):
+        parent = (db.get_session(row["root_id"]) or {}).get("parent_session_id")
+        if parent:
+            tip = db.get_compression_tip(str(parent))  # a title goes with the newest segment
+            one["branch_of"] = db.get_session_title(tip) or db.get_session_title(str(parent)) or str(parent)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TextIO
 
 from hermes_config.limits import DEFAULTS
-from tui_gateway.frames import Frame
-from tui_gateway.outgoing import Outgoing
+from tui_gateway.wire.frames import Frame
+from tui_gateway.wire.outgoing import Outgoing
 
 _log = logging.getLogger("hermes.rpc")
 # Bound at import: a test of the specification replaces threading.Thread for the whole process.

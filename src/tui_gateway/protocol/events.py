@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tui_gateway import frames
-from tui_gateway.protocol import RpcEvent
+from tui_gateway.protocol.schema import RpcEvent
+from tui_gateway.wire import frames
 
 EVENTS: dict[str, RpcEvent] = {
     "gateway.ready": RpcEvent(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tui_gateway import frames
-from tui_gateway.frames import Params, RpcError
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, RpcError
 
 Kind = Literal["text", "number", "flag", "list", "object", "any"]
 _TYPES: dict[Kind, tuple[type, ...]] = {
