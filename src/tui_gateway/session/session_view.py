@@ -18,14 +18,15 @@ from hermes_config.version import VERSION
 from hermes_state import unrotate
 from hermes_state.ids import LOCAL_OWNER, new_session_id
 from hermes_state.inbox import BESIDE
-from tui_gateway import attach, frames
-from tui_gateway.frames import Params, RpcError
-from tui_gateway.place import Place
-from tui_gateway.transports import Audience
+from tui_gateway.session import attach
+from tui_gateway.session.live_session import LiveSession
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, RpcError
+from tui_gateway.wire.transports import Audience
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from tui_gateway.host import Host, Session
+    from tui_gateway.session.services import RpcServices, Session
 
 _CONTRACT = 4
 _COLS, _MOST_COLS, _MOST_STEPS = 80, 10_000, 100_000
@@ -39,7 +40,7 @@ _COUNTERS = ("input_tokens", "output_tokens", "reasoning_tokens", "api_call_coun
 
 
 def open_session(
-    host: Host,
+    host: RpcServices,
     params: Params,
     db: SessionDB,
     *,
@@ -67,7 +68,7 @@ def open_session(
         "_turn_cancel_requested": False, "_sid": sid, "following": None, "looking": threading.Lock(), "told": 0,
         "worked_at": 0.0, "waits": False,
     }  # fmt: skip
-    session["place"] = Place(
+    session["place"] = LiveSession(
         host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
         toolsets=None if params.get("toolsets") is None else tuple(map(str, params["toolsets"])),
         max_turns=frames.whole(params, "max_turns", 0, most=_MOST_STEPS) or None,
@@ -101,7 +102,7 @@ def _word(params: Params, name: str) -> str | None:
 
 def info(session: Session) -> dict[str, Any]:
     """`session.info`. A session without a place is not ours (a test's); then there is little to say."""
-    place: Place | None = session.get("place")
+    place: LiveSession | None = session.get("place")
     agent = session.get("agent")
     shown: dict[str, Any] = {
         "model": str(getattr(agent, "model", "") or ""), "provider": str(getattr(agent, "provider", "") or ""),
@@ -130,7 +131,7 @@ def info(session: Session) -> dict[str, Any]:
 
 def driver(session: Session) -> str:
     """Who runs the turns: this process, or the gateway whose chat the conversation is."""
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     return "here" if place.served() is None else "gateway"
 
 
@@ -171,7 +172,7 @@ def _tools(names: frozenset[str]) -> dict[str, list[str]]:
 
 def usage(session: Session) -> dict[str, Any]:
     """Tokens of the whole conversation; how full the context is only when that is really known."""
-    place: Place | None = session.get("place")
+    place: LiveSession | None = session.get("place")
     agent = session.get("agent")
     total = dict.fromkeys(_COUNTERS, 0)
     cost, known, segments = 0.0, False, 0

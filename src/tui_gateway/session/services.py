@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tui_gateway import frames
-from tui_gateway.frames import Frame, Params, RpcError
-from tui_gateway.transports import Audience
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Frame, Params, RpcError
+from tui_gateway.wire.transports import Audience
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from tui_gateway.transports import Transport
+    from tui_gateway.wire.transports import FrameTransport
 
 Session = dict[str, Any]
 """A live session. Its keys are the specification's; ours are `place` (`place.Place`) and `following`."""
@@ -28,7 +28,7 @@ class Emit(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class RpcServices:
     sessions: dict[str, Session]
     lock: threading.RLock
     emit: Emit
@@ -43,7 +43,7 @@ class Host:
     rendered: Callable[[str, int], Any]
     thread: Callable[[Callable[[], None]], None]
     """Start the one thread of a turn."""
-    transport: Callable[[], Transport]
+    transport: Callable[[], FrameTransport]
     """Of the request that is being answered."""
     make_room: Callable[[int], None]
     """Close what nobody looks at, as far as needed to open one more session of at most so many."""
@@ -71,7 +71,7 @@ class Host:
             session.setdefault("transport", Audience()).join(self.transport())
 
     def typed(
-        self, sid: str, session: Session, said: Mapping[str, Any], *, by: Transport, shown: bool = True
+        self, sid: str, session: Session, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True
     ) -> None:  # fmt: skip
         """Whoever looks at this session hears what was typed; the client that typed it does when it has not `shown` it,
         as its own."""
@@ -90,5 +90,5 @@ class Host:
         return sid, found
 
 
-def text_of(params: Params, name: str) -> str:
+def word_of(params: Params, name: str) -> str:
     return str(params.get(name) or "").strip()

@@ -27,15 +27,15 @@ from hermes_agent.tools import results
 from hermes_config.errors import HermesError
 from hermes_state import unrotate
 from hermes_state.events import START
-from tui_gateway import attach, live
+from tui_gateway.session import attach, session_view
 
 if TYPE_CHECKING:
     from hermes_state.events import Event
     from hermes_state.inbox import InboxRow
     from hermes_state.outbox import OutboxItem
     from hermes_state.turns import Turn
-    from tui_gateway.host import Host, Session
-    from tui_gateway.place import Place
+    from tui_gateway.session.live_session import LiveSession
+    from tui_gateway.session.services import RpcServices, Session
 
 _log = logging.getLogger("hermes.rpc")
 _Thread = threading.Thread  # as in `transports`
@@ -62,12 +62,12 @@ class _Turn:
     asked: set[str] = field(default_factory=set)
 
 
-class Following:
+class Follower:
     """One conversation, from now on."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._place: Place = session["place"]
+        self._place: LiveSession = session["place"]
         self._db = self._place.db
         self.conversation = self._place.conversation()
         self._segment: str = self._db.get_compression_tip(session["session_key"])
@@ -83,7 +83,7 @@ class Following:
         """There is something to tell, but not yet."""
         self.rests = False
         """Nobody works on the turn that is being told: its gateway has ended."""
-        self._driver, self._other_looks, self._driver_until = live.driver(session), 0, 0.0
+        self._driver, self._other_looks, self._driver_until = session_view.driver(session), 0, 0.0
         self._title = self._db.get_session_title(self._segment)
         self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
         for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
@@ -165,7 +165,7 @@ class Following:
         """The gateway has ended, or one has started: the other one drives from now on."""
         if time.monotonic() < self._driver_until:
             return
-        self._driver_until, driver = time.monotonic() + _DRIVER_SECONDS, live.driver(self._session)
+        self._driver_until, driver = time.monotonic() + _DRIVER_SECONDS, session_view.driver(self._session)
         self._other_looks = 0 if driver == self._driver else self._other_looks + 1
         if self._other_looks < _SURE:
             return
@@ -174,7 +174,7 @@ class Following:
         if self.rests:
             said = "the gateway has ended; this goes on when it is back, or here as soon as you say something"
             yield "status.update", {"kind": "lifecycle", "text": said}
-        yield "session.info", live.info(self._session)
+        yield "session.info", session_view.info(self._session)
 
     def _must_wait(self, events: tuple[Event, ...]) -> bool:
         """A turn of ours has begun, or was taken up, and its agent is about to say so."""
@@ -199,10 +199,10 @@ class Following:
             yield from self._ended(self.turn, event)
         elif event.kind in _STATUS and self.turn is None:
             if self._moved():  # it was compressed
-                yield "session.info", live.info(self._session)
+                yield "session.info", session_view.info(self._session)
         elif event.kind in ("undo", "redo"):
             self._head = self._newest()
-            yield "session.info", {**live.info(self._session), "rewound": event.kind}
+            yield "session.info", {**session_view.info(self._session), "rewound": event.kind}
 
     def _began(self, event: Event) -> Iterator[News]:
         self.rests = False
@@ -226,14 +226,14 @@ class Following:
             if row.id in self._place.handed_in:
                 sender = self._place.handed_in.pop(row.id)
                 if sender is not None:
-                    self._place.typed(live.said(text, str(self._session["source"])), by=sender)
+                    self._place.typed(session_view.said(text, str(self._session["source"])), by=sender)
             elif (sender := self._place.handed_in.pop(beside.brought_by(self._db, row) or 0, None)) is not None:
-                self._place.typed(live.said(text, str(self._session["source"])), by=sender, shown=False)
+                self._place.typed(session_view.said(text, str(self._session["source"])), by=sender, shown=False)
             else:
                 typed_here = beside.is_beside(row)
-                yield "message.user", live.said(text, "tui" if typed_here else row.platform, typed=typed_here)
+                yield "message.user", session_view.said(text, "tui" if typed_here else row.platform, typed=typed_here)
         if typed is not None and event.kind == "turn.begun":
-            yield "message.user", live.said(text_of(typed.get("content")), "tui")
+            yield "message.user", session_view.said(text_of(typed.get("content")), "tui")
         yield "message.start", None if ours else {"elsewhere": True}
 
     def _typed(self, turn: Turn) -> dict[str, Any] | None:
@@ -255,9 +255,9 @@ class Following:
             self._place.questions.closed(approval)
         yield (
             "message.complete",
-            {"text": text, "usage": live.usage(self._session), "status": _STATUS[event.kind]},
+            {"text": text, "usage": session_view.usage(self._session), "status": _STATUS[event.kind]},
         )
-        yield "session.info", live.info(self._session)
+        yield "session.info", session_view.info(self._session)
 
     def _moved(self) -> bool:
         """The conversation was compressed: it goes on in another segment."""
@@ -270,7 +270,7 @@ class Following:
 
     def _rows(self, turn: _Turn) -> Iterator[News]:
         if self._moved():
-            yield "session.info", live.info(self._session)
+            yield "session.info", session_view.info(self._session)
         found = self._db.live_rows(self._segment, after=self._head)
         for number, row, whose in zip(found.ids, found.messages, found.turns, strict=True) if found is not None else ():
             if whose not in (None, turn.turn.id):
@@ -339,7 +339,7 @@ class Following:
         if chat is None and self._chat is not None and not attach.has_route(self._db, self._segment):
             said = "the chat has turned to another conversation; what is said here is answered here"
             yield "status.update", {"kind": "lifecycle", "text": said}
-            yield "session.info", live.info(self._session)
+            yield "session.info", session_view.info(self._session)
         self._chat = chat
         for item in reversed(new):
             told = item.payload.get("kind") in ("command", "notice") or item.dedup_key.startswith(clarifying.KEY)
@@ -364,15 +364,15 @@ def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
         if row.get("tool_calls") and turn.text.strip():
             yield "message.interim", {"text": turn.text, "already_streamed": True}
         for call in row.get("tool_calls") or ():
-            name, summary = live.called(call)
+            name, summary = session_view.called(call)
             turn.calls[str(call.get("id"))] = (name, summary, float(row.get("timestamp") or time.time()))
             yield "tool.start", {"tool_id": str(call.get("id")), "name": name, "context": summary}
 
 
-class Looker:
+class FollowThread:
     """The one thread. Started with the first session; between two looks it calls `meanwhile`."""
 
-    def __init__(self, host: Host, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, host: RpcServices, meanwhile: Callable[[], None]) -> None:
         self._host, self._meanwhile = host, meanwhile
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -402,7 +402,7 @@ class Looker:
                         session["looking"].release()
 
     @contextlib.contextmanager
-    def still(self, sid: str, session: Session) -> Iterator[Following | None]:
+    def still(self, sid: str, session: Session) -> Iterator[Follower | None]:
         """All that happened elsewhere is told, and nothing more while this lasts."""
         with session["looking"]:
             self._look_at(sid, session)
@@ -410,11 +410,11 @@ class Looker:
 
     def _look_at(self, sid: str, session: Session) -> None:
         try:
-            following: Following | None = session["following"]
+            following: Follower | None = session["following"]
             if following is None:
                 if session["running"] or session["place"].session_id is None:
                     return  # nothing of it is stored yet, or we are storing it
-                following = session["following"] = Following(session)
+                following = session["following"] = Follower(session)
             for kind, payload in following.news():
                 self._host.emit(kind, sid, payload)
         except HermesError as error:  # the store is busy, or the conversation is gone; there is another look

@@ -18,8 +18,8 @@ from hermes_agent import AIAgent, holders, references, skills
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
-from tui_gateway import attach
-from tui_gateway.questions import Questions
+from tui_gateway.session import attach
+from tui_gateway.session.approvals import SessionApprovals
 
 if TYPE_CHECKING:
     from hermes_agent.errand import Errand
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.ids import TurnId
     from hermes_state.turns import Work
-    from tui_gateway.attach import Served
-    from tui_gateway.host import Host, Session
-    from tui_gateway.transports import Transport
+    from tui_gateway.session.attach import ServedChat
+    from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.wire.transports import FrameTransport
 
 _OWN = 64
 
 
-class Place:
+class LiveSession:
     """One for each live session, as long as it lives."""
 
     platform = "tui"
 
     def __init__(
         self,
-        host: Host,
+        host: RpcServices,
         sid: str,
         session: Session,
         db: SessionDB,
@@ -52,7 +52,7 @@ class Place:
         max_turns: int | None = None,
     ) -> None:
         self._host, self._sid, self._session, self.db = host, sid, session, db
-        self.questions = Questions(host, sid)
+        self.questions = SessionApprovals(host, sid)
         self._policy = PolicyKeeper(db)
         self._model, self._provider, self._yolo = model, provider, False
         self._toolsets, self._max_turns = toolsets, max_turns
@@ -65,7 +65,7 @@ class Place:
         """The agent is at work without a turn; a prompt has to wait."""
         self.own: deque[TurnId] = deque(maxlen=_OWN)
         """The turns of this place, as far back as the event log may tell of them."""
-        self.handed_in: dict[int, Transport | None] = {}
+        self.handed_in: dict[int, FrameTransport | None] = {}
         """Messages of this place that the gateway answers, and the client that typed them; None when all have heard."""
 
         self.known_notices: deque[str] = deque(maxlen=_OWN)
@@ -111,7 +111,7 @@ class Place:
     def conversation(self) -> ConversationId:
         return ConversationId(self.db.get_conversation_root(self._session["session_key"]))
 
-    def served(self) -> Served | None:
+    def served(self) -> ServedChat | None:
         """The chat whose gateway drives this conversation now; None when we do."""
         return attach.served(self.db, self._session["session_key"], self._policy)
 
@@ -147,7 +147,7 @@ class Place:
 
         return attach.errand(self.db, self._session["session_key"], began=began)
 
-    def typed(self, said: Mapping[str, Any], *, by: Transport, shown: bool = True) -> None:
+    def typed(self, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True) -> None:
         """One client of this place said something; the others hear it."""
         self._host.typed(self._sid, self._session, said, by=by, shown=shown)
 

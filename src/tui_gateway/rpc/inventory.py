@@ -11,15 +11,16 @@ from hermes_agent.tools import overview
 from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
-from tui_gateway import frames, live
-from tui_gateway.frames import Params, Result, RpcError
-from tui_gateway.host import Host
-from tui_gateway.host import text_of as word
+from tui_gateway.session import session_view
+from tui_gateway.session.services import RpcServices
+from tui_gateway.session.services import word_of as word
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
     from hermes_agent.skills import Skills
-    from tui_gateway.place import Place
-    from tui_gateway.rpc_sessions import Handler
+    from tui_gateway.rpc.sessions import Handler
+    from tui_gateway.session.live_session import LiveSession
 
 _PLATFORM = "tui"
 
@@ -29,11 +30,11 @@ def found_skills() -> Skills:
     return skills.discover(config.home, config.tree, platform=_PLATFORM, limits=config.limits)
 
 
-def _tools(host: Host, params: Params) -> Result:
+def _tools(host: RpcServices, params: Params) -> Result:
     return {"tools": overview.rows(configuration.load_or_last_good()[0].tree, platform=_PLATFORM)}
 
 
-def _toolsets(host: Host, params: Params) -> Result:
+def _toolsets(host: RpcServices, params: Params) -> Result:
     grouped: dict[str, list[dict[str, str]]] = {}
     for row in overview.rows(configuration.load_or_last_good()[0].tree, platform=_PLATFORM):
         grouped.setdefault(row["toolset"], []).append(row)
@@ -44,7 +45,7 @@ def _toolset(name: str, rows: list[dict[str, str]]) -> dict[str, Any]:
     return {"name": name, "tools": [row["name"] for row in rows], "enabled": any(row["state"] == "on" for row in rows)}
 
 
-def _skills(host: Host, params: Params) -> Result:
+def _skills(host: RpcServices, params: Params) -> Result:
     action, found = word(params, "action") or "list", found_skills()
     if action == "list":
         shown = [{"name": one.name, "category": one.category, "description": one.description} for one in found.skills]
@@ -61,7 +62,7 @@ def _skills(host: Host, params: Params) -> Result:
     }  # fmt: skip
 
 
-def _plugins(host: Host, params: Params) -> Result:
+def _plugins(host: RpcServices, params: Params) -> Result:
     manager = plugins.get_plugin_manager()
     manager.discover()
     return {
@@ -70,19 +71,19 @@ def _plugins(host: Host, params: Params) -> Result:
     }  # fmt: skip
 
 
-def _move(host: Host, params: Params) -> Result:
+def _move(host: RpcServices, params: Params) -> Result:
     """Tools of this session work in another folder from the next turn on."""
     sid, session = host.session(params)
     given = word(params, "cwd")
     folder = Path(os.path.expanduser(given))  # noqa: PTH111 - a user nobody knows is an error of Path's
     if not given or not os.path.isdir(folder):  # noqa: PTH112 - what cannot be a name at all is no folder, and no error
         raise RpcError(frames.BAD_VALUE, f"there is no folder {given[:200]!r}")
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     if place.busy():
         raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
     session.update(cwd=str(folder.absolute()), explicit_cwd=True)
     place.drop_agent()
-    host.emit("session.info", sid, live.info(session))
+    host.emit("session.info", sid, session_view.info(session))
     return {"cwd": session["cwd"]}
 
 

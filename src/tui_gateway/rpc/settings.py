@@ -13,15 +13,16 @@ from hermes_agent.models.provider_table import PROVIDERS
 from hermes_config import config as configuration
 from hermes_config import redaction
 from hermes_config.errors import ConfigError, HermesError
-from tui_gateway import frames, live
-from tui_gateway.frames import Params, Result, RpcError
-from tui_gateway.host import Host
-from tui_gateway.host import text_of as word
+from tui_gateway.session import session_view
+from tui_gateway.session.services import RpcServices
+from tui_gateway.session.services import word_of as word
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
-    from tui_gateway.place import Place
-    from tui_gateway.rpc_sessions import Handler
+    from tui_gateway.rpc.sessions import Handler
+    from tui_gateway.session.live_session import LiveSession
 
 _SHOWN = 50
 _SETTINGS = {
@@ -37,7 +38,7 @@ _SETTINGS = {
 # -- completion ------------------------------------------------------------------------------------------------
 
 
-def _slash(host: Host, params: Params) -> Result:
+def _slash(host: RpcServices, params: Params) -> Result:
     text = str(params.get("text") or "")
     typed = text.removeprefix("/").lower()
     if not text.startswith("/") or " " in typed:
@@ -51,21 +52,21 @@ def _slash(host: Host, params: Params) -> Result:
     return {"items": items[:_SHOWN], "replace_from": 0}
 
 
-def _path(host: Host, params: Params) -> Result:
+def _path(host: RpcServices, params: Params) -> Result:
     folder = Path(str(params.get("cwd") or _cwd(host, params)))
     found = references.offers(str(params.get("word") or ""), folder, os.environ)
     items = [{"text": one.text, "display": one.name, "meta": "folder" if one.is_folder else ""} for one in found]
     return {"items": items, "replace_from": 0}
 
 
-def _cwd(host: Host, params: Params) -> str:
+def _cwd(host: RpcServices, params: Params) -> str:
     return str(host.session(params)[1]["cwd"]) if params.get("session_id") else str(Path.cwd())
 
 
 # -- settings --------------------------------------------------------------------------------------------------
 
 
-def _get(host: Host, params: Params) -> Result:
+def _get(host: RpcServices, params: Params) -> Result:
     key, config = word(params, "key"), configuration.load_or_last_good()[0]
     if key in _SETTINGS:
         return {"key": key, "value": redaction.presentable(_looked_up(config, _SETTINGS[key]))}
@@ -85,7 +86,7 @@ def _get(host: Host, params: Params) -> Result:
     raise RpcError(frames.UNKNOWN_KEY, f"there is no setting {key[:60]!r}")
 
 
-def _set(host: Host, params: Params) -> Result:
+def _set(host: RpcServices, params: Params) -> Result:
     key, value, everywhere = word(params, "key"), params.get("value"), params.get("scope") == "global"
     if key == "model" and not everywhere and params.get("session_id"):
         sid, session = host.session(params)
@@ -96,7 +97,7 @@ def _set(host: Host, params: Params) -> Result:
             loop_thread.run(place.use_model(str(value)))
         except HermesError as error:
             raise RpcError(frames.BAD_VALUE, error.one_line()) from error
-        host.emit("session.info", sid, live.info(session))
+        host.emit("session.info", sid, session_view.info(session))
         return {"key": key, "value": place.model, "scope": "session"}
     if key == "yolo":
         place = _place(host, params)
@@ -117,8 +118,8 @@ def _set(host: Host, params: Params) -> Result:
     return {"key": key, "value": value, "scope": "global"}
 
 
-def _place(host: Host, params: Params) -> Place:
-    place: Place = host.session(params)[1]["place"]
+def _place(host: RpcServices, params: Params) -> LiveSession:
+    place: LiveSession = host.session(params)[1]["place"]
     return place
 
 
@@ -132,7 +133,7 @@ def _looked_up(config: Config, path: str) -> Any:
 # -- models ----------------------------------------------------------------------------------------------------
 
 
-def _model(host: Host, params: Params, config: Config) -> dict[str, str]:
+def _model(host: RpcServices, params: Params, config: Config) -> dict[str, str]:
     if params.get("session_id"):
         place, agent = _place(host, params), host.session(params)[1]["agent"]
         model, provider = place.endpoint() if agent is None else (agent.model, agent.provider)
@@ -144,7 +145,7 @@ def _model(host: Host, params: Params, config: Config) -> dict[str, str]:
     return {"model": found.model, "provider": found.provider}
 
 
-def _options(host: Host, params: Params) -> Result:
+def _options(host: RpcServices, params: Params) -> Result:
     config = configuration.load_or_last_good()[0]
     current = _model(host, params, config)
     known = [str(name) for name in (config.tree.get("models") or {})]
@@ -161,11 +162,11 @@ def _options(host: Host, params: Params) -> Result:
     return {**current, "providers": rows}
 
 
-def _setup_status(host: Host, params: Params) -> Result:
+def _setup_status(host: RpcServices, params: Params) -> Result:
     return {"provider_configured": bool(_runtime(host, {})["ok"])}
 
 
-def _runtime(host: Host, params: Params) -> Result:
+def _runtime(host: RpcServices, params: Params) -> Result:
     try:
         found = providers.primary(configuration.load(), provider=word(params, "provider") or None)
     except ConfigError as error:

@@ -9,21 +9,24 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.base import ApprovalQuestion, Choice, question_of
 from hermes_config import redaction
 from hermes_state.ids import LOCAL_OWNER
-from tui_gateway import frames
-from tui_gateway.frames import Frame, RpcError
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Frame, RpcError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.approvals import Approval
-    from tui_gateway.host import Host
+    from tui_gateway.session.services import Emit, RpcServices
+    from tui_gateway.wire.frames import Frame
+
 
 T = TypeVar("T")
 _Thread = threading.Thread  # as in `transports`
@@ -41,10 +44,10 @@ class _Here:
         self.loop.call_soon_threadsafe(_settle, self.answer, choice)
 
 
-class Questions:
+class SessionApprovals:
     """Of one live session. It is the `Approver` of its agents."""
 
-    def __init__(self, host: Host, sid: str) -> None:
+    def __init__(self, host: RpcServices, sid: str) -> None:
         self._host, self._sid = host, sid
         self._lock = threading.Lock()
         self._open: dict[str, _Here | None] = {}
@@ -183,3 +186,60 @@ def _shown(question: ApprovalQuestion) -> Mapping[str, Any]:
         "measure": approval_text.measure(question.command),
         "expires_in": round(question.seconds, 1),
     }
+
+
+_OVER = {"sudo.request": "sudo.expire", "secret.request": "secret.expire", "clarify.request": "clarify.expire"}
+
+
+@dataclass(slots=True)
+class _Request:
+    sid: str
+    frame: Frame
+    """As it was put."""
+    rung: threading.Event = field(default_factory=threading.Event)
+    answer: str = field(default="", repr=False)
+
+
+class ClientRequests:
+    """Of one server."""
+
+    def __init__(self, emit: Emit, telling: threading.RLock) -> None:
+        self._emit, self._telling = emit, telling
+        self._lock = threading.Lock()
+        self._open: dict[str, _Request] = {}
+
+    def block(self, event: str, sid: str, payload: Mapping[str, Any], timeout: float = 300) -> str:
+        """Ask the clients and wait; the answer, or nothing when none came in time."""
+        rid = uuid.uuid4().hex[:8]
+        shown = {**payload, "request_id": rid}
+        request = _Request(sid, frames.event(event, sid, shown))
+        with self._telling:  # whoever comes now either hears of it or finds it
+            with self._lock:
+                self._open[rid] = request
+            self._emit(event, sid, shown)
+        request.rung.wait(timeout)
+        with self._lock:
+            self._open.pop(rid, None)
+        self._emit(_OVER[event], sid, {"request_id": rid})
+        return request.answer
+
+    def open_requests(self, sid: str) -> list[Frame]:
+        with self._lock:
+            return [request.frame for request in self._open.values() if request.sid == sid]
+
+    def answered(self, request_id: str, answer: str) -> bool:
+        """False when nobody waits under that id, or an answer was quicker."""
+        with self._lock:  # all of it: a wait that ends at this moment must not miss what was taken
+            request = self._open.pop(request_id, None)
+            if request is None:
+                return False
+            request.answer = answer
+            request.rung.set()
+            return True
+
+    def release(self, sid: str) -> None:
+        """Whoever waits for an answer in this session gets an empty one."""
+        with self._lock:
+            mine = [rid for rid, request in self._open.items() if request.sid == sid]
+        for rid in mine:
+            self.answered(rid, "")

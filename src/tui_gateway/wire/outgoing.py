@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tui_gateway import frames
-from tui_gateway.frames import Frame
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Frame
 
 BATCH_SECONDS = 0.033
 _DELTAS = frozenset({"message.delta", "reasoning.delta", "thinking.delta"})

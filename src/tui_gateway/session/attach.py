@@ -38,7 +38,7 @@ _NO_CHATS = (Platform.API_SERVER, Platform.LOCAL)
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedChat:
     """The chat by which a running gateway serves a conversation."""
 
     source: SessionSource
@@ -49,7 +49,7 @@ class Served:
         return beside.hand_in(db, self.source, text, person_id=self.person)
 
 
-def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> Served | None:
+def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> ServedChat | None:
     """The chat whose gateway drives this conversation now; None when we do."""
     config = configuration.load_or_last_good()[0]
     if not status.is_running(config.home):
@@ -63,7 +63,7 @@ def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> Served | Non
         return None
     if authorisation.role_of(source, policy.current()) != "owner":
         return None
-    return Served(source, db.ledger.owner(db.get_conversation_root(session_id)) or LOCAL_OWNER)
+    return ServedChat(source, db.ledger.owner(db.get_conversation_root(session_id)) or LOCAL_OWNER)
 
 
 def errand(db: SessionDB, session_id: str | None, *, began: Callable[[Work], None] = lambda work: None) -> Errand:

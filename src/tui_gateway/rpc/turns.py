@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from gateway import notices
 from hermes_agent import commands, loop_thread, references
-from tui_gateway import frames, live, rpc_things
-from tui_gateway.frames import Params, Result, RpcError
-from tui_gateway.host import Host, Session
-from tui_gateway.host import text_of as word
-from tui_gateway.visit import Visit
+from tui_gateway.rpc import inventory
+from tui_gateway.rpc.command_context import RpcCommandContext
+from tui_gateway.session import session_view
+from tui_gateway.session.services import RpcServices, Session
+from tui_gateway.session.services import word_of as word
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
-    from tui_gateway.place import Place
-    from tui_gateway.rpc_sessions import Handler
+    from tui_gateway.rpc.sessions import Handler
+    from tui_gateway.session.live_session import LiveSession
 
 _OF_THE_DRIVER = frozenset({"stop", "model", "retry", "compress", "steer", "queue", "approve", "deny"})
 
 
-def interrupt(host: Host, session: Session) -> None:
+def interrupt(host: RpcServices, session: Session) -> None:
     """Stop what runs, and forget what waits. Questions are denied."""
     with session["history_lock"]:
         session["_turn_cancel_requested"], session["queued_prompt"] = True, None
@@ -35,18 +37,18 @@ def interrupt(host: Host, session: Session) -> None:
         chat = None if session["running"] else place.served()
         if chat is not None and place.db.turns.list(state="running", conversation_id=place.conversation(), limit=1):
             place.known_notices.append(notices.reply_key(chat.hand_in(place.db, "/stop").id))  # the turn's end tells it
-        elif chat is None and not session["running"] and live.at_work(session):
+        elif chat is None and not session["running"] and session_view.at_work(session):
             said = "this turn runs in another place, and can be stopped there"
             host.emit("status.update", session["_sid"], {"kind": "lifecycle", "text": said})
-            host.emit("session.info", session["_sid"], live.info(session))
+            host.emit("session.info", session["_sid"], session_view.info(session))
 
 
-def _steer(host: Host, params: Params) -> Result:
+def _steer(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
     text = word(params, "text")
     if not text:
         raise RpcError(frames.BAD_VALUE, "text is empty")
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     chat = None if session["running"] else place.served()
     if chat is not None:
         place.handed_in[chat.hand_in(place.db, f"/steer {text}").id] = host.transport()
@@ -55,9 +57,9 @@ def _steer(host: Host, params: Params) -> Result:
     return {"status": "queued" if taken else "rejected", "text": text}
 
 
-def _approve(host: Host, params: Params) -> Result:
+def _approve(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     resolved = place.questions.respond(
         host.get_db(), str(params.get("choice") or "deny"), everything=bool(params.get("all")),
         only=word(params, "approval_id"),
@@ -68,18 +70,18 @@ def _approve(host: Host, params: Params) -> Result:
 # -- slash commands --------------------------------------------------------------------------------------------
 
 
-def _exec(host: Host, params: Params) -> Result:
+def _exec(host: RpcServices, params: Params) -> Result:
     sid, session = host.session(params)
     typed = f"/{word(params, 'command').removeprefix('/')}"
     invoked = commands.parse(typed)
     if invoked is None:
         raise RpcError(frames.NO_COMMAND, "that is no command")
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     chat = place.served() if invoked.name in _OF_THE_DRIVER else None
     if chat is not None:
         place.handed_in[chat.hand_in(place.db, typed).id] = host.transport()
         return {"output": ""}
-    visit = Visit(place)
+    visit = RpcCommandContext(place)
     command = commands.find("tui", invoked.name)
     if command is None:
         raise RpcError(frames.NO_COMMAND, commands.unknown(invoked.name, visit))
@@ -91,14 +93,14 @@ def _exec(host: Host, params: Params) -> Result:
     if visit.to_prefill:
         result["prefill"] = visit.to_prefill[-1]
     if visit.turned:
-        shown = live.messages(place.db, session)
-        result["session"] = live.state(sid, session, shown, {}, info=live.info(session))
+        shown = session_view.messages(place.db, session)
+        result["session"] = session_view.state(sid, session, shown, {}, info=session_view.info(session))
     if visit.turned or command.name in ("model", "title", "compress"):
-        host.emit("session.info", sid, live.info(session))
+        host.emit("session.info", sid, session_view.info(session))
     return result
 
 
-def _dispatch(host: Host, params: Params) -> Result:
+def _dispatch(host: RpcServices, params: Params) -> Result:
     name, arg = word(params, "name").removeprefix("/"), str(params.get("arg") or "")
     done = _exec(host, {"session_id": params.get("session_id"), "command": f"{name} {arg}".strip()})
     if "message" in done:
@@ -108,15 +110,15 @@ def _dispatch(host: Host, params: Params) -> Result:
     return {"type": "exec", "output": done["output"]}
 
 
-def _resolve(host: Host, params: Params) -> Result:
+def _resolve(host: RpcServices, params: Params) -> Result:
     found = commands.find("tui", word(params, "name").removeprefix("/").lower())
     if found is None:
         raise RpcError(frames.NO_COMMAND, "there is no such command")
     return {"canonical": found.name, "description": found.description, "category": found.category}
 
 
-def _catalog(host: Host, params: Params) -> Result:
-    table, found = commands.table("tui"), rpc_things.found_skills()
+def _catalog(host: RpcServices, params: Params) -> Result:
+    table, found = commands.table("tui"), inventory.found_skills()
     grouped: dict[str, list[list[str]]] = {}
     for row in table.values():
         grouped.setdefault(row.category, []).append([f"/{row.name}", row.description])

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.handles import Handle
     from hermes_state.people import Person
-    from tui_gateway.place import Place
+    from tui_gateway.session.live_session import LiveSession
 
 
-class Visit:
+class RpcCommandContext:
     surface: Literal["tui"] = "tui"
     private = True
     shared = False
     route = None
     scope = ""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: LiveSession) -> None:
         self._place = place
         self.db: SessionDB = place.db
         self.config: Config = place.config

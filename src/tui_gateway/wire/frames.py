@@ -31,7 +31,7 @@ class RpcError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RpcRequest:
     id: Any
     method: str
     params: Params
@@ -89,7 +89,7 @@ def parse(text: str | bytes) -> Any:
         raise RpcError(UNPARSABLE, "this line is not JSON") from error
 
 
-def request(given: Any) -> Request:
+def request(given: Any) -> RpcRequest:
     """Raises `RpcError` for what is no request."""
     if not isinstance(given, dict):
         raise RpcError(INVALID, "a request is an object")
@@ -101,4 +101,4 @@ def request(given: Any) -> Request:
         params = {}
     if not isinstance(params, dict):
         raise RpcError(BAD_PARAMS, "params must be an object")
-    return Request(given.get("id"), name, params)
+    return RpcRequest(given.get("id"), name, params)

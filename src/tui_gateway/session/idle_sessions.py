@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tui_gateway.transports import Audience
+from tui_gateway.wire.transports import Audience
 
 if TYPE_CHECKING:
-    from tui_gateway.host import Host, Session
-    from tui_gateway.transports import Transport
+    from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.wire.transports import FrameTransport
 
 _GRACE, _GRACE_SECONDS = "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S", 20.0
 _IDLE, _IDLE_SECONDS = "HERMES_TUI_SESSION_TTL_S", 6 * 3_600.0
@@ -31,14 +31,14 @@ End = Callable[[str, "Session", str], None]
 """Finalises a session that was taken out already, for a reason."""
 
 
-class Parking:
+class IdleSessions:
     """Of one server. `end` may take its time; `started` runs it on a thread of its own."""
 
-    def __init__(self, host: Host, end: End, started: Callable[[Later], None]) -> None:
+    def __init__(self, host: RpcServices, end: End, started: Callable[[Later], None]) -> None:
         self._host, self._end, self._started = host, end, started
         self._looked = 0.0
 
-    def left(self, transport: Transport) -> None:
+    def left(self, transport: FrameTransport) -> None:
         """A connection has ended, or had ended before it joined: what was to be closed with it is closed."""
         with self._host.lock:
             for session in self._host.sessions.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent import loop_thread, references
@@ -15,59 +15,61 @@ from hermes_agent.command_set.wording import text_of
 from hermes_agent.compression import reading, summary
 from hermes_config.home import ensure_folder, write_atomic
 from hermes_state.errors import ConversationHeld, InvalidValue, SessionNotFound
-from tui_gateway import frames, joining, live, looking
-from tui_gateway.frames import Params, Result, RpcError
-from tui_gateway.host import Host, Session
-from tui_gateway.host import text_of as word
-from tui_gateway.visit import Visit
+from tui_gateway.rpc.command_context import RpcCommandContext
+from tui_gateway.session import join, session_view
+from tui_gateway.session.services import RpcServices, Session
+from tui_gateway.session.services import word_of as word
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from tui_gateway.following import Looker
-    from tui_gateway.place import Place
+    from tui_gateway.session.follow import FollowThread
+    from tui_gateway.session.live_session import LiveSession
 
-Handler = Callable[[Host, Params], Result]
+
+Handler = Callable[[RpcServices, Params], Result]
 _LISTED, _MOST_LISTED = 200, 1_000
 _FEW = 4
 
 
-def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str, Handler]:
+def handlers(build: Callable[[str, Session], None], looker: FollowThread) -> dict[str, Handler]:
     """`build` starts the making of an agent; `looker` follows stored conversations."""
 
-    def create(host: Host, params: Params) -> Result:
-        sid, session = live.open_session(host, params, host.db(), messages=_given(params), join=True)
+    def create(host: RpcServices, params: Params) -> Result:
+        sid, session = session_view.open_session(host, params, host.db(), messages=_given(params), join=True)
         session["pending_title"] = word(params, "title") or None
         build(sid, session)
         looker.start()
         host.boundary("on_session_reset", session["session_key"], session["source"])
-        shown = live.displayed(session["history"])
+        shown = session_view.displayed(session["history"])
         return {
             "session_id": sid, "stored_session_id": session["session_key"], "message_count": len(shown),
-            "messages": shown, "info": live.info(session),
+            "messages": shown, "info": session_view.info(session),
         }  # fmt: skip
 
-    def resume(host: Host, params: Params) -> Result:
+    def resume(host: RpcServices, params: Params) -> Result:
         db, wanted = host.db(), word(params, "session_id")
         if not wanted:
             raise RpcError(frames.NO_TARGET, "which conversation?")
         tip = _meant(db, wanted)
         with contextlib.ExitStack() as coming:
             with host.lock:  # one that is about to be closed, because nobody came back, is either found or not
-                sid, session = _live_on(host, tip) or live.open_session(host, params, db, key=tip)
+                sid, session = _live_on(host, tip) or session_view.open_session(host, params, db, key=tip)
                 coming.enter_context(session["transport"].expecting())
             looker.start()
             db.ledger.reopen(tip)
             build(sid, session)
-            return joining.come(host, looker, sid, session, params)
+            return join.come(host, looker, sid, session, params)
 
-    def activate(host: Host, params: Params) -> Result:
+    def activate(host: RpcServices, params: Params) -> Result:
         with contextlib.ExitStack() as coming:
             with host.lock:
                 sid, session = host.session(params)
                 coming.enter_context(session["transport"].expecting())
-            return joining.come(host, looker, sid, session, params)
+            return join.come(host, looker, sid, session, params)
 
-    def branch(host: Host, params: Params) -> Result:
+    def branch(host: RpcServices, params: Params) -> Result:
         _, session = host.session(params)
         db = host.db()
         state = db.live_state(session["session_key"])
@@ -81,7 +83,7 @@ def handlers(build: Callable[[str, Session], None], looker: Looker) -> dict[str,
         except InvalidValue as error:
             raise RpcError(frames.BAD_TITLE, error.one_line()) from error
         given = {"cols": session["cols"], "cwd": session["cwd"], "source": session["source"]}
-        sid, made = live.open_session(host, given, db, key=handle.session_id, join=True)
+        sid, made = session_view.open_session(host, given, db, key=handle.session_id, join=True)
         build(sid, made)
         looker.start()
         return {
@@ -111,12 +113,12 @@ def _meant(db: SessionDB, wanted: str) -> str:
     return db.resolve_resume_session_id(found)
 
 
-def _live_on(host: Host, tip: str) -> tuple[str, Session] | None:
+def _live_on(host: RpcServices, tip: str) -> tuple[str, Session] | None:
     with host.lock:
         return next(((sid, one) for sid, one in host.sessions.items() if one.get("session_key") == tip), None)
 
 
-def _list(host: Host, params: Params) -> Result:
+def _list(host: RpcServices, params: Params) -> Result:
     most = frames.whole(params, "limit", _LISTED, most=_MOST_LISTED)
     rows = host.db().list_sessions_rich(
         exclude_sources=["tool"], limit=most, order_by_last_active=True, compact_rows=True,
@@ -125,13 +127,13 @@ def _list(host: Host, params: Params) -> Result:
     names = ("id", "title", "preview", "started_at", "last_active", "message_count", "source")
     shown = [{name: row.get(name) for name in names} for row in rows]
     if params.get("deep"):
-        found = looking.said(host.db(), word(params, "query"), [row["root_id"] for row in rows], names)
-        looking.add_origins(host.db(), rows, shown)
+        found = said(host.db(), word(params, "query"), [row["root_id"] for row in rows], names)
+        add_origins(host.db(), rows, shown)
         shown += found
     return {"sessions": shown}
 
 
-def _most_recent(host: Host, params: Params) -> Result:
+def _most_recent(host: RpcServices, params: Params) -> Result:
     found = _list(host, {"limit": 1})["sessions"]
     if not found:
         return {"session_id": None, "title": None, "started_at": None, "source": None}
@@ -139,7 +141,7 @@ def _most_recent(host: Host, params: Params) -> Result:
     return {"session_id": row["id"], **{name: row[name] for name in ("title", "started_at", "source")}}
 
 
-def _active_list(host: Host, params: Params) -> Result:
+def _active_list(host: RpcServices, params: Params) -> Result:
     db = host.db()
     with host.lock:
         found = [(sid, one) for sid, one in host.sessions.items() if one.get("place") is not None]
@@ -148,24 +150,24 @@ def _active_list(host: Host, params: Params) -> Result:
 
 def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict[str, Any]:
     row = db.get_session(session["session_key"]) or {}
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     return {
         "id": sid, "session_key": session["session_key"], "title": row.get("title") or session["pending_title"] or "",
-        "preview": row.get("preview") or "", "status": live.status(session), "model": place.model, "current": current,
+        "preview": row.get("preview") or "", "status": session_view.status(session), "model": place.model, "current": current,
         "message_count": row.get("message_count") or 0, "started_at": session["created_at"],
         "last_active": session["last_active"],
     }  # fmt: skip
 
 
-def _history(host: Host, params: Params) -> Result:
+def _history(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
     db = host.db()
-    shown = live.messages(db, session, details=bool(params.get("details")))
-    first, wanted = live.part(db, shown, params)
+    shown = session_view.messages(db, session, details=bool(params.get("details")))
+    first, wanted = session_view.part(db, shown, params)
     return {"count": len(shown), "first": first, "messages": wanted}
 
 
-def _title(host: Host, params: Params) -> Result:
+def _title(host: RpcServices, params: Params) -> Result:
     sid, session = host.session(params)
     db, key = host.db(), session["session_key"]
     if params.get("title") is None:
@@ -182,16 +184,16 @@ def _title(host: Host, params: Params) -> Result:
     return {"title": title, "session_key": key, "pending": not stored}
 
 
-def _usage(host: Host, params: Params) -> Result:
-    return live.usage(host.session(params)[1])
+def _usage(host: RpcServices, params: Params) -> Result:
+    return session_view.usage(host.session(params)[1])
 
 
-def _status(host: Host, params: Params) -> Result:
+def _status(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
-    return {"output": loop_thread.run(about.status(Visit(session["place"]), ""))}
+    return {"output": loop_thread.run(about.status(RpcCommandContext(session["place"]), ""))}
 
 
-def _compress(host: Host, params: Params) -> Result:
+def _compress(host: RpcServices, params: Params) -> Result:
     sid, session = host.session(params)
     db, place = host.db(), _idle(session)
     before = _size(db, session)
@@ -221,25 +223,25 @@ def _size(db: SessionDB, session: Session) -> _Size:
 def _compressed(session: Session, db: SessionDB, before: _Size, after: _Size, said: str) -> Result:
     done = after.messages < before.messages
     line = f"about {before.tokens:,} → {after.tokens:,} tokens" if done else f"about {before.tokens:,} tokens"
-    first, shown = live.part(db, live.messages(db, session), {})
+    first, shown = session_view.part(db, session_view.messages(db, session), {})
     return {
         "status": "compressed" if done else "aborted", "removed": before.messages - after.messages if done else 0,
         "before_messages": before.messages, "after_messages": after.messages, "before_tokens": before.tokens,
         "after_tokens": after.tokens, "summary": {"headline": said, "token_line": line, "aborted": not done},
-        "usage": live.usage(session), "info": live.info(session), "first": first, "messages": shown,
+        "usage": session_view.usage(session), "info": session_view.info(session), "first": first, "messages": shown,
     }  # fmt: skip
 
 
-def _idle(session: Session) -> Place:
+def _idle(session: Session) -> LiveSession:
     if session["running"]:
         raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     if place.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed already")
     return place
 
 
-def _undo(host: Host, params: Params) -> Result:
+def _undo(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
     place, db = _idle(session), host.db()
     if db.get_session(session["session_key"]) is None:
@@ -258,7 +260,7 @@ def _undo(host: Host, params: Params) -> Result:
     return {"removed": undone.rows, "text": references.words(text_of(undone.content))}
 
 
-def _delete(host: Host, params: Params) -> Result:
+def _delete(host: RpcServices, params: Params) -> Result:
     db, wanted = host.db(), word(params, "session_id")
     if not wanted:
         raise RpcError(frames.NO_TARGET, "which conversation?")
@@ -275,7 +277,7 @@ def _delete(host: Host, params: Params) -> Result:
         raise RpcError(frames.UNKNOWN_SESSION, error.one_line()) from error
 
 
-def _save(host: Host, params: Params) -> Result:
+def _save(host: RpcServices, params: Params) -> Result:
     """The conversation as a file of its own, for people who want to keep or show it."""
     _, session = host.session(params)
     db, key = host.db(), session["session_key"]
@@ -293,9 +295,9 @@ def _save(host: Host, params: Params) -> Result:
     return {"file": str(file)}
 
 
-def _resize(host: Host, params: Params) -> Result:
+def _resize(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
-    session["cols"] = live.cols_of(params)
+    session["cols"] = session_view.cols_of(params)
     return {"cols": session["cols"]}
 
 
@@ -313,3 +315,34 @@ _PLAIN: dict[str, Handler] = {
     "session.save": _save,
     "terminal.resize": _resize,
 }
+
+
+_FOUND, _LOOKED_AT = 30, 1_000
+
+
+def said(db: SessionDB, words: str, listed: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Conversations in which the words were said and that are not listed already; `found`: the place, `found_at`: where
+    in it they begin."""
+    if not words:
+        return []
+    known, shown = set(listed), []
+    rows = db.list_sessions_rich(compact_rows=True, order_by_last_active=True, limit=_LOOKED_AT)
+    by_root = {row["root_id"]: row for row in rows}
+    for hit in db.search_messages(words, limit=_FOUND):
+        root = db.get_conversation_root(str(hit["session_id"]))
+        if root in known or root not in by_root:
+            continue
+        known.add(root)
+        marked = str(hit.get("snippet") or "")
+        found = {"found": marked.replace(">>>", "").replace("<<<", ""), "found_at": max(marked.find(">>>"), 0)}
+        shown.append({**{name: by_root[root].get(name) for name in names}, **found})
+    return shown
+
+
+def add_origins(db: SessionDB, rows: Sequence[dict[str, Any]], shown: Sequence[dict[str, Any]]) -> None:
+    """What a conversation branched from (`branch_of`): its title, or its id."""
+    for row, one in zip(rows, shown, strict=True):
+        parent = (db.get_session(row["root_id"]) or {}).get("parent_session_id")
+        if parent:
+            tip = db.get_compression_tip(str(parent))  # a title goes with the newest segment
+            one["branch_of"] = db.get_session_title(tip) or db.get_session_title(str(parent)) or str(parent)

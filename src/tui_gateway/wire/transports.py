@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TextIO
 
 from hermes_config.limits import DEFAULTS
-from tui_gateway.frames import Frame
-from tui_gateway.outgoing import Outgoing
+from tui_gateway.wire.frames import Frame
+from tui_gateway.wire.outgoing import Outgoing
 
 _log = logging.getLogger("hermes.rpc")
 # Bound at import: a test of the specification replaces threading.Thread for the whole process.
@@ -24,7 +24,7 @@ _Thread = threading.Thread
 _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF, errno.ESHUTDOWN})
 
 
-class Transport(Protocol):
+class FrameTransport(Protocol):
     def write(self, frame: Frame) -> bool:
         """From any thread, at once; False when nobody is there any more."""
 
@@ -34,12 +34,12 @@ class Audience:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._members: dict[Transport, Transport] = {}
+        self._members: dict[FrameTransport, FrameTransport] = {}
         """Who they are, and how they are reached."""
         self._expected = 0
         self._empty_since = time.monotonic()
 
-    def write(self, frame: Frame, *, but: Transport | None = None) -> bool:
+    def write(self, frame: Frame, *, but: FrameTransport | None = None) -> bool:
         """To all `but` one; whoever cannot be reached any more is no longer of them."""
         with self._lock:
             members = [pair for pair in self._members.items() if pair[0] is not but]
@@ -48,25 +48,25 @@ class Audience:
                 self.leave(one)
         return True
 
-    def write_to(self, one: Transport, frame: Frame) -> None:
+    def write_to(self, one: FrameTransport, frame: Frame) -> None:
         """To one of them, if it still is."""
         with self._lock:
             way = self._members.get(one)
         if way is not None and not way.write(frame):
             self.leave(one)
 
-    def join(self, transport: Transport) -> None:
+    def join(self, transport: FrameTransport) -> None:
         with self._lock:
             self._members.setdefault(transport, transport)
 
-    def join_later(self, transport: Transport) -> Held:
+    def join_later(self, transport: FrameTransport) -> HeldTransport:
         """From now on; but what is told waits until it is released."""
-        held = Held(transport)
+        held = HeldTransport(transport)
         with self._lock:
             self._members[transport] = held
         return held
 
-    def leave(self, transport: Transport) -> None:
+    def leave(self, transport: FrameTransport) -> None:
         with self._lock:
             if self._members.pop(transport, None) is not None:
                 self._empty_since = time.monotonic()
@@ -90,10 +90,10 @@ class Audience:
             return None if self._members or self._expected else self._empty_since
 
 
-class Held:
+class HeldTransport:
     """A client that must hear something else first."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: FrameTransport) -> None:
         self._transport = transport
         self._lock = threading.Lock()
         self._waiting: list[Frame] | None = []

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tui_gateway import frames
-from tui_gateway.protocol import Event
+from tui_gateway.protocol.schema import RpcEvent
+from tui_gateway.wire import frames
 
-EVENTS: dict[str, Event] = {
-    "gateway.ready": Event(
+EVENTS: dict[str, RpcEvent] = {
+    "gateway.ready": RpcEvent(
         about="The first frame. No session id. A request of more than `request_bytes` is refused, with no id.",
         fields=("skin", "request_bytes"),
     ),
-    "session.info": Event(
+    "session.info": RpcEvent(
         about="The session has changed: its model, title, whether a turn runs. `rewound`: undo or redo, here or in "
         "another place, so what is shown must be read anew.",
         payload="as `info` of session.create",
@@ -37,35 +37,35 @@ EVENTS: dict[str, Event] = {
             "profile_name",
         ),
     ),
-    "session.title": Event(about="The conversation has got a title.", fields=("session_id", "title")),
-    "message.start": Event(
+    "session.title": RpcEvent(about="The conversation has got a title.", fields=("session_id", "title")),
+    "message.start": RpcEvent(
         about="A turn begins. `taken_up`: one that a lost process left behind; `elsewhere`: one with nothing that was "
         "said at this session. What waits is not part of either.",
         fields=("taken_up?", "elsewhere?"),
     ),
-    "message.user": Event(
+    "message.user": RpcEvent(
         about="Somebody said something in this conversation in another place: a phone, another terminal. `own`: it was "
         "this client, with a command that a gateway has taken up now (`/queue WORDS`).",
         fields=("text", "source", "files?", "own?"),
     ),
-    "message.delta": Event(about="More of the answer.", fields=("text", "rendered?")),
-    "message.interim": Event(
+    "message.delta": RpcEvent(about="More of the answer.", fields=("text", "rendered?")),
+    "message.interim": RpcEvent(
         about="What was said before tool calls; the answer proper may begin anew.", fields=("text", "already_streamed")
     ),
-    "message.complete": Event(
+    "message.complete": RpcEvent(
         about="The turn has ended. `status`: complete, interrupted or error.",
         fields=("text", "usage", "status", "reasoning?", "warning?", "rendered?", "response_previewed?"),
     ),
-    "reasoning.delta": Event(about="More of what the model thinks.", fields=("text",)),
-    "tool.generating": Event(about="The model writes a call of this tool.", fields=("name",)),
-    "tool.start": Event(about="A tool runs.", fields=("tool_id", "name", "context", "args_text?")),
-    "tool.output": Event(
+    "reasoning.delta": RpcEvent(about="More of what the model thinks.", fields=("text",)),
+    "tool.generating": RpcEvent(about="The model writes a call of this tool.", fields=("name",)),
+    "tool.start": RpcEvent(about="A tool runs.", fields=("tool_id", "name", "context", "args_text?")),
+    "tool.output": RpcEvent(
         about="What it prints. Control sequences are in it as they came: show them harmlessly.", fields=("text",)
     ),
-    "tool.complete": Event(
+    "tool.complete": RpcEvent(
         about="It has ended.", fields=("tool_id", "name", "args", "result", "duration_s?", "summary?", "is_error?")
     ),
-    "approval.request": Event(
+    "approval.request": RpcEvent(
         about="May this run? Answer with approval.respond; after `expires_in` seconds it is a denial.",
         fields=(
             "approval_id",
@@ -86,37 +86,37 @@ EVENTS: dict[str, Event] = {
             "expires_in",
         ),
     ),
-    "approval.closed": Event(
+    "approval.closed": RpcEvent(
         about="A question is no longer open: answered elsewhere, lapsed, or the turn was stopped.",
         fields=("approval_id",),
     ),
-    "clarify.request": Event(
+    "clarify.request": RpcEvent(
         about="The model asks. Answer with clarify.respond.", fields=("question", "choices", "request_id")
     ),
-    "clarify.expire": Event(about="It is answered, or not needed any more.", fields=("request_id",)),
-    "sudo.request": Event(
+    "clarify.expire": RpcEvent(about="It is answered, or not needed any more.", fields=("request_id",)),
+    "sudo.request": RpcEvent(
         about="A password is needed. Answer with sudo.respond within 120 s. Nothing in Hermes asks for one so far: "
         "commands run without input, and a `sudo` that wants a password fails in its own words.",
         fields=("request_id",),
     ),
-    "sudo.expire": Event(about="It is answered, or not needed any more.", fields=("request_id",)),
-    "secret.request": Event(
+    "sudo.expire": RpcEvent(about="It is answered, or not needed any more.", fields=("request_id",)),
+    "secret.request": RpcEvent(
         about="A secret is needed. Answer with secret.respond. Nothing in Hermes asks for one so far: keys are set by "
         "`hermes setup`, and no command that a model runs is given any.",
         fields=("prompt", "env_var", "metadata?", "request_id"),
     ),
-    "secret.expire": Event(about="It is answered, or not needed any more.", fields=("request_id",)),
-    "status.update": Event(
+    "secret.expire": RpcEvent(about="It is answered, or not needed any more.", fields=("request_id",)),
+    "status.update": RpcEvent(
         about="A line for the person. `kind`: lifecycle, warn, compressing, ready.", fields=("kind", "text")
     ),
-    "notification.show": Event(
+    "notification.show": RpcEvent(
         about=(
             "What the gateway itself says in the chat: the answer of a command, a notice; and a question of the model "
             "(`kind`: question), which the next prompt answers."
         ),
         fields=("text", "level", "kind"),
     ),
-    "error": Event(
+    "error": RpcEvent(
         about="The turn could not be run, or the session is in trouble. One line, with what to do.", fields=("message",)
     ),
 }

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tui_gateway import frames
-from tui_gateway.frames import Params, RpcError
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, RpcError
 
 Kind = Literal["text", "number", "flag", "list", "object", "any"]
 _TYPES: dict[Kind, tuple[type, ...]] = {
@@ -19,7 +19,7 @@ _TYPES: dict[Kind, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
+class MethodParam:
     name: str
     kind: Kind
     about: str = ""
@@ -27,9 +27,9 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
+class RpcMethod:
     about: str
-    params: tuple[Param, ...] = ()
+    params: tuple[MethodParam, ...] = ()
     result: str
     errors: tuple[int, ...] = ()
     pooled: bool = False
@@ -46,7 +46,7 @@ class Method:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class RpcEvent:
     about: str
     payload: str = ""
     fields: tuple[str, ...] = ()

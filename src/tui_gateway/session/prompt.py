@@ -13,8 +13,9 @@ import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal
 
 from gateway import onlookers
 from hermes_agent import loop_thread, references
@@ -23,15 +24,18 @@ from hermes_agent.command_set.wording import text_of
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_state.errors import ConversationHeld
-from tui_gateway import behind, frames, live
-from tui_gateway.frames import Params, Result, RpcError
+from tui_gateway.session import session_view
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, Result, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tui_gateway.host import Host, Session
-    from tui_gateway.place import Place
-    from tui_gateway.transports import Transport
+    from tui_gateway.session.follow import Follower
+    from tui_gateway.session.live_session import LiveSession
+    from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.wire.transports import FrameTransport
+
 
 _log = logging.getLogger("hermes.rpc")
 _AGENT_SECONDS = 30.0
@@ -42,10 +46,10 @@ _NEXT = "another place has a turn running in this conversation; yours is next"
 _NOT_SAVED = "The conversation changed while this was answered: the answer is shown here and not part of it."
 
 
-def submit(host: Host, params: Params, *, build: behind.Build, still: behind.Still) -> Result:
+def submit(host: RpcServices, params: Params, *, build: Build, still: Still) -> Result:
     """`prompt.submit`. `build` starts the making of the agent where there is none; `still` is the looker's."""
     sid, session = host.session(params)
-    place: Place | None = session.get("place")
+    place: LiveSession | None = session.get("place")
     content = _with_files(place, _content(params.get("text")))
     named = {"files": found} if isinstance(content, str) and (found := references.files(content)) else {}
     host.rebind(sid, session)
@@ -59,7 +63,7 @@ def submit(host: Host, params: Params, *, build: behind.Build, still: behind.Sti
         with session["history_lock"]:
             if not session["running"] and not session.get("waits"):
                 _truncate(session, ordinal)
-                waits = bool(behind.other(session))
+                waits = bool(other(session))
                 if waits:
                     session.update(waits=True, queued_prompt={"text": content, "transport": sender})
                 else:
@@ -71,10 +75,10 @@ def submit(host: Host, params: Params, *, build: behind.Build, still: behind.Sti
     return {"status": "queued" if waits else "streaming", "driver": "here", **named}
 
 
-def take_up(host: Host, params: Params, *, build: behind.Build, still: behind.Still) -> Result:
+def take_up(host: RpcServices, params: Params, *, build: Build, still: Still) -> Result:
     """`session.take_up`: the turn of a process that was lost, without waiting for the next prompt."""
     sid, session = host.session(params)
-    place: Place = session["place"]
+    place: LiveSession = session["place"]
     with session["history_lock"]:
         if session["running"] or session["waits"] or place.served() is not None or not place.has_open_turn():
             return {"status": "idle"}
@@ -105,7 +109,7 @@ def _is_part(part: Any) -> bool:
     return isinstance(url, str) and url.startswith("data:image/")
 
 
-def _with_files(place: Place | None, content: Any) -> Any:
+def _with_files(place: LiveSession | None, content: Any) -> Any:
     """With what is named by `@`: read now and here, whoever drives the turn and whenever it comes to that."""
     if place is None or not isinstance(content, str):
         return content
@@ -115,9 +119,9 @@ def _with_files(place: Place | None, content: Any) -> Any:
         raise RpcError(frames.BAD_VALUE, error.one_line()) from error
 
 
-def _handed_in(session: Session, content: Any, sender: Transport | None, ordinal: Any = None) -> Result | None:
+def _handed_in(session: Session, content: Any, sender: FrameTransport | None, ordinal: Any = None) -> Result | None:
     """To the gateway, when it drives this conversation."""
-    place: Place | None = session.get("place")
+    place: LiveSession | None = session.get("place")
     chat = None if place is None else place.served()
     if place is None or chat is None:
         return None
@@ -132,9 +136,9 @@ def _handed_in(session: Session, content: Any, sender: Transport | None, ordinal
     return {"status": "queued" if busy else "streaming", "driver": "gateway"}
 
 
-def _begin(host: Host, sid: str, session: Session, content: Any, sender: Transport | None) -> None:
+def _begin(host: RpcServices, sid: str, session: Session, content: Any, sender: FrameTransport | None) -> None:
     """Nobody is the sender of what all clients of the session have heard already."""
-    now, said = time.time(), live.said(text_of(content), str(session.get("source") or "tui"))
+    now, said = time.time(), session_view.said(text_of(content), str(session.get("source") or "tui"))
     with host.telling:  # whoever comes now either hears of it or finds it
         session.update(running=True, _turn_cancel_requested=False, last_active=now)
         session["inflight_turn"] = {
@@ -144,7 +148,7 @@ def _begin(host: Host, sid: str, session: Session, content: Any, sender: Transpo
             host.typed(sid, session, said, by=sender)
 
 
-def _begin_again(host: Host, session: Session) -> None:
+def _begin_again(host: RpcServices, session: Session) -> None:
     """What was said to a lost turn is stored already."""
     now = time.time()
     with host.telling:
@@ -160,7 +164,7 @@ def _truncate(session: Session, ordinal: Any) -> None:
         return
     if not isinstance(ordinal, int) or isinstance(ordinal, bool):
         raise RpcError(frames.BAD_VALUE, "truncate_before_user_ordinal must be a whole number")
-    place: Place | None = session.get("place")
+    place: LiveSession | None = session.get("place")
     key = session["session_key"]
     stored = place is not None and place.db.get_session(key) is not None
     rows = place.db.get_messages_as_conversation(key) if place is not None and stored else session["history"]
@@ -177,12 +181,12 @@ def _truncate(session: Session, ordinal: Any) -> None:
     session["history_version"] += 1
 
 
-def _meet(host: Host, sid: str, session: Session, content: Any, sender: Transport) -> Result | None:
+def _meet(host: RpcServices, sid: str, session: Session, content: Any, sender: FrameTransport) -> Result | None:
     """A prompt meets a turn that runs here, or one that waits. None: the turn has just ended."""
     mode, agent = busy_mode(), session.get("agent")
     text = content if isinstance(content, str) else None
     if mode == "steer" and text is not None and agent is not None and agent.steer(text):
-        host.typed(sid, session, live.said(text, str(session.get("source") or "tui")), by=sender)
+        host.typed(sid, session, session_view.said(text, str(session.get("source") or "tui")), by=sender)
         return {"status": "steered", "driver": "here"}
     with session["history_lock"]:
         if not session["running"] and not session.get("waits"):
@@ -208,7 +212,7 @@ def busy_mode() -> str:
 # -- on the turn's thread --------------------------------------------------------------------------------------
 
 
-def _drive(host: Host, sid: str, session: Session, content: Any, build: behind.Build, still: behind.Still) -> None:
+def _drive(host: RpcServices, sid: str, session: Session, content: Any, build: Build, still: Still) -> None:
     """This prompt (None: it waits), and then what was queued meanwhile."""
     while True:
         done, waits = content, content is None
@@ -228,12 +232,12 @@ def _drive(host: Host, sid: str, session: Session, content: Any, build: behind.B
             if given and _handed_in(session, content, None) is not None:  # a gateway started meanwhile
                 _end(host, session)
                 content = None
-            host.emit("session.info", sid, live.info(session))
+            host.emit("session.info", sid, session_view.info(session))
         if content is None:
             return
 
 
-def _queued(host: Host, sid: str, session: Session, still: behind.Still, *, after: Any) -> Any:
+def _queued(host: RpcServices, sid: str, session: Session, still: Still, *, after: Any) -> Any:
     """What waits, once the conversation is free for it; None when it was taken back.
 
     A lost turn comes first, but once: if it could not be ended, the prompt's own turn says why.
@@ -241,7 +245,7 @@ def _queued(host: Host, sid: str, session: Session, still: behind.Still, *, afte
     told = False
     try:
         while True:
-            before = behind.other(session)
+            before = other(session)
             if not before and session.get("place") is not None:
                 with still(sid, session):  # what the other turn came to is told first
                     pass
@@ -260,7 +264,7 @@ def _queued(host: Host, sid: str, session: Session, still: behind.Still, *, afte
         raise
 
 
-def _come_up(host: Host, sid: str, session: Session, waiting: Mapping[str, Any] | None, *, lost: bool) -> Any:
+def _come_up(host: RpcServices, sid: str, session: Session, waiting: Mapping[str, Any] | None, *, lost: bool) -> Any:
     if waiting is None:
         return None
     if lost:
@@ -271,7 +275,7 @@ def _come_up(host: Host, sid: str, session: Session, waiting: Mapping[str, Any] 
     return waiting["text"]
 
 
-def _end(host: Host, session: Session) -> None:
+def _end(host: RpcServices, session: Session) -> None:
     with host.telling:
         session.update(running=False, inflight_turn=None, last_active=time.time())
         if session.get("place") is not None:
@@ -279,7 +283,7 @@ def _end(host: Host, session: Session) -> None:
 
 
 @contextlib.contextmanager
-def _told(host: Host, sid: str) -> Iterator[None]:
+def _told(host: RpcServices, sid: str) -> Iterator[None]:
     """What goes wrong on a turn's thread is told to its client, and the thread goes on."""
     try:
         yield
@@ -292,10 +296,10 @@ def _told(host: Host, sid: str) -> Iterator[None]:
         host.emit("error", sid, {"message": f"something went wrong inside Hermes ({type(error).__name__})"})
 
 
-def _one(host: Host, sid: str, session: Session, content: Any, still: behind.Still) -> None:
+def _one(host: RpcServices, sid: str, session: Session, content: Any, still: Still) -> None:
     agent = _agent(session)
     if session.get("_turn_cancel_requested"):
-        host.emit("message.complete", sid, {"text": "", "usage": live.usage(session), "status": "interrupted"})
+        host.emit("message.complete", sid, {"text": "", "usage": session_view.usage(session), "status": "interrupted"})
         return
     with session["history_lock"]:
         version, before = session["history_version"], list(session["history"])
@@ -304,11 +308,11 @@ def _one(host: Host, sid: str, session: Session, content: Any, still: behind.Sti
         seen = _seen(host, sid, session, still)
     elif session.get("place") is None:
         host.emit("message.start", sid)
-    result = _run(host, sid, session, agent, content, before, behind.Anew(seen))
+    result = _run(host, sid, session, agent, content, before, RepeatedStep(seen))
     warning = _keep(session, result, version)
     host.sync(sid, session, clear_pending_title=False, restart_slash_worker=True)
     status, text = _ending(result)
-    shown = {"text": text, "usage": live.usage(session), "status": status}
+    shown = {"text": text, "usage": session_view.usage(session), "status": status}
     if isinstance(result, dict) and result.get("last_reasoning"):
         shown["reasoning"] = str(result["last_reasoning"])
     if warning:
@@ -324,7 +328,7 @@ def _one(host: Host, sid: str, session: Session, content: Any, still: behind.Sti
         _ask_next(session, str(result["pending_steer"]))
 
 
-def _seen(host: Host, sid: str, session: Session, still: behind.Still) -> str:
+def _seen(host: RpcServices, sid: str, session: Session, still: Still) -> str:
     """The lost turn is ours from now on: what was told of its last step. Whoever heard nothing of it hears it begin."""
     with still(sid, session) as following:
         seen = None if following is None else following.let_go()
@@ -357,7 +361,9 @@ def _agent(session: Session) -> Any:
     return session["agent"]
 
 
-def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, before: list[Any], anew: behind.Anew) -> Any:
+def _run(
+    host: RpcServices, sid: str, session: Session, agent: Any, content: Any, before: list[Any], anew: RepeatedStep
+) -> Any:
     renderer = host.stream_renderer(session["cols"])
 
     def heard(given: str | None) -> None:
@@ -371,7 +377,7 @@ def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, befor
             host.emit("message.delta", sid, shown if rendered is None else {**shown, "rendered": rendered})
 
     options: dict[str, Any] = {"stream_callback": heard}
-    place: Place | None = session.get("place")
+    place: LiveSession | None = session.get("place")
     if place is None:
         options["conversation_history"] = before
         if "task_id" in inspect.signature(agent.run_conversation).parameters:
@@ -389,7 +395,7 @@ def _run(host: Host, sid: str, session: Session, agent: Any, content: Any, befor
     return _in_turn(host, sid, session, agent, content, {**options, "errand": errand})
 
 
-def _in_turn(host: Host, sid: str, session: Session, agent: Any, content: Any, options: dict[str, Any]) -> Any:
+def _in_turn(host: RpcServices, sid: str, session: Session, agent: Any, content: Any, options: dict[str, Any]) -> Any:
     """Another window may have begun a turn in this very moment: then ours is the next."""
     if content is _LOST:
         agent.stream_delta_callback = options["stream_callback"]
@@ -435,7 +441,7 @@ def _ending(result: Any) -> tuple[str, str]:
     return status, text
 
 
-def _give_title(host: Host, sid: str, session: Session) -> None:
+def _give_title(host: RpcServices, sid: str, session: Session) -> None:
     """The title that was wished for before there was a row to give it to."""
     title, db = session.get("pending_title"), host.get_db()
     if not title or db is None:
@@ -448,3 +454,32 @@ def _give_title(host: Host, sid: str, session: Session) -> None:
         session["pending_title"] = None
     except Exception as error:  # noqa: BLE001 - boundary: the title waits for the next turn, whatever it was
         _log.warning("the title is kept for later (%s)", type(error).__name__, extra={"action": "rpc_title"})
+
+
+Still = Callable[[str, "Session"], AbstractContextManager["Follower | None"]]
+"""`Looker.still`."""
+Build = Callable[[str, "Session"], None]
+"""Starts the making of a session's agent, where it has none."""
+
+
+def other(session: Session) -> Literal["", "elsewhere", "lost"]:
+    """Whether a turn is open in the conversation of a session that runs none, and whether somebody works on it."""
+    place: LiveSession | None = session.get("place")
+    if place is None or not place.has_open_turn():
+        return ""
+    return "lost" if place.has_lost_turn() else "elsewhere"
+
+
+class RepeatedStep:
+    """The words of a step that was cut off and is said anew: what was seen of it is not told again."""
+
+    def __init__(self, seen: str = "") -> None:
+        self._seen, self._said = seen, ""
+
+    def unseen(self, piece: str) -> str:
+        """What of it is to be told. Nothing when it is said in other words: the whole answer takes their place."""
+        before, self._said = len(self._said), self._said + piece
+        return self._said[max(before, len(self._seen)) :] if self._said.startswith(self._seen) else ""
+
+    def step_ended(self) -> None:
+        self._seen = self._said = ""
