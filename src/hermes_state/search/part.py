@@ -82,7 +82,9 @@ class Search(Store):
         order = sort if sort in ("newest", "oldest") else "newest" if parsed.is_brief() else None
         return self._search(parsed, filters, order=order, offset=offset, limit=limit)
 
-    def _search(self, query: Query, filters: SearchFilters, *, order: str | None, offset: int, limit: int) -> SearchHits:
+    def _search(
+        self, query: Query, filters: SearchFilters, *, order: str | None, offset: int, limit: int
+    ) -> SearchHits:
         from hermes_state.search.finding import Finder
         from hermes_state.search.index import Unindexed
 
