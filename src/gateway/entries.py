@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from gateway.config import Platform
-from hermes_state.reference import entries as written
+from hermes_state.transfer.import_home import route_entry as written
 
 Written = dict[str, Any]
 

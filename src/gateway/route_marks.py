@@ -9,7 +9,7 @@ from typing import Any
 from gateway.entries import SessionEntry, instant, local_time
 from gateway.route_entries import change_of
 from gateway.route_folder import RouteFolder
-from hermes_state.reference import entries as written
+from hermes_state.transfer.import_home import route_entry as written
 
 _DAY = 86_400.0
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.entries import SessionEntry
     from gateway.lanes import Lanes
-    from hermes_state import maintenance
+    from hermes_state.maintenance import retention
 
 _log = logging.getLogger("hermes.gateway")
 
@@ -76,11 +76,11 @@ async def tidy_up(board: Board) -> None:
                 _log.info("%d %s", one.count, one.what, extra={"action": "maintenance", "step": one.step})
 
 
-def _tidied(board: Board) -> list[maintenance.Done]:
-    from hermes_state import maintenance  # not needed before the first round
+def _tidied(board: Board) -> list[retention.Done]:
+    from hermes_state.maintenance import retention
 
     sessions = configuration.load_or_last_good(board.home)[0].sessions
-    return maintenance.by_itself(board.db, sessions, home=board.home, sessions_dir=board.store.sessions_dir)
+    return retention.by_itself(board.db, sessions, home=board.home, sessions_dir=board.store.sessions_dir)
 
 
 async def take_up_lost_turns(lanes: Lanes) -> None:

@@ -201,7 +201,7 @@ def _erase(db: SessionDB, session_ids: Sequence[str]) -> dict[str, ConversationH
 
 def _name_backups() -> None:
     """A backup keeps what was in it; whoever erases wants to know which ones there are."""
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     names = [found.path.name for found in backup.existing(hermes_home())]
     if names:

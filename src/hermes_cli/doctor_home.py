@@ -44,9 +44,9 @@ def sqlite(patient: Patient) -> Iterator[Seen]:
 
 
 def reference(patient: Patient) -> Iterator[Seen]:
-    from hermes_state.reference import holding
+    from hermes_state.transfer.import_home import in_use
 
-    version = holding.reference_installed()
+    version = in_use.reference_installed()
     if version is None:
         yield ok("reference", "not installed in this Python environment")
         return

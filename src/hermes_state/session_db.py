@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_config.limits import Limits
-from hermes_state import opening
 from hermes_state.deletion import Deletion
-from hermes_state.exchange import Exchange
 from hermes_state.handoff import Handoffs
 from hermes_state.lists import Lists
 from hermes_state.live import Live
 from hermes_state.locks import CompressionGuards
+from hermes_state.maintenance.prune import Pruning
 from hermes_state.messages import Messages
 from hermes_state.meta import Meta
-from hermes_state.pruning import Pruning
 from hermes_state.routing import Routing
 from hermes_state.search import Search
 from hermes_state.sessions import Sessions
+from hermes_state.storage import schema
 from hermes_state.store import Clock, Store
 from hermes_state.titles import Titles
+from hermes_state.transfer.session_json import Exchange
 from hermes_state.usage import Usage
 from hermes_state.windows import Windows
 
@@ -98,7 +98,7 @@ class SessionDB(
         synchronous: str = "FULL",
         limits: Limits | None = None,
     ) -> None:
-        engine = opening.open_engine(db_path, read_only=read_only, synchronous=synchronous, limits=limits)
+        engine = schema.open_engine(db_path, read_only=read_only, synchronous=synchronous, limits=limits)
         super().__init__(engine, clock=clock, limits=limits)
 
     @classmethod
@@ -125,4 +125,4 @@ class SessionDB(
 
     def close(self) -> None:
         self.close_index()
-        opening.close_engine(self.engine)
+        schema.close_engine(self.engine)

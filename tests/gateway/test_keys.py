@@ -14,7 +14,7 @@ from gateway.entries import SessionSource
 from gateway.keys import Place, aliases, build_session_key, is_shared_multi_user_session, key_of, place_of
 from gateway.whatsapp_names import WhatsappNames
 from hermes_state.ids import is_possible_id
-from hermes_state.reference import entries as written
+from hermes_state.transfer.import_home import route_entry as written
 
 
 def source(chat_type: str = "dm", chat: str = "", user: str | None = None, thread: str | None = None) -> SessionSource:

@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from hermes_config.limits import Limits
-from hermes_state import check
 from hermes_state.errors import SessionEnded
+from hermes_state.maintenance import check
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.samples import tell_story

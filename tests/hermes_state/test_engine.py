@@ -16,10 +16,11 @@ import apsw
 import pytest
 
 from hermes_config.limits import Limits
-from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, aio, errors, opening
+from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, aio, errors
 from hermes_state.engine import sqlite_readers
 from hermes_state.engine.sqlite import SqliteEngine
 from hermes_state.engine.writer import Job, NotWhole
+from hermes_state.storage import schema
 from hermes_testing.stores import TestStores
 
 TAKES_TWO = "INSERT INTO state_meta (key, value) VALUES (?, ?)"
@@ -339,10 +340,10 @@ class TestTheFile:
         SessionDB().close()
         file = home / "state.db"
         made = apsw.Connection(str(file))
-        made.execute("UPDATE schema_version SET version = ?", (opening.CURRENT + 1,))
+        made.execute("UPDATE schema_version SET version = ?", (schema.CURRENT + 1,))
         made.close()
         before = file.read_bytes()
-        with pytest.raises(errors.FutureSchema, match=f"schema {opening.CURRENT + 1}"):
+        with pytest.raises(errors.FutureSchema, match=f"schema {schema.CURRENT + 1}"):
             SessionDB()
         assert file.read_bytes() == before
 

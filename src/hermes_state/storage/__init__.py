@@ -1,0 +1,1 @@
+"""storage: to be described."""
