@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from hermes_state import migrate, statements
-from hermes_state.engine.base import Connection, Engine
+from hermes_state import migrate
 from hermes_state.errors import FutureSchema, StateError
 from hermes_state.session_db import SessionDB
 from hermes_state.storage import schema
+from hermes_state.storage import statements
+from hermes_state.storage.base import Connection, Engine
 from hermes_testing.stores import EngineName, TestStores
 
 OLD = Path(__file__).parent / "schemas"
@@ -25,10 +26,10 @@ Address = str | Path
 
 def bare_engine(address: Address) -> Engine:
     if isinstance(address, Path):
-        from hermes_state.engine.sqlite import SqliteEngine
+        from hermes_state.storage.sqlite import SqliteEngine
 
         return SqliteEngine(address)
-    from hermes_state.engine.postgres import PgEngine
+    from hermes_state.storage.postgres import PgEngine
 
     return PgEngine(address)
 

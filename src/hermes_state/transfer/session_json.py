@@ -15,15 +15,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_config.limits import Limits
-from hermes_state import chain, messages, sessions, titles, transcript, values
-from hermes_state.engine.base import Connection, first
-from hermes_state.errors import InvalidValue
+from hermes_state.conversations import titles
+from hermes_state.conversations import sessions
+from hermes_state.conversations import transcript as messages
+from hermes_state.conversations import transcript as messages
+from hermes_state.conversations import chain
+from hermes_state import columns
+from hermes_state.storage.base import Connection, first
 from hermes_state.ids import LOCAL_OWNER, checked_id, is_possible_id
-from hermes_state.rows import NO_LIMIT, numbers, texts
-from hermes_state.sessions import clean
-from hermes_state.statements import Queries
-from hermes_state.store import Store
-from hermes_state.transcript import Encoded
+from hermes_state.columns import NO_LIMIT, numbers, texts
+from hermes_state.conversations import transcript
+from hermes_state.conversations.sessions import clean
+from hermes_state.storage.statements import Queries
+from hermes_state.storage.base import Store
+from hermes_state.conversations.transcript import Encoded
+from hermes_state.errors import InvalidValue
+from hermes_state.ids import checked_id, is_possible_id
 
 Q = Queries("session_json")
 
@@ -232,7 +239,7 @@ def _session(record: Any, limits: Limits, now: float) -> Incoming:
     fields |= {name: _whole(name, record.get(name)) for name in _COUNTS}
     fields |= {name: _number(name, record.get(name)) for name in _NUMBERS}
     fields["source"] = _text("source", record.get("source")) or "import"
-    fields["title"] = values.sanitize_title(_text("title", record.get("title")))
+    fields["title"] = columns.sanitize_title(_text("title", record.get("title")))
     fields["model_config"] = _config(record.get("model_config"))
     fields["archived"] = int(bool(record.get("archived")))
     started = _number("started_at", record.get("started_at"))
@@ -287,7 +294,7 @@ def _text(name: str, value: object) -> str | None:
 def _config(value: object) -> str | None:
     if value is not None and not isinstance(value, (str, Mapping)):
         raise InvalidValue(f"model_config must be an object, not {value!r:.40}")
-    text: str | None = clean(values.encode_json(value))
+    text: str | None = clean(columns.encode_json(value))
     return text
 
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import apsw
 
-from hermes_state import statements
-from hermes_state.engine.base import Connection
-from hermes_state.engine.sqlite_connection import SqliteConnection
+from hermes_state.storage import statements
+from hermes_state.storage.base import Connection
+from hermes_state.storage.sqlite import SqliteConnection
 from hermes_state.storage import schema
 
 _UNIQUE = "unique index"
