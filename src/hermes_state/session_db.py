@@ -17,16 +17,16 @@ from hermes_state.conversations.compression_guards import CompressionGuards
 from hermes_state.conversations.delete import Deletion
 from hermes_state.conversations.lists import Lists
 from hermes_state.conversations.sessions import Sessions
-from hermes_state.storage import schema
 from hermes_state.conversations.titles import Titles
-from hermes_state.transfer.session_json import Exchange
 from hermes_state.conversations.transcript import Live, Messages, Windows
-from hermes_state.people.usage import Usage
 from hermes_state.maintenance.prune import Pruning
+from hermes_state.people.usage import Usage
 from hermes_state.search import Search
+from hermes_state.storage import schema
 from hermes_state.storage.base import Clock, Store
 from hermes_state.storage.meta import Meta
 from hermes_state.storage.writer import InThreads
+from hermes_state.transfer.session_json import Exchange
 
 if TYPE_CHECKING:
     from hermes_state.conversations.ledger import Ledger

@@ -14,8 +14,7 @@ import pytest
 from hermes_state import migrate
 from hermes_state.errors import FutureSchema, StateError
 from hermes_state.session_db import SessionDB
-from hermes_state.storage import schema
-from hermes_state.storage import statements
+from hermes_state.storage import schema, statements
 from hermes_state.storage.base import Connection, Engine
 from hermes_testing.stores import EngineName, TestStores
 

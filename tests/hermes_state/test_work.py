@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, TurnId
+from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
 from hermes_state.turns import events
 from hermes_state.turns.approvals import Exit
 from hermes_state.turns.leases import Lease
-from hermes_state.maintenance import retention
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.stores import TestStores

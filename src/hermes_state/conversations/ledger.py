@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from hermes_config.records import record, replace
 from hermes_state import columns, notes
 from hermes_state.conversations import chain, routes, sessions, transcript
 from hermes_state.conversations.routes import Sender
@@ -454,7 +453,7 @@ CARRIED = (
 """What a segment takes over from the one it continues or branches off."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class New:
     """What a new conversation starts with."""
 
@@ -496,7 +495,7 @@ def found(conn: Connection, root: str, kind: str, origin: str | None, owner: str
     chain.settle(conn, root)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Handle:
     """A segment and the conversation it is part of."""
 
@@ -504,7 +503,7 @@ class Handle:
     session_id: SessionId
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Resolved:
     """What a route led to, and what had to be done for it."""
 
@@ -520,7 +519,7 @@ class Resolved:
     """Of the segment, where it was read on the way."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RouteState:
     """What a reset rule may look at. Times are epoch seconds."""
 

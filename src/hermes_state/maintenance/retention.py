@@ -13,25 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_state.turns import prefixes
-from hermes_state.turns import leases
 from hermes_state import columns
-from hermes_state.turns.approvals import Approvals
-from hermes_state.people.budgets import Budgets
-from hermes_state.turns.effects import Effects
-from hermes_state.turns.events import Events
-from hermes_state.ids import ConversationId
-from hermes_state.turns.inbox import Inbox
-from hermes_state.maintenance.dry_run import rehearse
-from hermes_state.turns.outbox import Outbox
-from hermes_state.turns.prefixes import Prefixes
 from hermes_state.conversations.sessions import Sessions
+from hermes_state.ids import ConversationId
+from hermes_state.maintenance.dry_run import rehearse
 from hermes_state.maintenance.prune import Pruning
+from hermes_state.people.budgets import Budgets
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Engine, Store
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.statements import Queries
 from hermes_state.transfer import backup
+from hermes_state.turns import leases, prefixes
+from hermes_state.turns.approvals import Approvals
+from hermes_state.turns.effects import Effects
+from hermes_state.turns.events import Events
+from hermes_state.turns.inbox import Inbox
+from hermes_state.turns.outbox import Outbox
+from hermes_state.turns.prefixes import Prefixes
 from hermes_state.turns.turns import Turns
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from dataclasses import dataclass
 from typing import Literal
 
 from hermes_state.columns import texts

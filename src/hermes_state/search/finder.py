@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from hermes_state.storage.base import Connection, Row
 from hermes_state.search import snippets as texts
 from hermes_state.search import words
 from hermes_state.search.query import Query
 from hermes_state.search.search import SearchHits
 from hermes_state.search.times import TimeTable
+from hermes_state.storage.base import Connection, Row
 from hermes_state.storage.statements import Queries
-from hermes_state.storage.base import Connection
 
 _LAST = 2**62  # above every message id
 _EVER = 1e300  # beyond every time

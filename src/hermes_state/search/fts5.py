@@ -19,8 +19,6 @@ from typing import Any, TypeVar
 
 import apsw
 
-from hermes_state.storage import statements
-from hermes_state.storage import sqlite
 from hermes_state.errors import StateError
 from hermes_state.search import words
 from hermes_state.search.finder import FORMAT, Progress, Q, Ranked, View
@@ -28,6 +26,7 @@ from hermes_state.search.query import Query
 from hermes_state.search.search import IndexUnusable
 from hermes_state.search.snippets import message_text
 from hermes_state.search.times import CachedTimes, TimeTable, widened
+from hermes_state.storage import sqlite, statements
 from hermes_state.storage.base import Connection, Row, scalar
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.statements import Statement

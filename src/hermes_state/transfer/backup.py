@@ -23,13 +23,12 @@ import apsw
 from hermes_config.errors import UsageError
 from hermes_config.home import advice, sync_folder
 from hermes_config.limits import Limits
-from hermes_state.storage import sqlite
-from hermes_state.storage.sqlite_errors import translated
 from hermes_state.errors import BackupRefused, StateError, StoreDamaged, StoreUnavailable
+from hermes_state.storage import schema, sqlite
 from hermes_state.storage.base import Store, scalar
 from hermes_state.storage.sqlite import SqliteConnection, SqliteEngine
+from hermes_state.storage.sqlite_errors import translated
 from hermes_state.storage.statements import Queries
-from hermes_state.storage import schema
 from hermes_state.transfer import copy_all, sqlite_copy, tables
 from hermes_state.transfer.archive_read import ArchiveFile
 

@@ -15,22 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_config.limits import Limits
-from hermes_state.conversations import titles
-from hermes_state.conversations import sessions
-from hermes_state.conversations import transcript as messages
-from hermes_state.conversations import transcript as messages
-from hermes_state.conversations import chain
 from hermes_state import columns
-from hermes_state.storage.base import Connection, first
-from hermes_state.ids import LOCAL_OWNER, checked_id, is_possible_id
 from hermes_state.columns import NO_LIMIT, numbers, texts
-from hermes_state.conversations import transcript
+from hermes_state.conversations import chain, sessions, titles, transcript
+from hermes_state.conversations import transcript as messages
 from hermes_state.conversations.sessions import clean
-from hermes_state.storage.statements import Queries
-from hermes_state.storage.base import Store
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import InvalidValue
-from hermes_state.ids import checked_id, is_possible_id
+from hermes_state.ids import LOCAL_OWNER, checked_id, is_possible_id
+from hermes_state.storage.base import Connection, Store, first
+from hermes_state.storage.statements import Queries
 
 Q = Queries("session_json")
 

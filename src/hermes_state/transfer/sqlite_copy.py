@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import apsw
 
-from hermes_state.storage import statements
+from hermes_state.storage import schema, statements
 from hermes_state.storage.base import Connection
 from hermes_state.storage.sqlite import SqliteConnection
-from hermes_state.storage import schema
 
 _UNIQUE = "unique index"
 _Shape = dict[tuple[str, str], object]

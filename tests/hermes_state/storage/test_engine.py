@@ -18,11 +18,10 @@ import pytest
 from hermes_config.limits import Limits
 from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, errors
 from hermes_state.conversations import transcript
-from hermes_state.storage import sqlite_log
+from hermes_state.storage import schema, sqlite_log
 from hermes_state.storage import writer as writers
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.writer import Job, NotWhole
-from hermes_state.storage import schema
 from hermes_testing.stores import TestStores
 
 TAKES_TWO = "INSERT INTO state_meta (key, value) VALUES (?, ?)"

@@ -8,10 +8,10 @@ import pytest
 
 from hermes_state.errors import SessionEnded, StaleFence, StateError, TurnOver
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
+from hermes_state.maintenance import retention
 from hermes_state.people.usage import Used
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.leases import Lease
-from hermes_state.maintenance import retention
 from hermes_state.turns.outbox import Parcel
 from hermes_state.turns.turns import Work
 from hermes_testing.clock import Clock
