@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from gateway import beside, notices
 from gateway.desk import ChatDesk
 from gateway.reset import zone_of
-from hermes_agent import commands
-from hermes_agent.command_set import about, finding, turns
-from hermes_agent.command_set.base import Command, CommandContext, Surface
-from hermes_agent.command_set.wording import columns, counted
+from hermes_agent.commands import about, lookup, registry, turns
+from hermes_agent.commands.base import Command, CommandContext, Surface
+from hermes_agent.commands.text import columns, counted
 
 if TYPE_CHECKING:
     from hermes_state.inbox import InboxRow
@@ -65,7 +64,7 @@ async def status(ctx: CommandContext, args: str) -> str:
     doing = "none running" if turn is None else f"running for {_span(time.monotonic() - turn.since)}"
     rows = [("turn", doing), ("waiting", counted(waiting, "message") if waiting else "nothing")]
     rows += await about.standing(ctx)
-    session_id = await finding.here(ctx)
+    session_id = await lookup.here(ctx)
     return columns(rows if session_id is None else rows + await asyncio.to_thread(about.used, ctx, session_id))
 
 
@@ -176,7 +175,7 @@ async def start(ctx: CommandContext, args: str) -> str:
 
 
 async def every(ctx: CommandContext, args: str) -> str:
-    return commands.help_text(ctx.surface, role=ctx.person.role)
+    return registry.help_text(ctx.surface, role=ctx.person.role)
 
 
 # fmt: off
@@ -245,4 +244,4 @@ ROWS = (
 )
 # fmt: on
 
-commands.add(*ROWS)
+registry.add(*ROWS)

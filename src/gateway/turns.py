@@ -23,7 +23,7 @@ from gateway.looking import look
 from gateway.resolving import BY_ITSELF
 from gateway.running import Running, ShutOut, Stopped, watched
 from gateway.watching import Watcher
-from hermes_agent import closing, context
+from hermes_agent import context, hooks
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.errand import Ending, Errand
 from hermes_state.ids import ConversationId, SessionId, SessionKey
@@ -199,7 +199,7 @@ class TurnRunner:
         board, source, reason = self._board, running.source, resolved.reset_reason or ""
         self._agents.evict(await asyncio.to_thread(board.db.get_conversation_root, previous))
         if not resolved.over:  # else whoever ended it has told
-            await closing.left(session_id=previous, platform=source.platform.value)
+            await hooks.conversation_left(session_id=previous, platform=source.platform.value)
         policy = board.settings.get_reset_policy(source.platform, source.chat_type)
         entry = await asyncio.to_thread(board.store._entries.get, running.route)
         active = entry is not None and entry.reset_had_activity

@@ -14,18 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import assembling, hooks, loop_thread, signals, user_row
-from hermes_agent.approvals.base import Approver, Yolo
-from hermes_agent.asking import Interrupted, Spent
+from hermes_agent import assembling, hooks, sync_loop
+from hermes_agent.approvals.types import Approver, Yolo
 from hermes_agent.attempt import Attempt
 from hermes_agent.errand import Errand
-from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import Endpoint
-from hermes_agent.seat import Seat
+from hermes_agent.prompt import transcript
+from hermes_agent.prompt.transcript import Content
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals, Stop
 from hermes_agent.tools.base import Ask
-from hermes_agent.user_row import Content
+from hermes_agent.turn import control
+from hermes_agent.turn.callbacks import Listeners
+from hermes_agent.turn.control import Signals, Stop
+from hermes_agent.turn.model_step import Interrupted, Spent
+from hermes_agent.turn.state import Seat
 from hermes_config import log_guard
 from hermes_config.errors import HermesError
 from hermes_state.errors import SessionNotFound
@@ -187,7 +189,7 @@ class AIAgent(Listeners):
 
     def run_conversation(self, user_message: Content, *args: Any, **options: Any) -> dict[str, Any]:
         """`arun_conversation` for callers without an event loop. Ctrl-C stops the turn and keeps what was done."""
-        return loop_thread.run(self.arun_conversation(user_message, *args, **options), interrupt=self.interrupt)
+        return sync_loop.run(self.arun_conversation(user_message, *args, **options), interrupt=self.interrupt)
 
     def chat(self, text: str) -> str:
         result = self.run_conversation(text)
@@ -225,7 +227,7 @@ class AIAgent(Listeners):
             journal = await self._open(user, stop, errand)
             result = await self._attempt(journal, stop, errand, task_id).run(said=user_message)
             if late := self._signals.end():
-                result["pending_steer"] = signals.words(late)
+                result["pending_steer"] = control.words(late)
             return result
         finally:
             self._signals.clear()
@@ -339,7 +341,7 @@ class AIAgent(Listeners):
                 platform=self.platform, sender_id=person_id,
             )
         )  # fmt: skip
-        return user_row.made(
+        return transcript.user_message(
             message, persist=persist, added=added, person_id=person_id, platform_message_id=platform_id,
             timestamp=self._setup.db.clock() if timestamp is None else timestamp,
         )  # fmt: skip

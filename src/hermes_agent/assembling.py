@@ -8,23 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import context, holders
-from hermes_agent.approvals.base import Approver, Yolo
+from hermes_agent import context, process_identity
 from hermes_agent.approvals.gate import CommandGate
-from hermes_agent.asking import Asker
+from hermes_agent.approvals.types import Approver, Yolo
 from hermes_agent.budget import Budget
-from hermes_agent.calls import Workbench
 from hermes_agent.compacting import Compactor
 from hermes_agent.execution import executor
-from hermes_agent.listeners import Listeners
 from hermes_agent.models import providers
 from hermes_agent.models.base import Endpoint
+from hermes_agent.prompt.transcript import Track
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals, Stop
 from hermes_agent.tools import environment, registry
 from hermes_agent.tools.base import Ask, ToolContext
-from hermes_agent.track import Track
-from hermes_agent.turn import Outcome, Running, nothing_owed
+from hermes_agent.turn.callbacks import Listeners
+from hermes_agent.turn.control import Signals, Stop
+from hermes_agent.turn.model_step import Asker
+from hermes_agent.turn.run import Outcome, Running, nothing_owed
+from hermes_agent.turn.tool_calls import Workbench
 from hermes_config import config as configuration
 from hermes_state.ids import PersonId
 from hermes_state.journal import Journal
@@ -77,7 +77,7 @@ def setup(
         fallbacks=providers.fallbacks(loaded) if fallbacks is None else tuple(fallbacks),
         tools={tool.name: tool for tool in tools}, specs=known.described(tools),
         budget=Budget(db, loaded), platform=platform, person_id=person_id, role=role, approver=approver,
-        approver_id=approver_id, ask=ask, yolo=yolo, holder=holders.new_holder(),
+        approver_id=approver_id, ask=ask, yolo=yolo, holder=process_identity.new_holder(),
         max_steps=max_steps or _number(tree, "max_turns", _STEPS),
         max_retries=_number(tree, "api_max_retries", _RETRIES), extra_text=extra_text, with_memory=with_memory,
         with_context_files=with_context_files,

@@ -13,14 +13,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import assembling, context, hooks, recovery, reporting, stop_wish, turn
-from hermes_agent.asking import Asker, Spent
+from hermes_agent import assembling, context, hooks
 from hermes_agent.errand import Ending, Errand
-from hermes_agent.listeners import Listeners
-from hermes_agent.seat import Seat
+from hermes_agent.prompt.transcript import Content
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals, Stop
-from hermes_agent.user_row import Content
+from hermes_agent.turn import control, recovery
+from hermes_agent.turn import result as reporting
+from hermes_agent.turn import run as turn
+from hermes_agent.turn.callbacks import Listeners
+from hermes_agent.turn.control import Signals, Stop
+from hermes_agent.turn.model_step import Asker, Spent
+from hermes_agent.turn.state import Seat
 from hermes_config.errors import HermesError
 from hermes_state.errors import StaleFence
 from hermes_state.ids import LOCAL_SOURCES
@@ -146,7 +149,7 @@ class Attempt:
             await running.track.ready(journal.session_id, fence=journal.fence, begun=journal.begun)
             if self._errand is not None and self._errand.route is not None:
                 return await turn.run(running, pending=pending)
-            async with stop_wish.heeded(db, journal, self._signals):
+            async with control.cancel_requests_obeyed(db, journal, self._signals):
                 return await turn.run(running, pending=pending)
         except StaleFence:
             raise  # another process has the conversation now; it is not ours to write the end

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from hermes_agent.suspicion import suspicion
+from hermes_agent.prompt.injection_scan import suspicion
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS, Limits
 from hermes_config.records import record

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.policy import PolicyKeeper
-from hermes_agent import AIAgent, holders, references, skills
+from hermes_agent import AIAgent, mentions, process_identity, skills
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
@@ -121,11 +121,11 @@ class Place:
 
     def has_lost_turn(self) -> bool:
         """Whether a process that is gone left a turn here, which has to be ended before the next one."""
-        return self.has_open_turn() and not holders.at_work(self.db, self.conversation())
+        return self.has_open_turn() and not process_identity.at_work(self.db, self.conversation())
 
-    def desk(self) -> references.Desk:
+    def desk(self) -> mentions.Desk:
         """Where the person sits who names a file."""
-        return references.Desk(
+        return mentions.Desk(
             db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
             config=self.config.tree,
             conversation_id=self.conversation(),

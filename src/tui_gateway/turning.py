@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway import onlookers
-from hermes_agent import loop_thread, references
+from hermes_agent import mentions, sync_loop
 from hermes_agent.agent import ConversationBusy
-from hermes_agent.command_set.wording import text_of
+from hermes_agent.commands.text import text_of
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_state.errors import ConversationHeld
@@ -47,7 +47,7 @@ def submit(host: Host, params: Params, *, build: behind.Build, still: behind.Sti
     sid, session = host.session(params)
     place: Place | None = session.get("place")
     content = _with_files(place, _content(params.get("text")))
-    named = {"files": found} if isinstance(content, str) and (found := references.files(content)) else {}
+    named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
     host.rebind(sid, session)
     if place is not None and place.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
@@ -110,8 +110,8 @@ def _with_files(place: Place | None, content: Any) -> Any:
     if place is None or not isinstance(content, str):
         return content
     try:
-        return references.whole(content, place.desk())
-    except references.FileRefused as error:
+        return mentions.whole(content, place.desk())
+    except mentions.FileRefused as error:
         raise RpcError(frames.BAD_VALUE, error.one_line()) from error
 
 
@@ -394,7 +394,7 @@ def _in_turn(host: Host, sid: str, session: Session, agent: Any, content: Any, o
     if content is _LOST:
         agent.stream_delta_callback = options["stream_callback"]
         # Somebody else may have been quicker, or nothing of it is left to be answered.
-        return loop_thread.run(agent.resume_unfinished(errand=options["errand"])) or {"final_response": None}
+        return sync_loop.run(agent.resume_unfinished(errand=options["errand"])) or {"final_response": None}
     told = False
     while True:
         try:

@@ -27,9 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_agent.approvals import text
-from hermes_agent.approvals.base import CHOICES, ApprovalQuestion, Approver, Choice, Yolo, question_of
-from hermes_agent.approvals.judgement import Judgement, Need
 from hermes_agent.approvals.policy import Policy, read_policy
+from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
 from hermes_agent.execution.base import CLOSED, Opening, Permit, Wall, content_digest, digest
 from hermes_agent.tools.base import Action, Verdict
 from hermes_config.records import field, record

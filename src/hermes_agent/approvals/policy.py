@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from hermes_agent.approvals.judgement import Judgement
+from hermes_agent.approvals.types import Judgement
 from hermes_config.records import record
 
 SECONDS = 60.0

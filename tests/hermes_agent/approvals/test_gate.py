@@ -10,9 +10,9 @@ from typing import Any, get_args
 
 import pytest
 
-from hermes_agent.approvals.base import ApprovalQuestion, Choice, Yolo
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.approvals.policy import read_policy
+from hermes_agent.approvals.types import ApprovalQuestion, Choice, Yolo
 from hermes_agent.execution.base import CLOSED, Opening, Permit, Wall, content_digest, digest
 from hermes_agent.tools.base import Action, Verdict
 from hermes_cli.main import main

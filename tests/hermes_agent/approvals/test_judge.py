@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent.approvals.judgement import UNSURE, Judgement
 from hermes_agent.approvals.shell import parser
 from hermes_agent.approvals.shell.judge import judge, judge_action
+from hermes_agent.approvals.types import UNSURE, Judgement
 
 TABLE = Path(__file__).parent / "commands.toml"
 LONGEST = 131_072

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hermes_agent.approvals.judgement import UNSURE, Judgement, Need, Program
 from hermes_agent.approvals.rules import commands, floor
 from hermes_agent.approvals.rules.paths import Places
 from hermes_agent.approvals.shell.parser import Call, Enough, Scope, Work, read
 from hermes_agent.approvals.shell.words import NOT_KNOWN, UNKNOWN, Word, names
+from hermes_agent.approvals.types import UNSURE, Judgement, Need, Program
 from hermes_config import secret_places
 
 _SECONDS, _NESTED = 0.25, 10
