@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from gateway import config_values as coerce
-from gateway.config_parts import REPLY_MODES, Platform, PlatformConfig
+from gateway.config import REPLY_MODES, Platform, PlatformConfig
 from gateway.config_source import Source, Value
 
 _TOKENS = {

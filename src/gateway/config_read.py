@@ -12,11 +12,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from gateway import config_values as coerce
-from gateway.config import BUSY_MODES, UNKNOWN_DM, ApiServerConfig, BusyMode, GatewayConfig
-from gateway.config_parts import RESET_MODES, TRANSPORTS, SessionResetPolicy, StreamingConfig
+from gateway.config import (
+    BUSY_MODES,
+    RESET_MODES,
+    TRANSPORTS,
+    UNKNOWN_DM,
+    ApiServerConfig,
+    BusyMode,
+    GatewayConfig,
+    SessionResetPolicy,
+    StreamingConfig,
+)
 from gateway.config_platforms import platform_named, read_platforms
 from gateway.config_source import YEAR, Source, Value
-from hermes_config import secrets
+from hermes_config import redaction
 from hermes_config.config import Config
 
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})|[0-9A-Fa-f:.]{2,45}")
@@ -121,7 +130,7 @@ def _model_choice(value: Value | None) -> dict[str, tuple[str, ...]]:
         return {}
     for role in value.section():
         if role not in ("admin", "member"):
-            raise value.wrong(f"has lists for admin and member, not for {secrets.shown(role)}")
+            raise value.wrong(f"has lists for admin and member, not for {redaction.shown(role)}")
     return {role: names.names() for role, names in value.parts()}
 
 
@@ -130,7 +139,7 @@ def _hosts(value: Value) -> tuple[str, ...]:
     for name in value.names():
         if not _HOST.fullmatch(name.strip("[]")):
             hint = "Write it as hermes.example or 10.0.0.7, without http:// and without a port."
-            raise value.wrong(f"must be a list of host names, not {secrets.shown(name)}", hint=hint)
+            raise value.wrong(f"must be a list of host names, not {redaction.shown(name)}", hint=hint)
     return value.names()
 
 

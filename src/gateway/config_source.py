@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gateway import config_values as coerce
-from hermes_config import document, secrets
+from hermes_config import redaction, yaml_file
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
 from hermes_config.home import advice
@@ -46,19 +46,19 @@ class Value(NamedTuple):
     def flag(self) -> bool:
         found = coerce.flag(self.raw, False)
         if found != coerce.flag(self.raw, True):
-            raise self.wrong(f"must be true or false, not {secrets.shown(self.raw)}")
+            raise self.wrong(f"must be true or false, not {redaction.shown(self.raw)}")
         return found
 
     def whole(self, least: int, most: int = MOST) -> int:
         number = self.number(least, most)
         if number != int(number):
-            raise self.wrong(f"must be a whole number, not {secrets.shown(self.raw)}")
+            raise self.wrong(f"must be a whole number, not {redaction.shown(self.raw)}")
         return int(number)
 
     def number(self, least: float, most: float = MOST) -> float:
         number = coerce.number(self.raw, float("nan"), least=-MOST)
         if number != number:
-            raise self.wrong(f"must be a number, not {secrets.shown(self.raw)}")
+            raise self.wrong(f"must be a number, not {redaction.shown(self.raw)}")
         if not least <= number <= most:
             bound = f"at least {least:,g}" if number < least else f"at most {most:,g}"
             raise self.wrong(f"must be {bound}, not {number:,g}")
@@ -68,7 +68,7 @@ class Value(NamedTuple):
         # YAML reads a bare `off` as false.
         word = "off" if self.raw is False and "off" in options else (coerce.text(self.raw) or "").lower()
         if word not in options:
-            raise self.wrong(f"must be {', '.join(options)}, not {secrets.shown(self.raw)}")
+            raise self.wrong(f"must be {', '.join(options)}, not {redaction.shown(self.raw)}")
         return word
 
     def text(self) -> str:
@@ -85,7 +85,7 @@ class Value(NamedTuple):
 
     def section(self) -> Mapping[str, Any]:
         if not isinstance(self.raw, Mapping):
-            raise self.wrong(f"must be a section with keys, not {secrets.shown(self.raw)}")
+            raise self.wrong(f"must be a section with keys, not {redaction.shown(self.raw)}")
         return self.raw
 
     def check_names(self, known: Collection[str]) -> None:
@@ -176,6 +176,6 @@ def _line(file: Path, path: tuple[str, ...]) -> int:
     if file.name != "config.yaml":
         return 0
     try:
-        return document.parse(file.read_text(encoding="utf-8"), file=str(file)).line(path)
+        return yaml_file.parse(file.read_text(encoding="utf-8"), file=str(file)).line(path)
     except (OSError, UnicodeDecodeError, ConfigError):  # it was changed since it was read; the key says enough
         return 0

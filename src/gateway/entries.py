@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from gateway.config_parts import Platform
+from gateway.config import Platform
 from hermes_state.reference import entries as written
 
 Written = dict[str, Any]

@@ -23,7 +23,7 @@ from gateway.config import Platform, load_gateway_config
 from gateway.platforms import registry
 from hermes_agent.execution import executor
 from hermes_config import config as configuration
-from hermes_config import log_file
+from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_state import SessionDB
 
@@ -51,7 +51,7 @@ async def serve(config: Config, *, attached: bool = False) -> int:
     memory.few_arenas()
     lock = status.acquire_gateway_lock(config.home)
     try:
-        log_file.install("gateway.log", level=logging.INFO, screen=True)
+        logs.install("gateway.log", level=logging.INFO, screen=True)
         tracing.install()
         _discover_plugins()
         settings = load_gateway_config(config)
@@ -175,7 +175,7 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
             "config_problem": None if broken is None else broken.one_line(),
         }  # fmt: skip
         try:
-            await asyncio.to_thread(log_file.bound_printed, "gateway.out")
+            await asyncio.to_thread(logs.bound_printed, "gateway.out")
             await asyncio.to_thread(functools.partial(status.write_runtime_status, board.home, **facts))
         except OSError as error:  # a full disk passes, and the heart must beat on after it
             _log.warning("no heartbeat was written (%s)", error.strerror, extra={"action": "heartbeat"})

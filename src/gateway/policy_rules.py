@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from gateway.authorisation import Policy, Rules
 from gateway.config_source import Source, Value
-from hermes_config import secrets
+from hermes_config import redaction
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -140,7 +140,7 @@ class _Reader:
         for name in _ids(value):
             platform, _, native_id = (part.strip() for part in name.partition(":"))
             if value is not None and not (platform and native_id):
-                raise value.wrong(f"must hold platform:id such as telegram:42, not {secrets.shown(name)}")
+                raise value.wrong(f"must hold platform:id such as telegram:42, not {redaction.shown(name)}")
             found.append((platform.lower(), native_id))
         return found
 
@@ -172,6 +172,6 @@ def _ids(value: Value | None) -> Iterator[str]:
     items = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, list | tuple) else [raw]
     for item in items:
         if isinstance(item, bool) or not isinstance(item, str | int):
-            raise value.wrong(f"must be a list of ids, not {secrets.shown(item)}", hint="Write ids in quotes.")
+            raise value.wrong(f"must be a list of ids, not {redaction.shown(item)}", hint="Write ids in quotes.")
         if name := str(item).strip():
             yield name

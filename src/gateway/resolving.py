@@ -13,8 +13,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from gateway import keys, reset
-from gateway.config import GatewayConfig
-from gateway.config_parts import Platform, SessionResetPolicy
+from gateway.config import GatewayConfig, Platform, SessionResetPolicy
 from gateway.entries import SessionEntry, SessionSource, Written, instant, local_time
 from hermes_state.engine.base import Connection
 from hermes_state.handles import Handle, Resolved, RouteState, Sender

@@ -28,7 +28,7 @@ from hermes_agent.turn.callbacks import Listeners
 from hermes_agent.turn.control import Signals, Stop
 from hermes_agent.turn.model_step import Interrupted, Spent
 from hermes_agent.turn.state import Seat
-from hermes_config import log_guard
+from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionId, TurnId
@@ -92,7 +92,7 @@ class AIAgent(Listeners):
         `role`: what the person may use, where the store does not have the last word on it.
         """
         super().__init__()
-        log_guard.install()
+        logs.redact_records()
         self._yolo = Yolo(on=yolo)
         self._setup: Setup = assembling.setup(
             session_db=session_db, config=config, endpoint=endpoint, fallbacks=fallbacks, model=model,

@@ -7,6 +7,7 @@ to the new segment, its context variables name it, and the next request starts f
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from hermes_agent import aux_calls, context
@@ -17,7 +18,6 @@ from hermes_agent.setup import Setup
 from hermes_agent.turn.callbacks import Listeners
 from hermes_agent.turn.control import Stop
 from hermes_agent.turn.model_step import Asker, until_stopped
-from hermes_config.records import replace
 from hermes_state.journal import Journal
 
 _OVERFLOW = frozenset({"context_overflow", "payload_too_large"})

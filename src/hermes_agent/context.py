@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
-from hermes_config.records import record
 from hermes_state.ids import SessionId
 
 SESSION_ID = "HERMES_SESSION_ID"
@@ -32,7 +32,7 @@ class CurrentSession:
         self.session_id = session_id
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """What is known of where a turn comes from. Empty means that there is none, never that it was not looked up."""
 
@@ -71,7 +71,7 @@ class Identity:
         }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Bound:
     """What a context is bound to. Without an identity only the session is known: nobody called `bind`."""
 

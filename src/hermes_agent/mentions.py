@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +24,6 @@ from hermes_agent.execution.executor import Executor
 from hermes_agent.tools import descriptors, output, paths
 from hermes_agent.tools.environment import child_environment
 from hermes_config.errors import HermesError
-from hermes_config.records import field, record
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -47,7 +47,7 @@ class FileRefused(HermesError):
     """A file that was named with @ cannot go along."""
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
     """Where the person sits: what a name is looked up against (`paths.Surroundings`)."""
 
@@ -86,7 +86,7 @@ def files(text: str) -> list[str]:
     return [f"{name} ({size})" for name, size in _TITLE.findall(_without_fences(blocks))]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Offer:
     """Something whose name begins as what is typed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,6 @@ from hermes_agent.approvals.types import Approver, Yolo
 from hermes_agent.models.base import Endpoint, ToolSpec
 from hermes_agent.tools.base import Ask, Tool
 from hermes_config.config import Config
-from hermes_config.records import field, record
 from hermes_state.ids import PersonId
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     db: SessionDB
     config: Config

@@ -15,13 +15,13 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from hermes_agent.prompt.injection_scan import suspicion
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS, Limits
-from hermes_config.records import record
 
 MAIN = "SKILL.md"
 GENERAL = "general"
@@ -43,7 +43,7 @@ class Registered(Protocol):
     def description(self) -> str: ...
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Skill:
     name: str
     description: str
@@ -53,7 +53,7 @@ class Skill:
     tags: tuple[str, ...] = ()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class View:
     skill: Skill
     file: str
@@ -63,7 +63,7 @@ class View:
     """What else can be viewed."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Skills:
     """What was found, in order of category and name."""
 

@@ -85,7 +85,7 @@ def _chat(args: argparse.Namespace) -> int:
             from hermes_cli import chat_line
 
             return chat_line.talk(db, loaded, wishes, session_id=session_id)
-        form = chat_once.Form(json=args.json, bare=args.oneshot is not None)
+        form = chat_once.AnswerForm(json=args.json, bare=args.oneshot is not None)
         return chat_once.answer(db, loaded, wishes, text, form=form, session_id=session_id)
 
 
@@ -97,7 +97,7 @@ def _wants_its_own(args: argparse.Namespace) -> bool:
 def _is_served(db: SessionDB, session_id: str) -> bool:
     """Whether a gateway answers there: then what is typed here is handed to it."""
     from gateway.policy import PolicyKeeper
-    from tui_gateway import attach
+    from tui_gateway.session import attach
 
     return attach.served(db, session_id, PolicyKeeper(db)) is not None
 

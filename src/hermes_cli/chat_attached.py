@@ -24,11 +24,11 @@ from hermes_agent.approvals.types import CHOICES, ApprovalQuestion
 from hermes_agent.commands import registry
 from hermes_cli import chat_approval, output, text
 from hermes_cli.chat_desk import named
-from hermes_cli.chat_events import Events, Payload
+from hermes_cli.chat_events import EventLines, Payload
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import Left, Stage
-from hermes_cli.tui.link import Event, Link
+from hermes_cli.chat_stage import TerminalLoop, UserQuit
+from hermes_cli.tui.link import Event, RpcClient
 from hermes_config.errors import HermesError
 from hermes_state.ids import ConversationId, TurnId
 
@@ -47,9 +47,9 @@ class AttachedChat:
     """One sitting. `stored_id` names the conversation; tools that run here work in `folder`."""
 
     def __init__(self, stored_id: str, *, folder: Path | None = None) -> None:
-        self._stored_id, self._link = stored_id, Link(folder=folder)
-        self._stage, self._screen = Stage(), Screen()
-        self._events = Events(self._screen, at_prompt=lambda: self._at_prompt, ended=self._ended)
+        self._stored_id, self._link = stored_id, RpcClient(folder=folder)
+        self._stage, self._screen = TerminalLoop(), Screen()
+        self._events = EventLines(self._screen, at_prompt=lambda: self._at_prompt, ended=self._ended)
         self._keyboard: Keyboard | None = None
         self._sid, self._losses = "", 0
         self._awaited: set[str] = set()
@@ -80,7 +80,7 @@ class AttachedChat:
                     break
                 if message.strip():
                     self._drive(self._send(message))
-        except Left:
+        except UserQuit:
             self._screen.say("\nStopped. What was done so far is kept.")
             code = 130
         finally:

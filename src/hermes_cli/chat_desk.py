@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from hermes_agent import AIAgent, mentions
 from hermes_cli import plugins, text
 from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import Stage
-from hermes_config import log_file
+from hermes_cli.chat_stage import TerminalLoop
+from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 
@@ -67,7 +67,7 @@ class Desk:
         db: SessionDB,
         config: Config,
         wishes: Wishes,
-        stage: Stage,
+        stage: TerminalLoop,
         screen: Screen,
         session_id: str | None = None,
         approver: Approver | None = None,
@@ -89,7 +89,7 @@ class Desk:
         self._doing = ""
         self._waited = 0.0
         self._gave_up = False
-        log_file.install()
+        logs.install()
         plugins.discover_plugins()
         self.agent = self._agent(session_id)
 
@@ -146,7 +146,7 @@ class Desk:
         return await self._occupied(self.agent.resume_unfinished(errand=await self._errand()))
 
     async def _errand(self) -> Errand:
-        from tui_gateway import attach  # the chats' side of the house: not needed to show the prompt
+        from tui_gateway.session import attach
 
         return await asyncio.to_thread(attach.errand, self.db, self.session_id)
 
@@ -179,7 +179,7 @@ class Desk:
             await asyncio.to_thread(self._end, self.session_id)
 
     def _end(self, session_id: SessionId) -> None:
-        from tui_gateway import attach
+        from tui_gateway.session import attach
 
         if not attach.has_route(self.db, session_id):  # a chat's goes on there
             self.db.end_session(session_id, "cli_close")

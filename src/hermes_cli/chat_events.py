@@ -16,7 +16,7 @@ Payload = Mapping[str, Any]
 _PLACES = {"tui": "another window"}
 
 
-class Events:
+class EventLines:
     """Of one conversation. `at_prompt` says whether somebody types; `ended` is called at the end of each turn."""
 
     def __init__(self, screen: Screen, *, at_prompt: Callable[[], bool], ended: Callable[[], None]) -> None:

@@ -19,7 +19,7 @@ from hermes_cli import chat_approval, chat_footer, finding, output, text
 from hermes_cli.chat_desk import Desk, Wishes, named
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import Left, Stage
+from hermes_cli.chat_stage import TerminalLoop, UserQuit
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class LineChat:
 
     def __init__(self, db: SessionDB, config: Config, wishes: Wishes, *, session_id: str | None) -> None:
         self._db, self._config, self._wishes = db, config, wishes
-        self._stage, self._screen, self._keyboard = Stage(), Screen(), Keyboard()
+        self._stage, self._screen, self._keyboard = TerminalLoop(), Screen(), Keyboard()
         self._leaving = False
         self._beside: list[Future[bool]] = []
         """Commands that were typed while a turn ran."""
@@ -70,7 +70,7 @@ class LineChat:
                     break
                 if message.strip():
                     self._heard(message)
-        except Left:
+        except UserQuit:
             self._screen.say("\nStopped. What was done so far is kept.")
             code = 130
         finally:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_cli import chat_footer, output, text
 from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import Left, Stage
+from hermes_cli.chat_stage import TerminalLoop, UserQuit
 from hermes_config.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class TurnFailed(HermesError):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class AnswerForm:
     """How the answer is given."""
 
     json: bool = False
@@ -77,7 +77,9 @@ def _piped() -> str:
     return data.decode("utf-8", "replace")
 
 
-def answer(db: SessionDB, config: Config, wishes: Wishes, question: str, *, form: Form, session_id: str | None) -> int:
+def answer(
+    db: SessionDB, config: Config, wishes: Wishes, question: str, *, form: AnswerForm, session_id: str | None
+) -> int:
     """Ask, print, and return the exit code."""
     silent = form.bare or form.json
     streams = sys.stdout.isatty() and not silent
@@ -105,7 +107,7 @@ def _turn(
     from hermes_agent import sync_loop
     from hermes_cli.chat_desk import Desk  # brings the agent
 
-    stage = Stage()
+    stage = TerminalLoop()
     desk = Desk(db=db, config=config, wishes=wishes, stage=stage, screen=screen, session_id=session_id, streams=streams)
 
     async def work() -> tuple[Result, str]:
@@ -116,7 +118,7 @@ def _turn(
         code = show(*stage.drive(work(), interrupt=desk.interrupt, idle=screen.waiting))
         sys.stdout.flush()
         return code
-    except Left:
+    except UserQuit:
         screen.end_answer()
         return INTERRUPTED
     finally:
@@ -124,7 +126,7 @@ def _turn(
         stage.close()
 
 
-def _print(result: Result, footer: str, *, form: Form, screen: Screen, streamed: bool) -> int:
+def _print(result: Result, footer: str, *, form: AnswerForm, screen: Screen, streamed: bool) -> int:
     said = str(result.get("final_response") or "")
     code = 0 if result.get("completed") else INTERRUPTED if result.get("interrupted") else FAILED
     if form.json:

@@ -31,11 +31,11 @@ _IDLE = 0.7
 _LINE_BYTES = 4_096
 
 
-class Left(Exception):
+class UserQuit(Exception):
     """The person pressed Ctrl-C twice: they want out."""
 
 
-class Stage:
+class TerminalLoop:
     """Runs work and shows it. Made and used on the main thread; `post` and `ask` may be called from any."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Stage:
             if self._interrupts > seen:
                 seen = self._interrupts
                 if seen > 1:
-                    raise Left
+                    raise UserQuit
                 interrupt()
 
     def _wait(self, typed: Callable[[str], None] | None) -> bool:

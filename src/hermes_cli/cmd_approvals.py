@@ -134,7 +134,7 @@ def _check_folder(path: str) -> None:
     from pathlib import Path
 
     from hermes_agent.execution.view import too_wide
-    from hermes_config import secret_places
+    from hermes_config import secret_files
     from hermes_config.home import hermes_home
 
     folder, user_home = Path(path), Path.home().resolve()
@@ -143,7 +143,7 @@ def _check_folder(path: str) -> None:
     ours = hermes_home().resolve()
     if too_wide(folder, user_home) or folder == user_home or ours.is_relative_to(folder) or folder.is_relative_to(ours):
         raise UsageError(f"{text.harmless(path)} holds too much to be opened as a whole", hint="Name a folder in it.")
-    if secret_places.is_secret(folder, user_home=user_home, folder=True):
+    if secret_files.is_secret(folder, user_home=user_home, folder=True):
         raise UsageError(f"{text.harmless(path)} holds secrets and is not opened for commands")
 
 
@@ -184,7 +184,7 @@ def _what(grant: Grant) -> str:
 
 def _shown(call: str) -> str:
     """A command or path as it may stand on a screen: its secrets covered, on one line."""
-    from hermes_config.secrets import redacted
+    from hermes_config.redaction import redacted
 
     return text.harmless(redacted(call))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes_cli import output, text
 from hermes_cli.parser import Parser, Verbs, add_json
-from hermes_config import config, document
+from hermes_config import config, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import hermes_home
 from hermes_config.limits import table
@@ -140,7 +140,7 @@ def notes(loaded: config.Config) -> list[str]:
 
 def _show(args: argparse.Namespace) -> None:
     from hermes_cli import config_variables  # only the verbs of one key need them
-    from hermes_config import config_view
+    from hermes_config import redaction
 
     path = [] if args.key is None else args.key.split(".")
     if not all(path):
@@ -154,7 +154,7 @@ def _show(args: argparse.Namespace) -> None:
         if not isinstance(value, Mapping) or name not in value:
             raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
         value = value[name]
-    plain = config_view.presentable(value, path)
+    plain = redaction.presentable(value, path)
     if args.json:
         output.print_json(plain)
     elif isinstance(plain, dict | list):
@@ -182,7 +182,7 @@ def _set(args: argparse.Namespace) -> None:
             hint=f"Did you mean {near}? A key for another program is written with hermes config edit.",
         )
     written = config_variables.value_of(args.key, args.value)
-    value = document.value_of(written)
+    value = yaml_file.value_of(written)
 
     def check(after: config.Config) -> None:
         load_gateway_config(after)

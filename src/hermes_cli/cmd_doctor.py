@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from hermes_cli import doctor_config, doctor_home, doctor_locks, doctor_store, output, text
 from hermes_cli.doctor_base import Check, Patient, Seen, problem_of
 from hermes_cli.parser import Parser, add_json
-from hermes_config import config, log_file
+from hermes_config import config, logs
 from hermes_config.errors import ConfigError, HermesError
 from hermes_config.home import hermes_home
 
@@ -41,7 +41,7 @@ def register(parser: Parser) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    log_file.install()  # what a plug-in or a platform says while it is looked at belongs there, not into the report
+    logs.install()  # what a plug-in or a platform says while it is looked at belongs there, not into the report
     seen = examine(online=args.online)
     mended: list[str] = []
     if args.fix and any(one.mend for one in seen):

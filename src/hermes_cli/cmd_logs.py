@@ -1,6 +1,6 @@
 """`hermes logs`: the end of what was written down, of the agent or the gateway, and what comes next.
 
-The files turn over by themselves (`hermes_config.log_file`): what was put aside is read as well, so that a log that has
+The files turn over by themselves (`hermes_config.logs`): what was put aside is read as well, so that a log that has
 just turned over is not empty, and following goes on in the new file.
 """
 

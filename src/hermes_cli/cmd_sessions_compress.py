@@ -40,7 +40,7 @@ def _compress(args: argparse.Namespace) -> None:
     import asyncio
 
     from hermes_agent import AIAgent  # the mind is imported for nobody who only looks
-    from tui_gateway import attach
+    from tui_gateway.session import attach
 
     with store.open_store() as db:
         tip = db.get_compression_tip(finding.find(db, args.id)["id"])

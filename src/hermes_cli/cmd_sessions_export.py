@@ -24,7 +24,7 @@ from hermes_config.errors import UsageError
 from hermes_config.home import private_open
 
 if TYPE_CHECKING:
-    from hermes_config.secrets import Redactor
+    from hermes_config.redaction import Redactor
     from hermes_state import SessionDB
 
 _FORMATS = {".zip": "archive", ".jsonl": "jsonl", ".json": "jsonl", ".md": "md"}
@@ -68,9 +68,9 @@ def _export(args: argparse.Namespace) -> int:
         if args.output != "-" and not _may_write(Path(args.output), yes=args.yes):
             print("Nothing was written.")
             return 1
-        from hermes_config import secrets  # the other verbs of this noun do not need it
+        from hermes_config import redaction
 
-        redact = None if args.keep_secrets else secrets.redactor()
+        redact = None if args.keep_secrets else redaction.redactor()
         if kind == "archive":
             _write_archive(db, args.output, roots if args.ids or args.session_id or args.source else None, redact)
         else:

@@ -16,7 +16,7 @@ import sys
 from hermes_cli import config_repair, secret_input, setup_asking, setup_model, text
 from hermes_cli.parser import Parser
 from hermes_cli.setup_model import Choice, Present
-from hermes_config import config, secrets
+from hermes_config import config, redaction
 from hermes_config.errors import HermesError, UsageError
 from hermes_config.home import ensure_home, hermes_home
 
@@ -169,7 +169,7 @@ def _named(said: str) -> Choice:
         return Choice("custom", "", setup_model.address_of(said))
     if said.lower() in ("custom", "your own"):
         return Choice("custom", "")
-    if secrets.Redactor()(said) != said:
+    if redaction.Redactor()(said) != said:
         raise UsageError("That looks like a key; it was sent nowhere. The model comes first, then its key.")
     choice = setup_model.named(said)
     if setup_model.is_nobodys(choice):

@@ -70,7 +70,7 @@ def _check(args: argparse.Namespace) -> int:
     from hermes_state import check
 
     with store.open_store() as db:
-        mended = check.mend(db) if args.fix else {}
+        mended = check.fix(db) if args.fix else {}
         found = check.check(db, quick=args.quick)
         where = db.engine.where
     wrong = [one for one in found if not one.note]

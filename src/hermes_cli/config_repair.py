@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hermes_cli import text
-from hermes_config import config, document, dotenv
+from hermes_config import config, dotenv, yaml_file
 from hermes_config.errors import ConfigError
 from hermes_config.home import ensure_home, write_atomic
 
@@ -102,7 +102,7 @@ def _keep_comments(file: Path, comments: list[str]) -> None:
 
 def _at_fault(lines: list[str], file: Path, told: int) -> int | None:
     """The line without which the rest reads, or reads further; nearest to the one that was told."""
-    parse: Callable[..., object] = dotenv.parse if file.name == ".env" else document.parse
+    parse: Callable[..., object] = dotenv.parse if file.name == ".env" else yaml_file.parse
     start = min(told, len(lines)) - 1
     for place in range(start, max(-1, start - _LINES_BACK), -1):
         rest = "\n".join([*lines[:place], "#", *lines[place + 1 :]])

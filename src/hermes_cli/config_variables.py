@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from hermes_cli import secret_input
-from hermes_config import config, config_view, secrets, settings
+from hermes_config import config, redaction, settings
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import hermes_home
 
@@ -22,13 +22,13 @@ def variable(key: str) -> str:
         return ""
     if key.isupper():
         return key
-    meant = secrets.is_secret_name(key) and "_" in key and not settings.is_known(key) and _in_yaml(key) is None
+    meant = redaction.is_secret_name(key) and "_" in key and not settings.is_known(key) and _in_yaml(key) is None
     return key.upper() if meant else ""
 
 
 def value_of(key: str, given: str | None) -> str:
     """What the key is to be: the VALUE itself; for a secret also what it points at, or what is typed unseen."""
-    if not secrets.is_covered_name(key.rpartition(".")[2]):
+    if not redaction.is_covered_name(key.rpartition(".")[2]):
         if given is None:
             raise UsageError("the following arguments are required: VALUE", hint="hermes config set --help tells more.")
         return given
@@ -46,7 +46,7 @@ def value_of(key: str, given: str | None) -> str:
 
 def warn(key: str, given: str | None, value: str) -> None:
     """A secret that stood on the command line is elsewhere, too."""
-    if value == given and secrets.is_covered_name(key.rpartition(".")[2]):
+    if value == given and redaction.is_covered_name(key.rpartition(".")[2]):
         print(
             f"Your shell's history may have it now, too: hermes config set {key} asks for it, or takes - (piped in) or"
             " @FILE."
@@ -66,7 +66,7 @@ def shown(name: str) -> str | None:
     """Its value for a person, covered when it is a secret; None when it stands in config.yaml alone."""
     loaded = config.load()
     if value := loaded.dotenv.get(name):
-        return str(config_view.presentable(value, [name]))
+        return str(redaction.presentable(value, [name]))
     if name in loaded.tree:
         return None
     hint = "It is set in the environment." if loaded.environ(name) else ""

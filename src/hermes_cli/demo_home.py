@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway import keys
-from gateway.config_parts import Platform
+from gateway.config import Platform
 from gateway.entries import SessionEntry, SessionSource, local_time
 from hermes_cli.demo_chats import CHATS, DAY, HOUR, MINUTE, Turn, assistant, summary, tool, user
 from hermes_state import SessionDB

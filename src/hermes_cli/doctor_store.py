@@ -100,7 +100,7 @@ def _mend() -> None:
     from hermes_state import check
 
     with store.open_store() as db:
-        check.mend(db)
+        check.fix(db)
 
 
 def _reindex() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hermes_config import document
+from hermes_config import yaml_file
 from hermes_config.errors import ConfigError
 from hermes_config.limits import DEFAULTS
 
@@ -178,7 +178,7 @@ def _read(folder: Path, file: Path, source: Source, home: Path, *, category: str
     try:
         if file.stat().st_size > DEFAULTS.plugin_manifest_bytes:
             raise ConfigError(f"is larger than {DEFAULTS.plugin_manifest_bytes:,} bytes", file=str(file))
-        data = document.parse(file.read_text(encoding="utf-8"), file=str(file)).data
+        data = yaml_file.parse(file.read_text(encoding="utf-8"), file=str(file)).data
     except ConfigError as error:
         problem = error.one_line()
     except (OSError, UnicodeDecodeError) as error:

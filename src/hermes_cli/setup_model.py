@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from hermes_config import config, secrets
+from hermes_config import config, redaction
 from hermes_config.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def address_of(words: str) -> str:
     except ValueError:  # brackets that do not match, a port that is no number
         good = False
     if not good or any(mark.isspace() for mark in said):
-        raise UsageError(f"{secrets.shown(said)} is no address of a server", hint=such_as)
+        raise UsageError(f"{redaction.shown(said)} is no address of a server", hint=such_as)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise UsageError("an address is kept without user, password and query", hint="A key is asked for by itself.")
     return said.rstrip("/")

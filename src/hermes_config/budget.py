@@ -10,11 +10,11 @@ A limit that is not there does not limit; 0 allows nothing that costs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
-from hermes_config.document import Document
-from hermes_config.records import record
 from hermes_config.section import Section
+from hermes_config.yaml_file import Document
 
 Scope = Literal["day", "person_day", "conversation"]
 SCOPES: tuple[Scope, ...] = ("day", "person_day", "conversation")
@@ -23,7 +23,7 @@ _MOST_USD = 1_000_000_000
 _MOST_TOKENS = 10**15
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Allowance:
     """What one scope may use; None for as much as it likes."""
 
@@ -31,7 +31,7 @@ class Allowance:
     tokens: int | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class BudgetConfig:
     day: Allowance = Allowance()
     person_day: Allowance = Allowance()

@@ -19,16 +19,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, cast
 
-from hermes_config import document, dotenv, edit
+from hermes_config import dotenv, yaml_file
 from hermes_config.budget import BudgetConfig, read_budget
 from hermes_config.errors import ConfigError
 from hermes_config.home import advice, ensure_home, hermes_home, write_atomic
 from hermes_config.limits import DEFAULTS, Limits, table
-from hermes_config.records import field, fields, record
 from hermes_config.section import Section
 
 DATABASE_SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
@@ -36,7 +36,7 @@ _SAVE_ATTEMPTS = 5
 _DOCTOR = "hermes doctor says what to do."
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StateConfig:
     """`state:` — where conversations are stored, and how durably a commit is written."""
 
@@ -44,7 +44,7 @@ class StateConfig:
     synchronous: Literal["full", "normal"] = "full"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SessionsConfig:
     """`sessions:` — what maintenance may remove by itself."""
 
@@ -54,7 +54,7 @@ class SessionsConfig:
     vacuum_after_prune: bool = True
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything a home says about itself. Frozen; secrets stay out of its `repr`."""
 
@@ -136,10 +136,10 @@ def set_value(
     for _ in range(_SAVE_ATTEMPTS):
         before = load(file.parent)  # a save never follows a failed read
         stamp, text = _read(file)
-        changed = edit.set_in_text(text, path, value, file=str(file))
+        changed = yaml_file.set_in_text(text, path, value, file=str(file))
         keeps_layout = changed is not None
         if changed is None:
-            changed = edit.dump(edit.set_in_data(document.parse(text, file=str(file)).data, path, value))
+            changed = yaml_file.dump(yaml_file.set_in_data(yaml_file.parse(text, file=str(file)).data, path, value))
         after = _check_before_saving(changed, file, before.dotenv)
         if check is not None:
             _check_for_another_room(check, before, after, key)
@@ -166,10 +166,10 @@ def unset_value(key: str, home: Path | None = None) -> Saved | None:
         source = _document(text, file)
         if not _holds(source.data, path):
             return None
-        changed = edit.remove_in_text(text, path, file=str(file))
+        changed = yaml_file.remove_in_text(text, path, file=str(file))
         keeps_layout = changed is not None
         if changed is None:
-            changed = edit.dump(edit.remove_in_data(source.data, path))
+            changed = yaml_file.dump(yaml_file.remove_in_data(source.data, path))
         after = _fault(changed, file)
         if after is not None and _fault(text, file) is None:  # what was wrong before may stay so, one key at a time
             raise ConfigError(after.reason, file=str(file), key=after.key, hint="Nothing was saved.")
@@ -262,7 +262,7 @@ def free_name(file: Path) -> Path:
 
 def _check_before_saving(text: str, file: Path, entries: Mapping[str, str]) -> Config:
     try:
-        return _build(file.parent, document.parse(text, file=str(file)), dict(entries))
+        return _build(file.parent, yaml_file.parse(text, file=str(file)), dict(entries))
     except ConfigError as error:
         raise _not_saved(error) from error
 
@@ -312,19 +312,19 @@ def _look(home: Path) -> _Remembered:
         return found
 
 
-def _document(text: str, file: Path) -> document.Document:
+def _document(text: str, file: Path) -> yaml_file.Document:
     # An absent or blank file needs no parser, and most homes of tests and first runs have none.
     if not text.strip():
-        return document.Document({}, None, str(file))
+        return yaml_file.Document({}, None, str(file))
     try:
-        return document.parse(text, file=str(file))
+        return yaml_file.parse(text, file=str(file))
     except ConfigError as error:
         raise ConfigError(
             f"{file.name}: {error.reason}", file=error.file, line=error.line, hint=error.hint or _opens(file)
         ) from error
 
 
-def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Config:
+def _build(home: Path, source: yaml_file.Document, entries: dict[str, str]) -> Config:
     state = Section(source, "state", known=("database_url", "synchronous"))
     sessions = Section(source, "sessions", known=[row.name for row in fields(SessionsConfig)])
     return Config(
@@ -340,13 +340,13 @@ def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Co
             vacuum_after_prune=sessions.flag("vacuum_after_prune", True),
         ),
         limits=_limits(source),
-        tree=document.freeze(source.data, file=source.file),
+        tree=yaml_file.freeze(source.data, file=source.file),
         dotenv=MappingProxyType(entries),
         budget=read_budget(source),
     )
 
 
-def _limits(source: document.Document) -> Limits:
+def _limits(source: yaml_file.Document) -> Limits:
     if "limits" not in source.data:
         return DEFAULTS
     bounds = Section(source, "limits", known=[row.name for row in table() if not row.fixed], closed=True)

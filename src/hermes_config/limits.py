@@ -7,10 +7,9 @@ docs`. A number that bounds something and does not stand here is a defect.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import NamedTuple
-
-from hermes_config.records import field, fields, record
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -38,7 +37,7 @@ def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = 
     return value
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Limits:
     """The values in force. Frozen: a change of configuration makes a new one."""
 

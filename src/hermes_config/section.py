@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from hermes_config.document import Document
 from hermes_config.errors import ConfigError
+from hermes_config.yaml_file import Document
 
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
@@ -152,6 +152,6 @@ def _whole_number(value: object) -> int | None:
 
 
 def _shown(value: object) -> str:
-    from hermes_config import secrets  # only ever needed for a mistake
+    from hermes_config import redaction
 
-    return secrets.shown(value)
+    return redaction.shown(value)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hermes_config import secrets
+from hermes_config import redaction
 from hermes_config.settings_table import AREAS, BOUNDS, UNBOUNDED, Setting
 
 _ANY = "<name>"
@@ -57,7 +57,7 @@ def refusal(key: str, value: Any) -> str:
         return ""
     words = ("off", "none", "false") if value is False else ("on", "true") if value is True else (str(value).lower(),)
     said = row.kind if row.kind == "true or false" else f"{', '.join(choices[:-1])} or {choices[-1]}"
-    return "" if set(words) & set(choices) else f"must be {said}, not {secrets.shown(value)}"
+    return "" if set(words) & set(choices) else f"must be {said}, not {redaction.shown(value)}"
 
 
 def refused(tree: Mapping[str, Any]) -> list[str]:
@@ -76,7 +76,7 @@ def _refused_number(row: Setting, value: Any) -> str:
     counts = isinstance(number, int if whole else int | float) and not isinstance(number, bool)
     fits = counts and least <= number <= most
     bounds = f"of at least {least:,}" if most == UNBOUNDED else f"from {least:,} to {most:,}"
-    return "" if fits else f"must be a {'whole ' if whole else ''}number {bounds}, not {secrets.shown(value)}"
+    return "" if fits else f"must be a {'whole ' if whole else ''}number {bounds}, not {redaction.shown(value)}"
 
 
 def _names(pattern: str, key: str) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hermes_config.records import record, replace
 from hermes_state import chain, messages, sessions, transcript
 from hermes_state.engine.base import Connection
 from hermes_state.errors import IdTaken
@@ -21,7 +21,7 @@ CARRIED = (
 """What a segment takes over from the one it continues or branches off."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class New:
     """What a new conversation starts with."""
 

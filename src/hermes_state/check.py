@@ -35,7 +35,7 @@ class Rule(NamedTuple):
     what: str
     fix: str
     find: Statement
-    mend: Callable[[Connection, str, float], None] | None = None
+    fix: Callable[[Connection, str, float], None] | None = None
     note: bool = False
 
 
@@ -48,12 +48,12 @@ def check(db: SessionDB, *, quick: bool = False) -> list[Finding]:
         rows = db.engine.read(partial(_find, db=db, rule=rule))
         if rows:
             found.append(_finding(rule, rows))
-    found += check_files.look(db)
+    found += check_files.check_files(db)
     found += _search(db)
     return found
 
 
-def mend(db: SessionDB) -> dict[str, int]:
+def fix(db: SessionDB) -> dict[str, int]:
     """Repair what can be repaired without losing anything: how many, by the code of the finding."""
     mended: dict[str, int] = {}
     for rule in rules():
@@ -65,7 +65,7 @@ def mend(db: SessionDB) -> dict[str, int]:
             if not count:
                 break
             mended[rule.code] = mended.get(rule.code, 0) + count
-    mended |= check_files.mend(db)
+    mended |= check_files.fix_files(db)
     return mended
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PARTS = ("", "-wal", "-shm")
 
 
-def look(db: SessionDB) -> Iterator[Finding]:
+def check_files(db: SessionDB) -> Iterator[Finding]:
     """What is wrong with the files."""
     if not isinstance(db.engine, SqliteEngine):
         return
@@ -38,7 +38,7 @@ def look(db: SessionDB) -> Iterator[Finding]:
         yield Finding("log", what, "--fix empties it; if it grows again, a reader stays open for long", mendable=True)
 
 
-def mend(db: SessionDB) -> dict[str, int]:
+def fix_files(db: SessionDB) -> dict[str, int]:
     """Close files to others; empty a log that is too large."""
     if not isinstance(db.engine, SqliteEngine):
         return {}

@@ -7,7 +7,8 @@ reported to the model and never repeated. The mark holds where the result is, no
 
 from __future__ import annotations
 
-from hermes_config.records import record
+from dataclasses import dataclass
+
 from hermes_state import leases, rows
 from hermes_state.engine.base import Connection
 from hermes_state.errors import StateError
@@ -18,7 +19,7 @@ from hermes_state.store import Store
 Q = Queries("effects")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Effect:
     turn_id: TurnId
     call_id: str
@@ -33,7 +34,7 @@ class Effect:
         return self.finished_at is None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Started:
     effect: Effect
     new: bool

@@ -9,9 +9,9 @@ trimmed before it asked is gone: the log is for watching, the transcript is the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from hermes_config.records import record
 from hermes_state import rows
 from hermes_state.engine.base import Connection, Row
 from hermes_state.errors import InvalidValue
@@ -24,7 +24,7 @@ Q = Queries("events")
 START = "0:0"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Event:
     id: int
     conversation_id: ConversationId
@@ -36,7 +36,7 @@ class Event:
     at: float
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Events after a cursor, and the cursor to ask with next time."""
 

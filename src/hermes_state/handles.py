@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hermes_config.records import record
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.statements import Queries
 
@@ -20,7 +20,7 @@ class Sender(NamedTuple):
     native_id: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Handle:
     """A segment and the conversation it is part of."""
 
@@ -28,7 +28,7 @@ class Handle:
     session_id: SessionId
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Resolved:
     """What a route led to, and what had to be done for it."""
 
@@ -44,7 +44,7 @@ class Resolved:
     """Of the segment, where it was read on the way."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RouteState:
     """What a reset rule may look at. Times are epoch seconds."""
 

@@ -13,9 +13,9 @@ while it runs (`merge`). When a turn is given up its rows go back to their old p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict, TypeVar, Unpack, get_args
 
-from hermes_config.records import record
 from hermes_state import leases, rows
 from hermes_state.engine.base import Connection, Row, scalar
 from hermes_state.engine.writer import NotWhole
@@ -39,7 +39,7 @@ BESIDE = "beside:"
 """How the message id of a row begins that no platform sent: typed at a terminal, for a chat that a gateway serves."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class InboxRow:
     id: int
     platform: str
@@ -58,7 +58,7 @@ class InboxRow:
     ended_at: float | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Accepted:
     row: InboxRow
     new: bool

@@ -32,7 +32,7 @@ _LAST_RUN = "last_auto_prune"
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # as SQLite's LIKE: ASCII only
 
 
-class Filters(TypedDict, total=False):
+class PruneFilters(TypedDict, total=False):
     """What a prune, its dry run and an archiving can be narrowed to. Texts are taken literally."""
 
     started_before: float | dt.datetime | None
@@ -65,20 +65,20 @@ class Pruning(Store):
         older_than_days: float | None = 90,
         source: str | None = None,
         sessions_dir: str | Path | None = None,
-        **filters: Unpack[Filters],
+        **filters: Unpack[PruneFilters],
     ) -> int:
         """Erase ended sessions; how many."""
         return self._erase(self._candidates(older_than_days, source, filters), sessions_dir)
 
     def list_prune_candidates(
-        self, older_than_days: float | None = 90, source: str | None = None, **filters: Unpack[Filters]
+        self, older_than_days: float | None = 90, source: str | None = None, **filters: Unpack[PruneFilters]
     ) -> list[dict[str, Any]]:
         """What `prune_sessions` would erase, oldest first; changes nothing."""
         chosen = self._candidates(older_than_days, source, filters)
         return self.engine.read(lambda conn: conn.execute(Q.rows, (texts(chosen.ids(conn)),)).dicts())
 
     def archive_sessions(
-        self, older_than_days: float | None = 90, source: str | None = None, **filters: Unpack[Filters]
+        self, older_than_days: float | None = 90, source: str | None = None, **filters: Unpack[PruneFilters]
     ) -> int:
         """Hide from lists what `prune_sessions` would erase; how many sessions."""
         chosen = self._candidates(older_than_days, source, {"archived": False, **filters})
@@ -143,7 +143,7 @@ class Pruning(Store):
             total += erased.asked
         return total
 
-    def _candidates(self, older_than_days: float | None, source: str | None, filters: Filters) -> _Chosen:
+    def _candidates(self, older_than_days: float | None, source: str | None, filters: PruneFilters) -> _Chosen:
         conditions = _conditions(filters)
         if source is not None:
             conditions.append((Q.of_source, (clean(source),)))
@@ -182,11 +182,11 @@ def _joined(parts: list[Statement]) -> Statement:
     return Statement(parts[0].name, " ".join(p.sqlite for p in parts), " ".join(p.postgresql for p in parts))
 
 
-def _conditions(filters: Filters) -> list[_Condition]:
+def _conditions(filters: PruneFilters) -> list[_Condition]:
     """The conditions that were asked for. A misspelt one must not silently widen what is erased."""
-    unknown = set(filters) - Filters.__annotations__.keys()
+    unknown = set(filters) - PruneFilters.__annotations__.keys()
     if unknown:
-        known = ", ".join(Filters.__annotations__)
+        known = ", ".join(PruneFilters.__annotations__)
         raise InvalidValue(f"no such filter: {', '.join(sorted(unknown))}", hint=f"Known: {known}.")
     found: list[_Condition] = []
     for name, value in filters.items():

@@ -13,9 +13,9 @@ ends in order puts it down (`leave_in`), which says nothing against it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hermes_config.records import record, replace
 from hermes_state import leases, messages, rows, transcript, usage
 from hermes_state.engine.base import Connection, Row, scalar
 from hermes_state.errors import NotQueued, StateError, TurnOver
@@ -31,7 +31,7 @@ Q = Queries("turns")
 EndState = Literal["done", "failed", "cancelled", "parked"]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Turn:
     id: TurnId
     conversation_id: ConversationId
@@ -48,7 +48,7 @@ class Turn:
     ended_at: float | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Work:
     """A running turn and the inbox rows that are its own, in order."""
 
@@ -56,7 +56,7 @@ class Work:
     inbox: tuple[InboxRow, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Ended:
     """How a turn ended: the ids of the message rows it wrote and the outbox item it owes."""
 

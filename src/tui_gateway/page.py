@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tui_gateway.events import ERRORS, EVENTS
-from tui_gateway.methods import METHODS
-from tui_gateway.protocol import Method, Param
+from tui_gateway.protocol.events import ERRORS, EVENTS
+from tui_gateway.protocol.methods import METHODS
+from tui_gateway.protocol.schema import MethodParam, RpcMethod
 
 _HEAD = """\
 # The JSON-RPC protocol
 
-*Made from `tui_gateway/methods.py` and `tui_gateway/events.py` by `make docs`; do not edit.*
+*Made from `tui_gateway/protocol/methods.py` and `tui_gateway/protocol/events.py` by `make docs`; do not edit.*
 
 A client talks to Hermes in JSON-RPC 2.0. Everything here is done with the rights of the home's owner: whoever can start
 the process, or has the API's owner key, reads every conversation, answers questions of permission, and changes every
@@ -65,7 +65,7 @@ def _methods() -> str:
     return "\n".join(parts)
 
 
-def _of(method: Method) -> str:
+def _of(method: RpcMethod) -> str:
     lines = [f"- {_param(param)}" for param in method.params]
     lines.append(f"- gives: {method.result}")
     if method.errors:
@@ -73,7 +73,7 @@ def _of(method: Method) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _param(param: Param) -> str:
+def _param(param: MethodParam) -> str:
     about = f": {param.about}" if param.about else ""
     return f"`{param.name}` ({param.kind}{'' if param.required else ', optional'}){about}"
 

@@ -26,6 +26,8 @@ from hermes_state.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.pretend import PretendAdapter
 
+pytestmark = pytest.mark.both_engines
+
 FLOOD = SendResult(success=False, error="Too Many Requests", error_kind="rate_limited", retry_after=7.0, not_sent=True)
 TIMED_OUT = SendResult(success=False, error="timed out", error_kind="transient")
 NO_NETWORK = SendResult(

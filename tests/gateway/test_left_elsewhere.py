@@ -23,7 +23,7 @@ from hermes_testing.gateways import PretendGateway
 from hermes_testing.pretend import PretendAdapter
 from hermes_testing.scripted_model import Hold, ScriptedModel, say
 from hermes_testing.scripted_steps import Say
-from tui_gateway import attach
+from tui_gateway.session import attach
 
 FOR_A = "only for the first place"
 LONG_FOR_A = Say(pieces=tuple(f"{FOR_A}, part {n}. " for n in range(8)), pace=0.1)

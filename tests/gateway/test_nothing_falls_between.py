@@ -29,6 +29,8 @@ from hermes_testing.gateways import PretendGateway
 from hermes_testing.pretend import PretendAdapter
 from hermes_testing.scripted_model import Hold, ScriptedModel, always, say
 
+pytestmark = pytest.mark.both_engines
+
 ONE_AT_A_TIME = {"max_concurrent_sessions": 1, **QUEUE}
 
 

@@ -14,7 +14,7 @@ from tests.gateway.test_questions import OWNER, asks, gateway, question
 from tests.gateway.test_streaming import chatting, quick, speak
 
 from gateway.board import Board
-from hermes_config.secrets import COVER
+from hermes_config.redaction import COVER
 from hermes_state import SessionDB
 from hermes_state.outbox import Parcel
 from hermes_testing.pretend import PretendAdapter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ import pytest
 
 from hermes_agent import mentions
 from hermes_agent.mentions import Desk, FileRefused
-from hermes_config import records
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 
@@ -144,7 +144,7 @@ def test_what_may_hold_secrets_is_left_out_of_changes(desk: Desk, repository: Pa
 def test_changes_are_those_of_the_working_folder(desk: Desk, repository: Path) -> None:
     (repository / "notes.md").write_text("elsewhere\n")
     (repository / "src" / "app.py").write_text("here\n")
-    sent = mentions.whole("@diff", records.replace(desk, workdir=repository / "src"))
+    sent = mentions.whole("@diff", dataclasses.replace(desk, workdir=repository / "src"))
     assert "+here" in sent and "elsewhere" not in sent and "a/app.py" in sent
 
 
@@ -161,7 +161,7 @@ def test_git_that_cannot_answer_refuses_the_message(desk: Desk, place: Path) -> 
     with pytest.raises(FileRefused, match="too long to go along"):
         mentions.whole("@diff", desk)
     with pytest.raises(FileRefused, match="git cannot be run"):
-        mentions.whole("@diff", records.replace(desk, environ={"PATH": "/nowhere"}))
+        mentions.whole("@diff", dataclasses.replace(desk, environ={"PATH": "/nowhere"}))
 
 
 def test_nothing_that_the_repository_names_is_run(desk: Desk, repository: Path, tmp_path: Path) -> None:

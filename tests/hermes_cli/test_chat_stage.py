@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes_cli.chat_stage import Left, Stage
+from hermes_cli.chat_stage import TerminalLoop, UserQuit
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    made = Stage()
+def stage() -> Iterator[TerminalLoop]:
+    made = TerminalLoop()
     yield made
     made.close()
 
@@ -24,7 +24,7 @@ def press_ctrl_c() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_what_is_posted_is_shown_in_order_on_the_main_thread(stage: Stage) -> None:
+def test_what_is_posted_is_shown_in_order_on_the_main_thread(stage: TerminalLoop) -> None:
     shown: list[tuple[int, bool]] = []
 
     async def work() -> str:
@@ -38,7 +38,7 @@ def test_what_is_posted_is_shown_in_order_on_the_main_thread(stage: Stage) -> No
     assert shown == [(number, True) for number in range(100)]
 
 
-def test_an_error_of_the_work_comes_through(stage: Stage) -> None:
+def test_an_error_of_the_work_comes_through(stage: TerminalLoop) -> None:
     async def work() -> None:
         raise LookupError("lost")
 
@@ -46,7 +46,7 @@ def test_an_error_of_the_work_comes_through(stage: Stage) -> None:
         stage.drive(work(), interrupt=lambda: None)
 
 
-def test_one_ctrl_c_is_handed_on_and_the_work_goes_on(stage: Stage) -> None:
+def test_one_ctrl_c_is_handed_on_and_the_work_goes_on(stage: TerminalLoop) -> None:
     stopped = threading.Event()
 
     async def work() -> str:
@@ -57,7 +57,7 @@ def test_one_ctrl_c_is_handed_on_and_the_work_goes_on(stage: Stage) -> None:
     assert stage.drive(work(), interrupt=stopped.set) == "kept"
 
 
-def test_the_second_ctrl_c_leaves_and_the_work_may_write_down_its_end(stage: Stage) -> None:
+def test_the_second_ctrl_c_leaves_and_the_work_may_write_down_its_end(stage: TerminalLoop) -> None:
     written: list[str] = []
 
     async def stubborn() -> None:
@@ -68,12 +68,12 @@ def test_the_second_ctrl_c_leaves_and_the_work_may_write_down_its_end(stage: Sta
             await asyncio.sleep(0.2)
             written.append("the end")
 
-    with pytest.raises(Left):
+    with pytest.raises(UserQuit):
         stage.drive(stubborn(), interrupt=press_ctrl_c)
     assert written == ["the end"]
 
 
-def test_a_terminal_that_goes_away_ends_the_work(stage: Stage) -> None:
+def test_a_terminal_that_goes_away_ends_the_work(stage: TerminalLoop) -> None:
     written: list[str] = []
 
     def broken() -> None:
@@ -91,7 +91,7 @@ def test_a_terminal_that_goes_away_ends_the_work(stage: Stage) -> None:
     assert written == ["the end"]
 
 
-def test_a_question_nobody_waits_for_any_more_is_told_so(stage: Stage) -> None:
+def test_a_question_nobody_waits_for_any_more_is_told_so(stage: TerminalLoop) -> None:
     seen: list[bool] = []
     asked = threading.Event()
 
@@ -116,7 +116,7 @@ def test_a_question_nobody_waits_for_any_more_is_told_so(stage: Stage) -> None:
     assert seen == [True]
 
 
-def test_a_question_is_over_at_ctrl_c(stage: Stage) -> None:
+def test_a_question_is_over_at_ctrl_c(stage: TerminalLoop) -> None:
     def put(over: object) -> str:
         assert callable(over)
         press_ctrl_c()

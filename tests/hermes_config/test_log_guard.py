@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes_config import log_guard
+from hermes_config import logs
 
 KEY = "xoxb-canary-998877665544"
 
@@ -16,8 +16,8 @@ KEY = "xoxb-canary-998877665544"
 @pytest.fixture
 def log() -> Iterator[tuple[logging.Logger, io.StringIO]]:
     """Somebody else's logger and handler, at debug level."""
-    log_guard.install()
-    log_guard.install()
+    logs.redact_records()
+    logs.redact_records()
     logger, written = logging.getLogger("somebody.else"), io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))

@@ -9,8 +9,8 @@ from tests.tui_gateway.client import PAGE, Client, Document, StdioClient, WsClie
 from tests.tui_gateway.conftest import KEY
 
 from tui_gateway import page, server
-from tui_gateway.events import ERRORS, EVENTS
-from tui_gateway.methods import METHODS
+from tui_gateway.protocol.events import ERRORS, EVENTS
+from tui_gateway.protocol.methods import METHODS
 
 
 def test_the_page_is_current() -> None:

@@ -13,7 +13,7 @@ from tests.tui_gateway.conftest import KEY
 
 from hermes_state import SessionDB
 from tui_gateway import server
-from tui_gateway.frames import Frame
+from tui_gateway.wire.frames import Frame
 
 STORY = "tell me the long story"
 

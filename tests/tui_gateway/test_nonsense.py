@@ -10,10 +10,11 @@ import pytest
 
 from hermes_config import config
 from hermes_state import SessionDB
-from tui_gateway import frames, server
-from tui_gateway.events import ERRORS
-from tui_gateway.methods import METHODS
-from tui_gateway.transports import Audience
+from tui_gateway import server
+from tui_gateway.protocol.events import ERRORS
+from tui_gateway.protocol.methods import METHODS
+from tui_gateway.wire import frames
+from tui_gateway.wire.transports import Audience
 
 NONSENSE: tuple[Any, ...] = (
     None, "", " ", "x", "/", "\ud800", "\x00\x1b[2J", "x" * 70_000, "../../etc", 0, -1, 2.5, 1e308, float("inf"),

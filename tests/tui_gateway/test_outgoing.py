@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 
-from tui_gateway import frames
-from tui_gateway.outgoing import BATCH_SECONDS, Outgoing
-from tui_gateway.transports import StdioTransport
+from tui_gateway.wire import frames
+from tui_gateway.wire.outgoing import BATCH_SECONDS, Outgoing
+from tui_gateway.wire.transports import StdioTransport
 
 
 class Clock:

@@ -11,8 +11,8 @@ import pytest
 
 from hermes_state import SessionDB
 from tui_gateway import server
-from tui_gateway.frames import Frame
-from tui_gateway.outgoing import Outgoing
+from tui_gateway.wire.frames import Frame
+from tui_gateway.wire.outgoing import Outgoing
 
 
 class Connection:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.api.shapes import ApiError
-from hermes_config import secrets
+from hermes_config import redaction
 from hermes_state.ids import SessionKey
 from hermes_state.turns import Work
 
@@ -59,11 +59,11 @@ class Exchange:
     def delta(self, text: str) -> None:
         if self.streams and self.begun:
             self.held += text
-            self._show(secrets.current().settled(self.held))
+            self._show(redaction.current().settled(self.held))
 
     def _show(self, length: int) -> None:
         """So much of what is held back goes out, its secrets covered."""
-        text, self.held = secrets.current()(self.held[:length]), self.held[length:]
+        text, self.held = redaction.current()(self.held[:length]), self.held[length:]
         if text:
             self.shown += text
             self.streamed += text
@@ -95,7 +95,7 @@ class Exchange:
         """The answer; the first one counts."""
         if not self.answered.is_set():
             self._show(len(self.held))
-            self.text = secrets.current()(text)
+            self.text = redaction.current()(text)
             self._end()
 
     def refuse(self, problem: ApiError) -> None:

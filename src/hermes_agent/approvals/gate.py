@@ -23,6 +23,7 @@ import logging
 import os.path
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -31,7 +32,6 @@ from hermes_agent.approvals.policy import Policy, read_policy
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
 from hermes_agent.execution.base import CLOSED, Opening, Permit, Wall, content_digest, digest
 from hermes_agent.tools.base import Action, Verdict
-from hermes_config.records import field, record
 from hermes_state.approvals import Exit, Wanted
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
@@ -49,7 +49,7 @@ _UNCONFINED = {"read": "reads it", "plugin": "a plug-in"}
 _ALLOWED = Verdict(True)
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
     """What all gates of a turn share."""
 
@@ -76,7 +76,7 @@ class _Turn:
         return read_policy(self.config)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Reason:
     """One reason to ask. `kind` is a need's, `tool`, `rule` or `file` (a folder that is not opened as a whole).
 
@@ -88,7 +88,7 @@ class _Reason:
     why: str
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
     """A call with what it needs."""
 

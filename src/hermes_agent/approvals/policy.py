@@ -17,18 +17,18 @@ can know fits no pattern and hides from every rule, so with a deny rule it is re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from hermes_agent.approvals.types import Judgement
-from hermes_config.records import record
 
 SECONDS = 60.0
 _LONGEST = 86_400.0
 _NOT_KNOWN = "names a program that only the running shell can know"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Policy:
     mode: Literal["manual", "off"] = "manual"
     seconds: float = SECONDS

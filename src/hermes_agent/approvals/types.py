@@ -6,9 +6,9 @@ Nothing here imports a parser or a store, so every surface that shows a question
 from __future__ import annotations
 
 from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from hermes_config.records import field, record
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ Choice = Literal["task", "once", "session", "always", "deny"]
 CHOICES: tuple[Choice, ...] = ("task", "once", "session", "always", "deny")
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalQuestion:
     """Everything a person needs to decide, and nothing they would have to look up."""
 

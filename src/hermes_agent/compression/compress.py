@@ -22,7 +22,6 @@ from hermes_agent.compression import plan as select
 from hermes_agent.compression.policy import SUMMARY_CALLS, Window
 from hermes_agent.models.base import ModelError
 from hermes_config.errors import HermesError
-from hermes_config.records import record
 from hermes_state.errors import HeadMoved, SessionEnded, StaleFence
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ _ELSEWHERE = "somebody else is working on this conversation"
 _NOTHING = "there is nothing to leave out yet: the conversation is too short, or its newest part fills it"
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What came of it."""
 
@@ -57,7 +56,7 @@ class Outcome:
     """How many messages the summary stands for."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Made:
     """A summary, or the reason why there is none."""
 
@@ -67,7 +66,7 @@ class _Made:
     """Of the failure, in the words of `ModelError`."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Unused:
     """A summary that could not be applied, because somebody wrote while it was made."""
 

@@ -15,6 +15,7 @@ Where that cannot be had, there is no plan.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -22,7 +23,6 @@ from hermes_agent.compression import reading, summary
 from hermes_agent.compression.policy import Window
 from hermes_agent.models.base import Message
 from hermes_agent.prompt import tokens
-from hermes_config.records import record
 
 _LEAST_TAIL = 3
 _WANTED_TAIL = 8
@@ -32,7 +32,7 @@ _LEAST_SUMMARY = summary.LABEL + summary.END + "x" * 240
 _SHORTENED = 1_200
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Plan:
     head: tuple[Message, ...]
     middle: tuple[Message, ...]

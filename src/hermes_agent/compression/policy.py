@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_config.limits import DEFAULTS
-from hermes_config.records import record
 
 if TYPE_CHECKING:
     from hermes_agent.models.base import Endpoint
@@ -36,7 +35,7 @@ _UNREACHABLE = frozenset({"auth", "billing", "network", "budget", "model_not_fou
 Mode = Literal["summarise", "fallback", "wait"]
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """A model's window and how much of it a conversation may fill. All numbers are tokens unless they say otherwise."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hermes_agent.execution.base import BINDS, CLOSED, FILTER_FD, STATUS_FD, Opening
 from hermes_agent.execution.view import View, is_below
-from hermes_config.secret_places import Found
+from hermes_config.secret_files import Found
 
 _NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _PROBE_SECONDS = 10

@@ -27,7 +27,7 @@ from hermes_agent.execution.process import ChildProcess
 from hermes_agent.execution.protection import Protection
 from hermes_agent.execution.view import View, too_wide, view
 from hermes_config import config as configuration
-from hermes_config import secret_places
+from hermes_config import secret_files
 from hermes_config.limits import Limits
 
 CHOICES = ("confined", "bubblewrap", "landlock", "host")
@@ -240,8 +240,8 @@ class Executor:
         root = Path(os.path.realpath(workspace))
         if too_wide(root, user_home):
             raise ExecutorUnavailable(f"{root} is too wide for a workspace", hint="Start Hermes in a project's folder.")
-        own = secret_places.own_patterns(self.config)
-        inside = secret_places.found_in(root, user_home=user_home, own=own)
+        own = secret_files.own_patterns(self.config)
+        inside = secret_files.found_in(root, user_home=user_home, own=own)
         seen = view(
             workspace=root, home=self.home, environ=environ, opening=opening, write=self._folders("write"),
             read=(*self._folders("read"), *reads), hidden=(*inside.secrets, *inside.unseen),
@@ -280,9 +280,9 @@ class Executor:
         # Folders beside the workspace that are writable have settings of their own to be kept.
         beside = [folder for folder in seen.write if folder != root and folder not in seen.git]
 
-        def look() -> secret_places.Found:
-            return secret_places.together(
-                secret_places.found_in(folder, user_home=user_home, own=own) for folder in (root, *beside)
+        def look() -> secret_files.Found:
+            return secret_files.together(
+                secret_files.found_in(folder, user_home=user_home, own=own) for folder in (root, *beside)
             )
 
         before = look() if beside else inside
@@ -362,7 +362,7 @@ async def _uninterrupted(work: Coroutine[Any, Any, None] | Awaitable[Any]) -> No
 
 def _secrets(folder: Path, user_home: Path, own: tuple[str, ...]) -> tuple[Path, ...]:
     """What to hide in a folder beside the workspace."""
-    found = secret_places.found_in(folder, user_home=user_home, own=own, most_entries=200_000, seconds=3.0)
+    found = secret_files.found_in(folder, user_home=user_home, own=own, most_entries=200_000, seconds=3.0)
     return (*found.secrets, *found.unseen)
 
 
@@ -383,7 +383,7 @@ class _Watches:
             return protection
 
     def end(
-        self, root: Path, protection: Protection, now: secret_places.Found, *, mounted: frozenset[Path], changes: bool
+        self, root: Path, protection: Protection, now: secret_files.Found, *, mounted: frozenset[Path], changes: bool
     ) -> list[str]:
         with self._lock:
             users = self._users[root][1] - 1

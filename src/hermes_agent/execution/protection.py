@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 from hermes_agent.tools.descriptors import Folder, opened
-from hermes_config.secret_places import PROTECTED_FILES, Found, birth
+from hermes_config.secret_files import PROTECTED_FILES, Found, birth
 
 ASIDE = ".set-aside"
 _MOST_FILES = 2_000

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hermes_agent.execution.base import CLOSED, Opening
 from hermes_agent.execution.protection import obeyed
-from hermes_config import secret_places
+from hermes_config import secret_files
 
 _SYSTEM = (
     "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/snap",
@@ -179,7 +179,7 @@ def _below(paths: Iterable[Path], visible: Iterable[Path]) -> list[Path]:
 
 @lru_cache(maxsize=8)
 def _places(user_home: Path, home: Path, own: tuple[str, ...]) -> tuple[Path, ...]:
-    return secret_places.places(user_home, home, own=own)
+    return secret_files.places(user_home, home, own=own)
 
 
 @lru_cache(maxsize=1)

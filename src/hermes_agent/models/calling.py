@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from hermes_agent.models import client, errors
 from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply
 from hermes_agent.models.wires import wire_for
 from hermes_config import config
 from hermes_config.limits import Limits
-from hermes_config.records import record
 
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 20.0
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Retry:
     """Told before a wait."""
 

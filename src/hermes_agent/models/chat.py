@@ -11,6 +11,7 @@ field was checked against the documentation named in docs/contributors/wire-form
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2s
 from typing import Any, Literal
 
@@ -18,7 +19,6 @@ from hermes_agent.models import repair
 from hermes_agent.models.base import Endpoint, Message, OnDelta, Reply, ToolSpec
 from hermes_agent.models.chat_stream import EXTRA_CONTENT, ChatReader
 from hermes_agent.models.reading import read_stream
-from hermes_config.records import record
 
 _RESERVED = frozenset({"model", "messages", "tools", "stream"})
 _USER, _ASSISTANT = b'{"role":"user"', b'{"role":"assistant"'
@@ -26,7 +26,7 @@ _OPENING = repair.encode({"role": "user", "content": repair.OPENING})
 _CLOSING = repair.encode({"role": "user", "content": repair.CLOSING})
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """Where a server departs from the common form."""
 
@@ -44,7 +44,7 @@ class Dialect:
     """OpenRouter hands a top-level `cache_control` on to Anthropic's models."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ChatWire:
     dialect: Dialect = Dialect()
     name: str = "chat/1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_config import document
+from hermes_config import yaml_file
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
 
@@ -15,6 +15,6 @@ def line_of(config: Config, key: str) -> int:
     """Where the key stands. The file is read again only when there is something to complain about."""
     file = config.home / "config.yaml"
     try:
-        return document.parse(file.read_text(encoding="utf-8"), file=str(file)).line(key.split("."))
+        return yaml_file.parse(file.read_text(encoding="utf-8"), file=str(file)).line(key.split("."))
     except (OSError, UnicodeDecodeError, ConfigError):  # gone or broken since it was loaded: then without a line
         return 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from hermes_agent.models.base import WireName
-from hermes_config.records import record
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Provider:
     name: str
     base_url: str

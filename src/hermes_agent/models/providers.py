@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -26,10 +27,9 @@ from hermes_agent.models.base import Endpoint, WireName
 from hermes_agent.models.choosing import Entry
 from hermes_agent.models.faults import fault, line_of
 from hermes_agent.models.provider_table import PROVIDERS, Provider, context_length
-from hermes_config import secrets
+from hermes_config import redaction
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
-from hermes_config.records import record
 
 _log = logging.getLogger(__name__)
 _NO_MODEL_HINT = "hermes setup finds or asks for one; --model demo tries the built-in one."
@@ -41,7 +41,7 @@ _WIRES: dict[str, WireName] = {
 }  # fmt: skip
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Description:
     """An endpoint as a person may see it: no secret in it."""
 
@@ -239,7 +239,7 @@ def _tokens(config: Config, entry: Entry, name: str, *, key: str) -> int | None:
     text = str(value).replace("_", "").replace(",", "").strip()
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
     if number < 0:
-        raise fault(config, f"{key}.{name}", f"must be a number of tokens, not {secrets.shown(value)}")
+        raise fault(config, f"{key}.{name}", f"must be a number of tokens, not {redaction.shown(value)}")
     return number or None
 
 
@@ -257,7 +257,7 @@ def _options(config: Config, row: Provider, extra: Mapping[str, Any]) -> tuple[t
     agent = config.tree.get("agent")
     effort = str(agent.get("reasoning_effort") or "").strip().lower() if isinstance(agent, Mapping) else ""
     if effort and effort not in _EFFORTS:
-        reason = f"must be {', '.join(_EFFORTS)} or empty, not {secrets.shown(effort)}"
+        reason = f"must be {', '.join(_EFFORTS)} or empty, not {redaction.shown(effort)}"
         raise fault(config, "agent.reasoning_effort", reason)
     if effort and row.name == "openrouter":  # the one provider that takes the word for every model
         options["reasoning"] = {"enabled": False} if effort == "none" else {"effort": effort}

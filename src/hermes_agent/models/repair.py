@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2s
 from typing import Any, NamedTuple
 
 from hermes_agent.models.base import Message
-from hermes_config.records import record
 
 NO_RESULT = "no result was recorded"
 NO_OUTPUT = "(no output)"
@@ -59,7 +59,7 @@ class Picture(NamedTuple):
 Piece = str | Picture
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Step:
     """What one row says, with the results of its calls, in the order they were stored."""
 

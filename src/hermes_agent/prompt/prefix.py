@@ -18,12 +18,12 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from hermes_agent.models.base import Endpoint, ToolSpec, Wire
 from hermes_config.limits import DEFAULTS
-from hermes_config.records import field, record
 from hermes_state.ids import ConversationId, SessionId, TurnId
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Content:
         return known
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Prefix:
     """An epoch's content."""
 

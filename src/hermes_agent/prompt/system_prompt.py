@@ -11,19 +11,18 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hermes_agent import skills
-from hermes_agent.execution import executor
 from hermes_agent.memory import MemoryStore
 from hermes_agent.models.base import ToolSpec
 from hermes_agent.prompt.injection_scan import suspicion
 from hermes_agent.setup import Setup
 from hermes_agent.tools import descriptors
-from hermes_config import secret_places
+from hermes_config import secret_files
 from hermes_config.limits import DEFAULTS, Limits
-from hermes_config.records import record
 
 IDENTITY = """\
 You are Hermes, an assistant that lives on this person's own machine and can be reached from wherever they write.
@@ -45,7 +44,7 @@ How to remember
 )
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptParts:
     """Everything the system text is made of, as text. An empty part leaves no trace."""
 
@@ -121,10 +120,16 @@ def gather(setup: Setup) -> tuple[str, Sequence[ToolSpec]]:
         memory=_memory(setup),
         model=setup.endpoint.model,
         provider=setup.endpoint.provider,
-        sandbox=executor.wall_of(setup.tree).said if "terminal" in names else "",
+        sandbox=_sandbox(setup) if "terminal" in names else "",
         day=dt.datetime.fromtimestamp(setup.db.clock(), tz=dt.UTC).strftime("%A, %d %B %Y"),
     )
     return build(parts), setup.specs
+
+
+def _sandbox(setup: Setup) -> str:
+    from hermes_agent.execution import executor  # late: 20 ms that only a turn needs
+
+    return executor.wall_of(setup.tree).said
 
 
 def _memory(setup: Setup) -> str:
@@ -188,7 +193,7 @@ def _text(path: Path, project: Path, limits: Limits) -> str:
     """Of a regular file inside the project; empty for anything else, and for what cannot be read."""
     try:
         real, inside = path.resolve(strict=True), project.resolve()
-        if not real.is_relative_to(inside) or secret_places.is_secret(real, user_home=Path.home(), root=inside):
+        if not real.is_relative_to(inside) or secret_files.is_secret(real, user_home=Path.home(), root=inside):
             return ""
         with descriptors.opened(real.parent) as folder:
             descriptor = folder.open(real.name)

@@ -3,7 +3,7 @@
 Every path is resolved to where it really leads (`..`, `~`, symbolic links) before anything is decided, and the decision
 is about that place. Device files, pipes and the kernel's folders are refused. So are the files of our own database: to
 open and close one beside SQLite drops the store's locks, whoever asks. A place that may hold secrets
-(`hermes_config.secret_places`), or lies in the Hermes home outside the workspace, is read only with the gate's
+(`hermes_config.secret_files`), or lies in the Hermes home outside the workspace, is read only with the gate's
 permission. Every write asks the gate, which is told what the file holds now and what it will hold.
 
 What is then opened is the place that was judged and no other (`descriptors`). A write reads the old content once more
@@ -17,6 +17,7 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,9 +25,8 @@ from hermes_agent.execution.base import Permit, content_digest
 from hermes_agent.tools import descriptors
 from hermes_agent.tools.arguments import close_names
 from hermes_agent.tools.base import Action, ToolContext, Verdict
-from hermes_config import secret_places
+from hermes_config import secret_files
 from hermes_config.errors import HermesError
-from hermes_config.records import record
 from hermes_state import session_files
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Surroundings(Protocol):
     def config(self) -> Mapping[str, Any]: ...
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Place:
     """A path as it was written, where it leads, and what is there now."""
 
@@ -75,7 +75,7 @@ class Place:
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Write:
     """A change of one file that the gate permitted. None stands for no file."""
 
@@ -187,14 +187,14 @@ def is_private(place: Place, ctx: Surroundings) -> bool:
     """Whether reading this needs permission: secrets by their usual names, and the closed parts of the Hermes home."""
     home = Path(os.path.realpath(ctx.home))
     if place.real.is_relative_to(home):
-        open_parts = [home / part for part in secret_places.OPEN_IN_HERMES_HOME]
+        open_parts = [home / part for part in secret_files.OPEN_IN_HERMES_HOME]
         open_parts.append(session_files.results_folder(home, ctx.conversation_id))
         if not any(place.real.is_relative_to(part) for part in open_parts):
             return True
     return any(
-        secret_places.is_secret(
+        secret_files.is_secret(
             path, user_home=user_home(ctx), root=Path(os.path.realpath(ctx.workdir)),
-            own=secret_places.own_patterns(ctx.config), folder=place.is_folder,
+            own=secret_files.own_patterns(ctx.config), folder=place.is_folder,
         )
         for path in dict.fromkeys((place.named, place.real))
     )  # fmt: skip
@@ -210,7 +210,7 @@ def is_outside(place: Place, ctx: Surroundings) -> bool:
     if not holding or is_private(place, ctx):
         return True
     return any(
-        secret_places.is_protected(path, workspace, user_home=user_home(ctx))
+        secret_files.is_protected(path, workspace, user_home=user_home(ctx))
         for workspace in holding
         for path in (place.named, place.real)
     )

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent.models.base import ToolCall
 from hermes_agent.turn import tool_calls
 from hermes_config.errors import HermesError
-from hermes_config.records import record
 from hermes_state.errors import StaleFence, TurnOver
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hermes_state.usage import Used
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Pending:
     """Calls of the newest step that have no result yet."""
 

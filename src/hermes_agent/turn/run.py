@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_agent import compacting, hooks
@@ -27,7 +27,6 @@ from hermes_agent.turn.model_step import Asker, Interrupted, Spent
 from hermes_agent.turn.recovery import Pending
 from hermes_agent.turn.tool_calls import Workbench
 from hermes_config.errors import HermesError
-from hermes_config.records import field, record
 from hermes_state.errors import StaleFence
 from hermes_state.journal import Journal
 from hermes_state.outbox import OutboxItem, Parcel
@@ -66,7 +65,7 @@ def nothing_owed(state: EndState, outcome: Outcome) -> Parcel | None:
     return None
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """A turn's parts."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import hooks
@@ -19,7 +20,6 @@ from hermes_agent.tools import registry
 from hermes_agent.tools.base import Action, Gate, Tool, ToolContext, ToolResult
 from hermes_agent.turn.callbacks import Listeners
 from hermes_agent.turn.control import Signals
-from hermes_config.records import record
 from hermes_state.journal import Journal
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ INTERRUPTED = "The person interrupted before this call ran."
 NOT_RUN = "The turn ended before this call ran."
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:
     """What the calls of a turn are run with."""
 

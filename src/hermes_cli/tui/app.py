@@ -18,16 +18,16 @@ from textual.containers import Horizontal
 from textual.screen import ModalScreen
 from textual.widgets import Static, TextArea
 
-from hermes_cli.tui.bars import Status, Waiting
-from hermes_cli.tui.copying import Copies
+from hermes_cli.tui.bars import StatusBar, WaitingBar
+from hermes_cli.tui.copying import Clipboard
 from hermes_cli.tui.editor import Editor
 from hermes_cli.tui.launch import Start
-from hermes_cli.tui.link import Link, Refused, ServerLost
-from hermes_cli.tui.offers import Offers
+from hermes_cli.tui.link import RequestRefused, RpcClient, ServerLost
+from hermes_cli.tui.offers import CompletionList
 from hermes_cli.tui.palette import THEMES
-from hermes_cli.tui.questions import Questions
+from hermes_cli.tui.questions import Dialogs
 from hermes_cli.tui.steady import SteadyApp
-from hermes_cli.tui.talk import Talk
+from hermes_cli.tui.talk import Conversation
 from hermes_cli.tui.transcript import Transcript
 
 _TWICE_SECONDS = 2.0
@@ -61,18 +61,20 @@ class HermesApp(SteadyApp):
         Binding("ctrl+end", "newest", show=False, priority=True),
     ]
 
-    def __init__(self, link: Link, start: Start, *, shade: str = "dark") -> None:
+    def __init__(self, link: RpcClient, start: Start, *, shade: str = "dark") -> None:
         super().__init__()
         self._link, self._shade = link, shade
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = THEMES[shade].name
         self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
-        self._waiting, self._status, self._editor = Waiting(), Status(self.is_behind), Editor()
-        self._questions = Questions(self, self._answer, by_gateway=self._status.by_gateway)
-        self.talk = Talk(link, self, self._transcript, self._waiting, self._status, start, self._questions.heard)
-        self._offers = Offers(self._editor, link.ask)
-        self._copies = Copies()
+        self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
+        self._questions = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
+        self.talk = Conversation(
+            link, self, self._transcript, self._waiting, self._status, start, self._questions.heard
+        )
+        self._offers = CompletionList(self._editor, link.ask)
+        self._copies = Clipboard()
         self._pressed_at = 0.0
         self._restarts: list[float] = []
 
@@ -102,7 +104,7 @@ class HermesApp(SteadyApp):
         async def told() -> None:
             try:
                 await work
-            except (Refused, ServerLost) as error:
+            except (RequestRefused, ServerLost) as error:
                 if not (isinstance(error, ServerLost) and error.told):
                     self.talk.trouble(error.one_line())
                 self._status.state = "ready"
@@ -180,7 +182,7 @@ class HermesApp(SteadyApp):
             await self.talk.slash(typed)
             if typed == "/help":
                 self.talk.note(_OWN_COMMANDS)
-        except Refused as error:
+        except RequestRefused as error:
             self.talk.trouble(error.one_line())
             self.give_back(typed)
 
@@ -251,10 +253,10 @@ class HermesApp(SteadyApp):
             self._do(self.talk.slash(f"/model {chosen}"))
 
     def action_keys(self) -> None:
-        from hermes_cli.tui.keys import Keys
+        from hermes_cli.tui.keys import KeysHelp
 
         if not isinstance(self.screen, ModalScreen):
-            self.push_screen(Keys())
+            self.push_screen(KeysHelp())
 
     def action_copy(self) -> None:
         copied, told = self._copies.next(self._transcript.blocks)

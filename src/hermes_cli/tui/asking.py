@@ -20,7 +20,7 @@ from textual.widgets import Button, Input, Label, Static
 
 from hermes_agent.approvals import text as approval_text
 from hermes_cli import text as words
-from hermes_cli.tui.bars import Line, folder
+from hermes_cli.tui.bars import LineInput, folder
 
 _QUIET_SECONDS = 0.6
 """No key may have been pressed for so long before one counts as an answer."""
@@ -36,23 +36,23 @@ class _Choice(Button, can_focus=False):
     """For the mouse."""
 
 
-class Approval(ModalScreen[str]):
+class ApprovalDialog(ModalScreen[str]):
     """Dismissed with a choice; with nothing when the question was closed elsewhere."""
 
     DEFAULT_CSS = """
-    Approval { align: center middle; }
-    Approval > Vertical { width: 90%; max-width: 100; height: auto; max-height: 100%; background: $panel;
+    ApprovalDialog { align: center middle; }
+    ApprovalDialog > Vertical { width: 90%; max-width: 100; height: auto; max-height: 100%; background: $panel;
                           border: round $warning; padding: 0 1; }
-    Approval VerticalScroll { height: auto; max-height: 10; background: $background; padding: 0 1; margin: 1 0;
+    ApprovalDialog VerticalScroll { height: auto; max-height: 10; background: $background; padding: 0 1; margin: 1 0;
                               scrollbar-size-vertical: 1; }
-    Approval #facts { height: auto; padding: 0 1; }
-    Approval #choices { height: auto; margin: 1 0 0 0; }
-    Approval.low VerticalScroll { max-height: 5; }
-    Approval.low #choices, Approval.small #choices { margin: 0; }
-    Approval Button { min-width: 4; height: 1; border: none; margin: 0 1 0 0; }
-    Approval.small > Vertical { border: none; width: 100%; padding: 0; }
-    Approval.small #facts { display: none; }
-    Approval.small VerticalScroll { max-height: 3; margin: 0; }
+    ApprovalDialog #facts { height: auto; padding: 0 1; }
+    ApprovalDialog #choices { height: auto; margin: 1 0 0 0; }
+    ApprovalDialog.low VerticalScroll { max-height: 5; }
+    ApprovalDialog.low #choices, ApprovalDialog.small #choices { margin: 0; }
+    ApprovalDialog Button { min-width: 4; height: 1; border: none; margin: 0 1 0 0; }
+    ApprovalDialog.small > Vertical { border: none; width: 100%; padding: 0; }
+    ApprovalDialog.small #facts { display: none; }
+    ApprovalDialog.small VerticalScroll { max-height: 3; margin: 0; }
     """
 
     def __init__(self, question: Mapping[str, Any], runs: str) -> None:
@@ -114,15 +114,15 @@ class Approval(ModalScreen[str]):
         self.dismiss(str(event.button.id))
 
 
-class Question(ModalScreen[str]):
+class QuestionDialog(ModalScreen[str]):
     """A line in answer: to a question of the model, whose choices have numbers, or a secret, which is not shown."""
 
     DEFAULT_CSS = """
-    Question { align: center middle; }
-    Question > Vertical { width: 90%; max-width: 100; height: auto; max-height: 100%; background: $panel;
+    QuestionDialog { align: center middle; }
+    QuestionDialog > Vertical { width: 90%; max-width: 100; height: auto; max-height: 100%; background: $panel;
                           border: round $primary; padding: 0 1; }
-    Question Static { height: auto; max-height: 12; }
-    Question Input { background: $background; }
+    QuestionDialog Static { height: auto; max-height: 12; }
+    QuestionDialog Input { background: $background; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
 
@@ -137,7 +137,7 @@ class Question(ModalScreen[str]):
         hint = "it is not shown" if self._secret else "a number, or your own words" if self._choices else "your answer"
         with Vertical():
             yield Static(Text("\n".join(lines)))
-            yield Line(password=self._secret, compact=True, placeholder=f"{hint} · Escape answers nothing")
+            yield LineInput(password=self._secret, compact=True, placeholder=f"{hint} · Escape answers nothing")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         said = event.value.strip()

@@ -22,19 +22,19 @@ def folder(path: str) -> str:
     return words.harmless(f"~/{place.relative_to(Path.home())}" if inside else path)
 
 
-class Line(Input):
+class LineInput(Input):
     """A line to type into, in a box. Its cursor does not blink: an idle window writes nothing to the terminal."""
 
     def on_mount(self) -> None:
         self.cursor_blink = False
 
 
-class Waiting(Static):
+class WaitingBar(Static):
     """What was typed and is not answered yet."""
 
     DEFAULT_CSS = """
-    Waiting { display: none; height: auto; max-height: 3; padding: 0 1; color: $text-muted; background: $background; }
-    Waiting.open { display: block; }
+    WaitingBar { display: none; height: auto; max-height: 3; padding: 0 1; color: $text-muted; background: $background; }
+    WaitingBar.open { display: block; }
     """
 
     def show(self, texts: list[str], how: str) -> None:
@@ -43,14 +43,14 @@ class Waiting(Static):
         self.set_class(bool(lines), "open")
 
 
-class Status(Static):
+class StatusBar(Static):
     """What it does, the model, how full the context is, what it cost, who drives, the title.
 
     What does not fit is left out, the least important first (the highest rank).
     """
 
     DEFAULT_CSS = """
-    Status { height: 1; padding: 0 1; background: $panel; color: $text-muted; }
+    StatusBar { height: 1; padding: 0 1; background: $panel; color: $text-muted; }
     """
 
     def __init__(self, is_behind: Callable[[], bool]) -> None:

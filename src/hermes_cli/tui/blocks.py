@@ -36,7 +36,7 @@ EMPTY = Strip([])
 _BOLD = Style(bold=True)
 
 
-class Block:
+class ScreenBlock:
     """`margin`: whether an empty line stands above it."""
 
     margin = True
@@ -79,7 +79,7 @@ class Block:
         raise NotImplementedError
 
 
-class Said(Block):
+class UserBlock(ScreenBlock):
     """Words of a person: of the one who sits here, or `source` when they came from another place.
 
     `files`: what went along with them.
@@ -113,7 +113,7 @@ class Said(Block):
         return [Strip.join([lead if at == 0 else indent, line.apply_style(_BOLD)]) for at, line in enumerate(made)]
 
 
-class Answer(Block):
+class AnswerBlock(ScreenBlock):
     """Words of the model, as far as they have come, or one part of them when they are many."""
 
     def __init__(self, text: str = "", *, margin: bool = True, said: str = "") -> None:
@@ -130,14 +130,14 @@ class Answer(Block):
         self._growing.add(words.harmless_block(piece))
         self.changed()
 
-    def rest(self) -> Answer | None:
+    def rest(self) -> AnswerBlock | None:
         """What is too long is cut: the part that goes on."""
         parts = markdown.parted(self.text)
         if parts is None:
             return None
         self._growing = markdown.Growing(parts[0])
         self.changed()
-        return Answer(parts[1], margin=parts[2])
+        return AnswerBlock(parts[1], margin=parts[2])
 
     def guess(self) -> int:
         return 2 + len(self.text) // _ESTIMATE
@@ -150,7 +150,7 @@ class Answer(Block):
         return self._growing.lines(width, inks)
 
 
-class ToolCall(Block):
+class ToolBlock(ScreenBlock):
     """One line, and below it what came out: its last lines while it runs, all of it when it is unfolded."""
 
     margin = False
@@ -204,7 +204,7 @@ class ToolCall(Block):
         return markdown.drawn(Text(above + indented, style=inks.dim), width, inks)
 
 
-class Remark(Block):
+class NoteBlock(ScreenBlock):
     """A line of ours."""
 
     def __init__(self, text: str, kind: Literal["note", "trouble", "plain"] = "note", *, margin: bool = True) -> None:
@@ -220,7 +220,7 @@ class Remark(Block):
         return [Strip.join([lead if at == 0 else indent, line]) for at, line in enumerate(made)] if mark else made
 
 
-class Opening(Block):
+class WelcomeBlock(ScreenBlock):
     """What stands in a new conversation before anything was said."""
 
     def __init__(self, info: Mapping[str, Any]) -> None:
@@ -241,7 +241,7 @@ class Opening(Block):
         return markdown.drawn(made, width, inks)
 
 
-class Card(Block):
+class IntroBlock(ScreenBlock):
     """Lines of whoever opened the window: a label and words each, of which the first is a title."""
 
     def __init__(self, card: Sequence[tuple[str, str]]) -> None:
@@ -264,22 +264,22 @@ def _last_lines(content: str, most: int) -> tuple[list[str], int]:
     return found[-most:], max(0, len(found) - most)
 
 
-def of_history(message: Mapping[str, Any]) -> list[Block]:
+def of_history(message: Mapping[str, Any]) -> list[ScreenBlock]:
     """A stored message as a screen shows it."""
     role, said = message.get("role"), str(message.get("text") or "")
     if role == "tool":
         name, context = str(message.get("name") or "tool"), str(message.get("context") or "")
-        call = ToolCall(name, context)
+        call = ToolBlock(name, context)
         call.ended(said, seconds=0.0, failed=bool(message.get("is_error")))
         return [call]
     if not said.strip():
         return []
     if role != "assistant":
         source = str(message.get("source") or "")
-        return [Said(said, source, message.get("files") or ()) if role == "user" else Remark(said)]
-    answers = [Answer(said, said=said)]
+        return [UserBlock(said, source, message.get("files") or ()) if role == "user" else NoteBlock(said)]
+    answers = [AnswerBlock(said, said=said)]
     while (more := answers[-1].rest()) is not None:
         answers.append(more)
     cut_off = {"interrupted": INTERRUPTED, "error": "cut off by an error; what was said so far is kept"}
     stopped = cut_off.get(str(message.get("cut_off")))
-    return [*answers, *([] if stopped is None else [Remark(stopped)])]
+    return [*answers, *([] if stopped is None else [NoteBlock(stopped)])]

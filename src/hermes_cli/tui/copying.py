@@ -6,21 +6,21 @@ import re
 from collections.abc import Sequence
 
 from hermes_cli import text as words
-from hermes_cli.tui.blocks import Answer, Block
+from hermes_cli.tui.blocks import AnswerBlock, ScreenBlock
 
 _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*\n(.*?)^ {0,3}\1", re.MULTILINE | re.DOTALL)
 
 
-class Copies:
+class Clipboard:
     """It remembers what was copied last, to give something else the next time."""
 
     def __init__(self) -> None:
         self._of = ""
         self._place = 0
 
-    def next(self, blocks: Sequence[Block]) -> tuple[str, str]:
+    def next(self, blocks: Sequence[ScreenBlock]) -> tuple[str, str]:
         """(text, what it is); empty when nothing was said yet."""
-        answer = next((one.said for one in reversed(blocks) if isinstance(one, Answer) and one.said), "")
+        answer = next((one.said for one in reversed(blocks) if isinstance(one, AnswerBlock) and one.said), "")
         if not answer:
             return "", "there is no answer to copy yet"
         code = [found[2].rstrip("\n") for found in reversed(list(_FENCED.finditer(answer)))]

@@ -34,17 +34,17 @@ def hung(text: str, width: int, console: Console) -> str:
         elif second and times[second] > 1:
             made += _row(line[:second], line[second:], width, console)
         else:
-            made += _plain(line, width, console)
+            made += _hung_line(line, width, console)
     return "\n".join(made)
 
 
 def _row(first: str, second: str, width: int, console: Console) -> list[str]:
     if width - words.width(first) >= _ROOM:
         return _broken(first, second, width, console)
-    return [*_plain(first.rstrip(" "), width, console), *_broken(" " * _BELOW, second, width, console)]
+    return [*_hung_line(first.rstrip(" "), width, console), *_broken(" " * _BELOW, second, width, console)]
 
 
-def _plain(line: str, width: int, console: Console) -> list[str]:
+def _hung_line(line: str, width: int, console: Console) -> list[str]:
     own = line.lstrip(" ")
     return _broken(line[: len(line) - len(own)], own, width, console)
 

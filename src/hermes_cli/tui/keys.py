@@ -30,10 +30,10 @@ _KEYS = (
 _SCROLLS = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8}
 
 
-class Keys(ModalScreen[None]):
+class KeysHelp(ModalScreen[None]):
     DEFAULT_CSS = """
-    Keys { align: center middle; }
-    Keys > VerticalScroll { width: 60; max-width: 100%; height: auto; max-height: 100%; background: $panel;
+    KeysHelp { align: center middle; }
+    KeysHelp > VerticalScroll { width: 60; max-width: 100%; height: auto; max-height: 100%; background: $panel;
                             border: round $primary; padding: 0 1; scrollbar-size-vertical: 1; }
     """
 

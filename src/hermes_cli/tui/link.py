@@ -23,14 +23,14 @@ from typing import IO, Any
 
 from hermes_cli import text as words
 from hermes_config.errors import HermesError
-from tui_gateway import frames
+from tui_gateway.wire import frames
 
 Event = Mapping[str, Any]
 _LAST_WORDS = 2_000
 _ENDING_SECONDS = 2.0
 
 
-class Refused(HermesError):
+class RequestRefused(HermesError):
     """The server answered with an error."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -49,7 +49,7 @@ class NotStarted(HermesError):
     """The process behind the window could not start."""
 
 
-class Link:
+class RpcClient:
     """One server process at a time. `start` may be called anywhere; all else on the loop given to `attach`."""
 
     def __init__(
@@ -173,7 +173,7 @@ class Link:
         if error is None:
             waiting.set_result(frame.get("result"))
         else:
-            waiting.set_exception(Refused(int(error.get("code") or 0), str(error.get("message") or "")))
+            waiting.set_exception(RequestRefused(int(error.get("code") or 0), str(error.get("message") or "")))
 
     def _ended(self) -> None:
         why = self._over = self._why()
@@ -224,7 +224,7 @@ class Link:
         line = f"{frames.encode(request)}\n".encode()
         if 0 < self._longest < len(line):
             long, most = words.size(len(line)), words.size(self._longest)
-            raise Refused(frames.INVALID, f"this is too long to be sent: {long}, and {most} is the most")
+            raise RequestRefused(frames.INVALID, f"this is too long to be sent: {long}, and {most} is the most")
         return line
 
 

@@ -22,11 +22,11 @@ _MOST = 8
 Ask = Callable[..., Awaitable[dict[str, Any]]]
 
 
-class Offers(OptionList, can_focus=False):
+class CompletionList(OptionList, can_focus=False):
     DEFAULT_CSS = """
-    Offers { display: none; height: auto; max-height: 8; border: none; padding: 0 1; background: $panel;
+    CompletionList { display: none; height: auto; max-height: 8; border: none; padding: 0 1; background: $panel;
              scrollbar-size-vertical: 1; }
-    Offers.open { display: block; }
+    CompletionList.open { display: block; }
     """
 
     def __init__(self, editor: Editor, ask: Ask) -> None:
@@ -69,7 +69,7 @@ class Offers(OptionList, can_focus=False):
             self.close()
             return
         self.clear_options()
-        self.add_options([Option(_line(item)) for item in items])
+        self.add_options([Option(_option_line(item)) for item in items])
         self.highlighted = 0
         self.add_class("open")
 
@@ -107,7 +107,7 @@ class Offers(OptionList, can_focus=False):
         self._editor.focus()
 
 
-def _line(item: dict[str, Any]) -> Text:
+def _option_line(item: dict[str, Any]) -> Text:
     shown, meta = words.harmless(str(item.get("display") or item["text"])), words.harmless(str(item.get("meta") or ""))
     line = Text(shown, no_wrap=True, overflow="ellipsis")
     if meta:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hermes_cli.tui.blocks import Block, ToolCall, of_history
-from hermes_cli.tui.link import Link
+from hermes_cli.tui.blocks import ScreenBlock, ToolBlock, of_history
+from hermes_cli.tui.link import RpcClient
 from hermes_cli.tui.transcript import Transcript
 
 PAGE = 60
 """Messages that are asked for at a time."""
 
 
-class Pages:
+class StoredPages:
     """`remember` gets what the person said in the page that is read first."""
 
-    def __init__(self, link: Link, transcript: Transcript, remember: Callable[[Sequence[str]], None]) -> None:
+    def __init__(self, link: RpcClient, transcript: Transcript, remember: Callable[[Sequence[str]], None]) -> None:
         self._link, self._transcript, self._remember = link, transcript, remember
         self._first = 0
         """The number of the oldest message that is on the screen."""
@@ -32,7 +32,7 @@ class Pages:
         """Another conversation, or the same one read anew: its last page."""
         messages = self._taken(state)
         self._shown += 1
-        self._transcript.replace(_drawn(messages), more=self._first > 0)
+        self._transcript.replace(_blocks_of(messages), more=self._first > 0)
         said = [str(one["text"]) for one in messages if one.get("role") == "user"]
         self.said_last = said[-1] if said else ""
         self._remember(said)
@@ -46,7 +46,7 @@ class Pages:
             wanted = {"before": self._first, "limit": PAGE, "details": True}
             page = await self._link.ask("session.history", session_id=session_id, **wanted)
             if shown == self._shown:
-                self._transcript.put_above(_drawn(self._taken(page)), more=self._first > 0)
+                self._transcript.put_above(_blocks_of(self._taken(page)), more=self._first > 0)
         finally:
             self._fetching = False
 
@@ -63,10 +63,10 @@ class Pages:
         return messages
 
 
-def _drawn(messages: Sequence[Mapping[str, Any]]) -> list[Block]:
-    blocks: list[Block] = []
+def _blocks_of(messages: Sequence[Mapping[str, Any]]) -> list[ScreenBlock]:
+    blocks: list[ScreenBlock] = []
     for block in (block for message in messages for block in of_history(message)):
-        if isinstance(block, ToolCall):
-            block.margin = not blocks or not isinstance(blocks[-1], ToolCall)
+        if isinstance(block, ToolBlock):
+            block.margin = not blocks or not isinstance(blocks[-1], ToolBlock)
         blocks.append(block)
     return blocks

@@ -60,7 +60,7 @@ def inks(*, dark: bool) -> Inks:
     )  # fmt: skip
 
 
-def chosen(skin: str) -> str:
+def chosen_shade(skin: str) -> str:
     """`dark` or `light`: what is configured, else what the terminal says of its background, else dark."""
     if skin in THEMES:
         return skin

@@ -8,44 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from hermes_cli.tui.bars import Waiting
-from hermes_cli.tui.blocks import Said
+from hermes_cli.tui.bars import WaitingBar
+from hermes_cli.tui.blocks import UserBlock
 
 
-class Pending:
+class Unsent:
     """`bar` shows what waits behind a turn; `give_back` gets words that were not taken up."""
 
-    def __init__(self, bar: Waiting, give_back: Callable[[str], None]) -> None:
+    def __init__(self, bar: WaitingBar, give_back: Callable[[str], None]) -> None:
         self._bar, self._give_back = bar, give_back
-        self.sent: Said | None = None
+        self.sent: UserBlock | None = None
         """On the screen already; the turn it begins has not begun."""
-        self._queue: list[Said] = []
-        self._answered: set[Said] = set()
+        self._queue: list[UserBlock] = []
+        self._answered: set[UserBlock] = set()
         """Of the queue: what the server knows of."""
 
     @property
-    def queue(self) -> list[Said]:
+    def queue(self) -> list[UserBlock]:
         return list(self._queue)
 
     @property
-    def known(self) -> list[Said]:
+    def known(self) -> list[UserBlock]:
         """What waits at the server."""
         return [said for said in self._queue if said in self._answered]
 
     @property
-    def all(self) -> list[Said]:
+    def all(self) -> list[UserBlock]:
         return [*([] if self.sent is None else [self.sent]), *self._queue]
 
-    def wait(self, said: Said) -> None:
+    def wait(self, said: UserBlock) -> None:
         self._queue.append(said)
         self._show()
 
-    def queued(self, said: Said) -> None:
+    def queued(self, said: UserBlock) -> None:
         """The server has it, and it waits there."""
         if said in self._queue:
             self._answered.add(said)
 
-    def take(self, words: Iterable[Said]) -> list[Said]:
+    def take(self, words: Iterable[UserBlock]) -> list[UserBlock]:
         """Those of them that are still here; they are not, any more."""
         given = set(words)
         taken = [said for said in self.all if said in given]
@@ -56,7 +56,7 @@ class Pending:
         self._show()
         return taken
 
-    def back(self, words: Iterable[Said]) -> None:
+    def back(self, words: Iterable[UserBlock]) -> None:
         """To where they were typed, those that are still here."""
         if taken := self.take(words):
             self._give_back("\n\n".join(said.text for said in taken))

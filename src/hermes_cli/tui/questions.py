@@ -12,21 +12,21 @@ from textual.app import App
 from textual.screen import Screen
 
 if TYPE_CHECKING:
-    from hermes_cli.tui.asking import Approval, Question
+    from hermes_cli.tui.asking import ApprovalDialog, QuestionDialog
 
 Answer = Callable[[str, dict[str, Any]], None]
 """(method, its parameters)."""
 Payload = Mapping[str, Any]
-_Made = Callable[[], "Approval | Question"]
+_Made = Callable[[], "ApprovalDialog | QuestionDialog"]
 
 
-class Questions:
+class Dialogs:
     """`by_gateway` says whether the gateway drives the conversation, and so runs what is asked about."""
 
     def __init__(self, app: App[int], answer: Answer, *, by_gateway: Callable[[], bool]) -> None:
         self._app, self._answer, self._by_gateway = app, answer, by_gateway
         self._waiting: list[tuple[str, _Made, Callable[[str], None]]] = []
-        self._asking: Approval | Question | None = None
+        self._asking: ApprovalDialog | QuestionDialog | None = None
         self.heard: dict[str, Callable[[Payload], None]] = {
             "approval.request": self._leave, "approval.closed": self._closed, "clarify.request": self._clarify,
             "secret.request": self._secret, "sudo.request": self._sudo, "secret.expire": self._closed,
@@ -45,10 +45,10 @@ class Questions:
         """May this run?"""
         number, by_gateway = str(question.get("approval_id")), self._by_gateway()
 
-        def made() -> Approval:
-            from hermes_cli.tui.asking import Approval
+        def made() -> ApprovalDialog:
+            from hermes_cli.tui.asking import ApprovalDialog
 
-            return Approval(question, "in the gateway" if by_gateway else "on this machine, as you")
+            return ApprovalDialog(question, "in the gateway" if by_gateway else "on this machine, as you")
 
         def answered(choice: str) -> None:
             if choice:
@@ -74,10 +74,10 @@ class Questions:
         """`method` takes the answer, in its `field`."""
         number = str(payload.get("request_id"))
 
-        def made() -> Question:
-            from hermes_cli.tui.asking import Question
+        def made() -> QuestionDialog:
+            from hermes_cli.tui.asking import QuestionDialog
 
-            return Question(question, choices, secret=secret, number=number)
+            return QuestionDialog(question, choices, secret=secret, number=number)
 
         self._put(number, made, lambda said: self._answer(method, {"request_id": number, field: said}))
 

@@ -14,21 +14,21 @@ from textual.geometry import Offset
 from textual.selection import Selection
 from textual.strip import Strip
 
-from hermes_cli.tui.blocks import EMPTY, Block
+from hermes_cli.tui.blocks import EMPTY, ScreenBlock
 from hermes_cli.tui.palette import Inks
 
 _KEPT_LINES = 1_000
 """So many are drawn before some are forgotten."""
 
 
-class Stack:
+class BlockLayout:
     def __init__(self, inks: Inks) -> None:
         self.inks = inks
         self.width = 1
-        self.blocks: list[Block] = []
+        self.blocks: list[ScreenBlock] = []
         self._ends: list[int] = []
         """Where each block ends, in lines from the top."""
-        self._drawn: set[Block] = set()
+        self._drawn: set[ScreenBlock] = set()
         """Those that have lines."""
 
     def recount(self) -> int:
@@ -52,7 +52,7 @@ class Stack:
         """The block at a row; the last one for what is below all."""
         return min(bisect_right(self._ends, max(row, 0)), self.last)
 
-    def block(self, row: int) -> Block | None:
+    def block(self, row: int) -> ScreenBlock | None:
         return self.blocks[self.index(row)] if 0 <= row < self.height else None
 
     def first_row(self, row: int) -> int:
@@ -60,12 +60,12 @@ class Stack:
         index = self.index(row)
         return self.start(index) + self.blocks[index].margin
 
-    def stale(self, top: int, bottom: int) -> list[Block]:
+    def stale(self, top: int, bottom: int) -> list[ScreenBlock]:
         """What is not drawn, or not as it is now, between two rows."""
         near = self.blocks[self.index(top) : self.index(bottom) + 1] if self._ends else []
         return [block for block in near if not block.is_drawn(self.width, self.inks)]
 
-    def draw(self, blocks: Iterable[Block]) -> None:
+    def draw(self, blocks: Iterable[ScreenBlock]) -> None:
         for block in blocks:
             self._lines(block)
 
@@ -78,7 +78,7 @@ class Stack:
             block.forget()
         self._drawn &= near
 
-    def _lines(self, block: Block) -> list[Strip]:
+    def _lines(self, block: ScreenBlock) -> list[Strip]:
         self._drawn.add(block)
         return block.lines(self.width, self.inks)
 

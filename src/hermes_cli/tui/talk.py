@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from hermes_cli.tui.bars import Status, Waiting
-from hermes_cli.tui.blocks import INTERRUPTED, Block, Card, Opening, Remark, Said
+from hermes_cli.tui.bars import StatusBar, WaitingBar
+from hermes_cli.tui.blocks import INTERRUPTED, IntroBlock, NoteBlock, ScreenBlock, UserBlock, WelcomeBlock
 from hermes_cli.tui.launch import Start
-from hermes_cli.tui.link import Event, Link, Refused, ServerLost
-from hermes_cli.tui.pages import PAGE, Pages
-from hermes_cli.tui.pending import Pending
+from hermes_cli.tui.link import Event, RequestRefused, RpcClient, ServerLost
+from hermes_cli.tui.pages import PAGE, StoredPages
+from hermes_cli.tui.pending import Unsent
 from hermes_cli.tui.transcript import Transcript
-from hermes_cli.tui.turn import Turn
+from hermes_cli.tui.turn import TurnView
 
 _NEXT_SECONDS = 3.0
 """Within so much a turn begins with what waits."""
@@ -30,18 +30,18 @@ _REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
 """Commands after which the conversation is read anew."""
 
 
-class Window(Protocol):
+class ConversationWindow(Protocol):
     """What a conversation needs of the window it is in."""
 
     def give_back(self, text: str) -> None: ...
     def remember(self, said: Sequence[str]) -> None: ...
 
 
-class Talk:
+class Conversation:
     """`asked`: who hears the questions of a turn, by event."""
 
     def __init__(
-        self, link: Link, window: Window, transcript: Transcript, waiting: Waiting, status: Status, start: Start,
+        self, link: RpcClient, window: ConversationWindow, transcript: Transcript, waiting: WaitingBar, status: StatusBar, start: Start,
         asked: Mapping[str, Callable[[Mapping[str, Any]], None]],
     ) -> None:  # fmt: skip
         self._link, self._window, self._start, self._asked = link, window, start, asked
@@ -49,10 +49,10 @@ class Talk:
         self._opening = asyncio.Lock()
         self.sid = ""
         self.stored_id = start.session_id or ""
-        self._pages = Pages(link, transcript, window.remember)
+        self._pages = StoredPages(link, transcript, window.remember)
         self.running = False
-        self._turn = Turn(transcript)
-        self.pending = Pending(waiting, window.give_back)
+        self._turn = TurnView(transcript)
+        self.pending = Unsent(waiting, window.give_back)
         self._greeted = False
         self._watching: asyncio.Task[None] | None = None
         self._own_change = ("", 0.0)
@@ -82,12 +82,12 @@ class Talk:
                 await self._link.ask("config.set", key="yolo", value=True, session_id=self.sid)
                 self._inform({**self._status.info, "yolo": True})
 
-    def _first_words(self) -> list[Block]:
+    def _first_words(self) -> list[ScreenBlock]:
         """Once; again only where nothing else stands."""
         greeted, self._greeted = self._greeted, True
         if self._start.card and not (greeted and self.count):
-            return [Card(self._start.card)]
-        return [] if self.count else [Opening(self._status.info)]
+            return [IntroBlock(self._start.card)]
+        return [] if self.count else [WelcomeBlock(self._status.info)]
 
     async def _open(self) -> dict[str, Any]:
         start = self._start
@@ -111,7 +111,9 @@ class Talk:
         return (await self._link.ask("session.take_up", session_id=sid)).get("status") == "elsewhere"
 
     async def _take_up_later(self, sid: str) -> None:
-        with contextlib.suppress(Refused, ServerLost):  # the server is gone: the next one is asked as this one was
+        with contextlib.suppress(
+            RequestRefused, ServerLost
+        ):  # the server is gone: the next one is asked as this one was
             while await self._still_elsewhere(sid):  # noqa: ASYNC110 - it is another process that is waited for
                 await asyncio.sleep(_LOOK_SECONDS)
 
@@ -119,7 +121,7 @@ class Talk:
         before, self.stored_id = (self.sid, self.stored_id), stored_id
         try:
             state = await self._link.ask("session.resume", session_id=stored_id, limit=PAGE, details=True)
-        except Refused:
+        except RequestRefused:
             self.stored_id = before[1]
             raise
         self._show(state)
@@ -139,7 +141,7 @@ class Talk:
         self.running = bool(state.get("running"))
         inflight = state.get("inflight") or {}
         if inflight.get("user"):
-            self._transcript.add(Said(str(inflight["user"])))
+            self._transcript.add(UserBlock(str(inflight["user"])))
         if inflight.get("assistant"):
             self._turn.more(str(inflight["assistant"]))
         self._inform(info)
@@ -169,7 +171,7 @@ class Talk:
     # -- what is typed -------------------------------------------------------------------------------------
 
     async def say(self, text: str) -> None:
-        at_once, said = not self.running, Said(text)
+        at_once, said = not self.running, UserBlock(text)
         self._transcript.follow()
         if at_once:
             self._transcript.add(said)
@@ -183,7 +185,7 @@ class Talk:
                 self.running = True
                 self._state("working")
             answer = await self._link.ask("prompt.submit", session_id=self.sid, text=text)
-        except (Refused, ServerLost) as error:
+        except (RequestRefused, ServerLost) as error:
             if isinstance(error, ServerLost) and error.told:
                 return  # whoever begins anew finds it pending
             self.running = self.running and not at_once
@@ -195,7 +197,7 @@ class Talk:
         said.went_along(answer.get("files") or ())
         self._answered(said, str(answer.get("status") or ""), driver=str(answer.get("driver") or ""))
 
-    def _answered(self, said: Said, status: str, *, driver: str) -> None:
+    def _answered(self, said: UserBlock, status: str, *, driver: str) -> None:
         """The server has it."""
         if said is self.pending.sent and status == "queued":  # behind a turn that we did not know of
             self._transcript.take_out(said)
@@ -229,7 +231,7 @@ class Talk:
         elif name in _REREAD:
             await self._reread()
         if said := str(answer.get("output") or "").strip():
-            self._transcript.add(Remark(said, "plain"))
+            self._transcript.add(NoteBlock(said, "plain"))
         if answer.get("prefill"):
             self._window.give_back(str(answer["prefill"]))
         if answer.get("message") is not None:
@@ -275,7 +277,7 @@ class Talk:
     def _said_elsewhere(self, payload: Mapping[str, Any]) -> None:
         source = str(payload.get("source") or "")
         where = "" if payload.get("own") else {"tui": "another window"}.get(source, source)
-        self._transcript.add(Said(str(payload.get("text") or ""), where, payload.get("files") or ()))
+        self._transcript.add(UserBlock(str(payload.get("text") or ""), where, payload.get("files") or ()))
 
     def _delta(self, payload: Mapping[str, Any]) -> None:
         self.running = True
@@ -301,10 +303,10 @@ class Talk:
         if self.pending.queue and self._status.by_gateway():
             asyncio.get_running_loop().call_later(_NEXT_SECONDS, self._taken, self.pending.queue)
 
-    def _taken(self, waited: list[Said]) -> None:
+    def _taken(self, waited: list[UserBlock]) -> None:
         """No turn began with it, so it was part of the one that ended: an answer to a question, a word on its way."""
         for said in [] if self.running else self.pending.take(waited):
-            self._transcript.add(Said(said.text, "went along with the turn above"))
+            self._transcript.add(UserBlock(said.text, "went along with the turn above"))
 
     def _tool_began(self, payload: Mapping[str, Any]) -> None:
         self._turn.call(payload)
@@ -327,7 +329,7 @@ class Talk:
 
     async def _changed_elsewhere(self, change: str) -> None:
         """Somebody took back a turn in another place, or brought it again."""
-        with contextlib.suppress(Refused, ServerLost):
+        with contextlib.suppress(RequestRefused, ServerLost):
             await self._reread()
             self.note("the last turn was taken back" if change == "undo" else "what was taken back is here again")
 
@@ -351,7 +353,7 @@ class Talk:
 
     def _notified(self, payload: Mapping[str, Any]) -> None:
         if text := str(payload.get("text") or ""):
-            self._transcript.add(Remark(text, "plain"))
+            self._transcript.add(NoteBlock(text, "plain"))
 
     def _thinks(self, payload: Mapping[str, Any]) -> None:
         if self._status.state != "thinking":
@@ -363,10 +365,10 @@ class Talk:
     # -- of our own ----------------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        self._transcript.add(Remark(text))
+        self._transcript.add(NoteBlock(text))
 
     def trouble(self, text: str) -> None:
-        self._transcript.add(Remark(text, "trouble"))
+        self._transcript.add(NoteBlock(text, "trouble"))
 
     async def restarted(self, why: str) -> None:
         """The server is another one: what was stored is there, what it was doing is told."""
@@ -379,7 +381,7 @@ class Talk:
         self._transcript.replace([], more=False)
         try:
             await self._begin()
-        except (Refused, ServerLost):
+        except (RequestRefused, ServerLost):
             self.pending.back(waited)
             raise
         self.note(f"{why}; a new one goes on here")
@@ -387,7 +389,7 @@ class Talk:
         self.pending.back(waited)
         await self._take_up()
 
-    def _taken_up(self, waited: Sequence[Said]) -> list[Said]:
+    def _taken_up(self, waited: Sequence[UserBlock]) -> list[UserBlock]:
         """What of it the lost server had begun a turn with, or handed to the gateway, which goes on."""
         if self._status.by_gateway():
             return self.pending.known

@@ -23,9 +23,9 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from hermes_cli.tui.blocks import Block, ToolCall
+from hermes_cli.tui.blocks import ScreenBlock, ToolBlock
 from hermes_cli.tui.palette import inks
-from hermes_cli.tui.stack import Stack
+from hermes_cli.tui.stack import BlockLayout
 
 _ROUNDS = 12
 _NEAR = 5
@@ -51,7 +51,7 @@ class Transcript(ScrollView, can_focus=False):
         """`is_behind`: the terminal is slower than what is painted."""
         super().__init__(id="transcript")
         self._wants_older, self._is_behind = wants_older, is_behind
-        self._stack = Stack(inks(dark=dark))
+        self._stack = BlockLayout(inks(dark=dark))
         self.more_above = False
         self._at_end = True
         self._settling = False
@@ -72,20 +72,20 @@ class Transcript(ScrollView, can_focus=False):
     # -- what is in it -------------------------------------------------------------------------------------
 
     @property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[ScreenBlock]:
         return self._stack.blocks
 
-    def add(self, block: Block) -> None:
+    def add(self, block: ScreenBlock) -> None:
         self.blocks.append(block)
         self.show_change()
 
-    def take_out(self, block: Block) -> None:
+    def take_out(self, block: ScreenBlock) -> None:
         """It is not so, after all."""
         if block in self.blocks:
             self.blocks.remove(block)
             self.show_change()
 
-    def put_above(self, blocks: Iterable[Block], *, more: bool) -> None:
+    def put_above(self, blocks: Iterable[ScreenBlock], *, more: bool) -> None:
         """Older ones. What is in view stays in view."""
         found = list(blocks)
         self.more_above = more
@@ -97,7 +97,7 @@ class Transcript(ScrollView, can_focus=False):
             self._go(self._stack.start(top[0] + len(found)) + top[1])
         self._settle()
 
-    def replace(self, blocks: Iterable[Block], *, more: bool) -> None:
+    def replace(self, blocks: Iterable[ScreenBlock], *, more: bool) -> None:
         """Another conversation, or the same one read anew; at its end."""
         self._stack.blocks, self.more_above = list(blocks), more
         self.follow()
@@ -140,7 +140,7 @@ class Transcript(ScrollView, can_focus=False):
 
     def fold_all(self) -> bool:
         """Unfold every tool call, or fold them when some is unfolded; whether there are any."""
-        calls = [block for block in self.blocks if isinstance(block, ToolCall)]
+        calls = [block for block in self.blocks if isinstance(block, ToolBlock)]
         unfold = not any(call.unfolded for call in calls)
         for call in calls:
             call.fold(unfold)
@@ -270,7 +270,7 @@ class Transcript(ScrollView, can_focus=False):
         """A click on the line of a tool call folds or unfolds it."""
         row = self.scroll_offset.y + event.y
         block = self._stack.block(row)
-        if isinstance(block, ToolCall) and row == self._stack.first_row(row) and not self.screen.get_selected_text():
+        if isinstance(block, ToolBlock) and row == self._stack.first_row(row) and not self.screen.get_selected_text():
             block.fold(not block.unfolded)
             self._changed_in_place()
 

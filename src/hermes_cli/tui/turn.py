@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_cli.tui.blocks import Answer, ToolCall
+from hermes_cli.tui.blocks import AnswerBlock, ToolBlock
 from hermes_cli.tui.transcript import Transcript
 
 
-class Turn:
+class TurnView:
     """One at a time; the next begins with `forget`."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
-        self._answer: Answer | None = None
+        self._answer: AnswerBlock | None = None
         """The part that grows."""
-        self._began: Answer | None = None
+        self._began: AnswerBlock | None = None
         """The part with which the answer began."""
         self._streamed = ""
         """Of what is being said, since the last tool call."""
-        self._parts: list[Answer] = []
+        self._parts: list[AnswerBlock] = []
         """The blocks it is in."""
-        self._calls: dict[str, ToolCall] = {}
+        self._calls: dict[str, ToolBlock] = {}
 
     def forget(self) -> None:
         self._answer, self._streamed, self._calls = None, "", {}
@@ -36,7 +36,7 @@ class Turn:
             piece = piece.lstrip("\n")
             if not piece.strip():
                 return
-            self._answer = self._began = Answer()
+            self._answer = self._began = AnswerBlock()
             self._parts = [self._answer]
             self._transcript.blocks.append(self._answer)
         self._streamed += piece
@@ -75,9 +75,9 @@ class Turn:
 
     def call(self, payload: Mapping[str, Any]) -> None:
         self._answer, self._streamed = None, ""
-        call = ToolCall(str(payload.get("name")), str(payload.get("context") or ""), tool_id=str(payload["tool_id"]))
+        call = ToolBlock(str(payload.get("name")), str(payload.get("context") or ""), tool_id=str(payload["tool_id"]))
         last = self._transcript.blocks[-1] if self._transcript.blocks else None
-        call.margin = not isinstance(last, ToolCall)
+        call.margin = not isinstance(last, ToolBlock)
         self._calls[call.tool_id] = call
         self._transcript.add(call)
 

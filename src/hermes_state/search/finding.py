@@ -33,7 +33,7 @@ Found = list[tuple[int, float]]  # (message id, its time)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class SearchFilters:
     """What a search may show; None is no limit."""
 
     sources: Sequence[str] | None = None
@@ -74,7 +74,7 @@ class Finder:
 
     view: View
     query: Query
-    filters: Filters
+    filters: SearchFilters
     window: int
     low: int = 0
     high: int = _LAST

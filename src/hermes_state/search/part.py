@@ -20,7 +20,7 @@ from hermes_state.store import Store
 from hermes_state.values import scrub
 
 if TYPE_CHECKING:  # the rest is imported by the first search: a store that only writes starts quicker
-    from hermes_state.search.finding import Filters
+    from hermes_state.search.finding import SearchFilters
     from hermes_state.search.index import Index, View
     from hermes_state.search.query import Query
 
@@ -65,7 +65,7 @@ class Search(Store):
 
         Sees every message whose append returned before. A query that says nothing finds nothing.
         """
-        from hermes_state.search.finding import Filters
+        from hermes_state.search.finding import SearchFilters
         from hermes_state.search.query import parse
 
         if limit < 0 or offset < 0:
@@ -73,7 +73,7 @@ class Search(Store):
         parsed = parse(query, self.limits.query_chars)
         if parsed is None or limit == 0:
             return SearchHits()
-        filters = Filters(
+        filters = SearchFilters(
             sources=source_filter, without_sources=exclude_sources, roles=role_filter,
             owner=None if owner is None else scrub(owner),
             conversation=None if conversation is None else self._root(scrub(conversation)),
@@ -82,7 +82,9 @@ class Search(Store):
         order = sort if sort in ("newest", "oldest") else "newest" if parsed.is_brief() else None
         return self._search(parsed, filters, order=order, offset=offset, limit=limit)
 
-    def _search(self, query: Query, filters: Filters, *, order: str | None, offset: int, limit: int) -> SearchHits:
+    def _search(
+        self, query: Query, filters: SearchFilters, *, order: str | None, offset: int, limit: int
+    ) -> SearchHits:
         from hermes_state.search.finding import Finder
         from hermes_state.search.index import Unindexed
 

@@ -18,6 +18,8 @@ from hermes_state.inbox import Arriving, InboxRow
 from hermes_state.journal import Journal
 from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
 
+pytestmark = pytest.mark.both_engines
+
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )

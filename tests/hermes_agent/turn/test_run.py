@@ -15,6 +15,8 @@ from hermes_state import SessionDB
 from hermes_state.ids import ConversationId, SessionId
 from hermes_testing.scripted_model import Hold, ScriptedModel, call, disconnect, fail, overflow, say
 
+pytestmark = pytest.mark.both_engines
+
 
 def said(db: SessionDB, agent: Any) -> list[tuple[str, Any]]:
     return [(m["role"], m["content"]) for m in db.get_messages(agent.session_id)]

@@ -8,7 +8,7 @@ import pytest
 from tests.hermes_cli.tui.conftest import Sit
 
 from hermes_cli.tui import palette
-from hermes_cli.tui.blocks import Remark
+from hermes_cli.tui.blocks import NoteBlock
 
 _BESIDE = """\
   /uncompress                    undo the last compression; what was said
@@ -36,17 +36,17 @@ def test_a_long_line_of_help_goes_on_below_its_description(sit: Sit, columns: in
 
 
 def test_a_remark_goes_on_beside_its_mark_and_a_sentence_is_no_table() -> None:
-    assert _lines(Remark("one two three four five", "trouble"), 16) == ["✗ one two three", "  four five"]
+    assert _lines(NoteBlock("one two three four five", "trouble"), 16) == ["✗ one two three", "  four five"]
     sentence = "One.  Two three four five."
-    assert _lines(Remark(sentence, "plain"), 16) == ["One.  Two three", "four five."]
+    assert _lines(NoteBlock(sentence, "plain"), 16) == ["One.  Two three", "four five."]
 
 
 @pytest.mark.parametrize("width", [4, 8, 12, 20, 40])
 def test_no_word_is_lost_in_a_window_of_any_width(width: int) -> None:
     table = "  /one [what]    words that 京都 goes on with\n  /another       and others\n\n      deeper than that"
-    shown = _lines(Remark(table, "note"), width)
+    shown = _lines(NoteBlock(table, "note"), width)
     assert "".join("".join(shown).split()) == "·" + "".join(table.split())
 
 
-def _lines(remark: Remark, width: int) -> list[str]:
+def _lines(remark: NoteBlock, width: int) -> list[str]:
     return [strip.text.rstrip() for strip in remark.lines(width, INKS)[1:]]

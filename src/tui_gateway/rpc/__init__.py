@@ -1,0 +1,1 @@
+"""rpc: to be described."""
