@@ -5,7 +5,6 @@ Nothing here imports a parser or a store, so every surface that shows a question
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
