@@ -15,7 +15,7 @@ from gateway import beside, notices
 from gateway.desk import ChatDesk
 from gateway.reset import zone_of
 from hermes_agent.commands import about, lookup, registry, turns
-from hermes_agent.commands.base import Command, CommandContext, Surface
+from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
 from hermes_agent.commands.text import columns, counted
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ _ALLOWING = {
 }  # fmt: skip
 
 ROWS = (
-    Command(
+    SlashCommand(
         name="new",
         category="Conversation",
         handler=new,
@@ -193,11 +193,11 @@ ROWS = (
         surfaces=CHATS,
         description="start a new conversation",
     ),
-    Command(name="stop", category="Turns", handler=stop, surfaces=CHATS, description="interrupt what is running"),
-    Command(
+    SlashCommand(name="stop", category="Turns", handler=stop, surfaces=CHATS, description="interrupt what is running"),
+    SlashCommand(
         name="status", category="About", handler=status, surfaces=CHATS, description="where this conversation stands"
     ),
-    Command(
+    SlashCommand(
         name="queue",
         category="Turns",
         handler=queue,
@@ -206,7 +206,7 @@ ROWS = (
         surfaces=CHATS,
         description="a message that waits until I am done",
     ),
-    Command(
+    SlashCommand(
         name="steer",
         category="Turns",
         handler=steer,
@@ -214,14 +214,14 @@ ROWS = (
         surfaces=CHATS,
         description="a word for what I am doing now",
     ),
-    Command(
+    SlashCommand(
         name="catchup",
         category="Turns",
         handler=catchup,
         surfaces=CHATS,
         description="answer what came while I was away",
     ),
-    Command(
+    SlashCommand(
         name="approve",
         category="Turns",
         handler=approve,
@@ -230,7 +230,7 @@ ROWS = (
         description="allow what I asked about",
         private=True,
     ),
-    Command(
+    SlashCommand(
         name="deny",
         category="Turns",
         handler=deny,
@@ -239,8 +239,8 @@ ROWS = (
         description="forbid what I asked about",
         private=True,
     ),
-    Command(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
-    Command(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
+    SlashCommand(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
+    SlashCommand(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
 )
 # fmt: on
 

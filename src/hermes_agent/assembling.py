@@ -14,14 +14,14 @@ from hermes_agent.budget import Budget
 from hermes_agent.compacting import Compactor
 from hermes_agent.models import providers
 from hermes_agent.models.base import Endpoint
-from hermes_agent.prompt.transcript import Track
+from hermes_agent.prompt.transcript import TranscriptCache
 from hermes_agent.setup import Setup
 from hermes_agent.tools import environment, registry
 from hermes_agent.tools.base import Ask, ToolContext
-from hermes_agent.turn.callbacks import Listeners
+from hermes_agent.turn.callbacks import Callbacks
 from hermes_agent.turn.control import Signals, Stop
 from hermes_agent.turn.model_step import Asker
-from hermes_agent.turn.run import Outcome, Running, nothing_owed
+from hermes_agent.turn.run import Running, TurnOutcome, nothing_owed
 from hermes_agent.turn.tool_calls import Workbench
 from hermes_config import config as configuration
 from hermes_state.ids import PersonId
@@ -84,14 +84,14 @@ def setup(
 
 def assemble(
     setup: Setup,
-    track: Track,
+    track: TranscriptCache,
     journal: Journal,
-    listeners: Listeners,
+    listeners: Callbacks,
     signals: Signals,
     stop: Stop,
     facts: Mapping[str, Any],
     notes: dict[str, Any],
-    owe: Callable[[EndState, Outcome], Parcel | None] = nothing_owed,
+    owe: Callable[[EndState, TurnOutcome], Parcel | None] = nothing_owed,
 ) -> Running:
     """A turn that can be run. `notes` is small state that lives as long as the agent: the to-do list."""
     # Imported here because together they take 40 ms, which a process that runs no turn need not spend.
@@ -136,13 +136,13 @@ def assemble(
     )  # fmt: skip
 
 
-def identity(setup: Setup, origin: Mapping[str, Any]) -> context.Identity:
+def identity(setup: Setup, origin: Mapping[str, Any]) -> context.TurnIdentity:
     """Who the turn is for, as its tools and their children are told."""
 
     def said(name: str) -> str:
         return str(origin.get(name) or "")
 
-    return context.Identity(
+    return context.TurnIdentity(
         platform=setup.platform, source=setup.platform, chat_id=said("chat_id"), chat_name=said("display_name"),
         thread_id=said("thread_id"), user_id=said("user_id") or str(setup.person_id or ""),
         session_key=said("session_key"),

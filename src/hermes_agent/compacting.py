@@ -13,9 +13,9 @@ from typing import Any
 from hermes_agent import aux_calls, context
 from hermes_agent.compression import policy
 from hermes_agent.models.base import Endpoint, ModelError, Reply
-from hermes_agent.prompt.transcript import Track
+from hermes_agent.prompt.transcript import TranscriptCache
 from hermes_agent.setup import Setup
-from hermes_agent.turn.callbacks import Listeners
+from hermes_agent.turn.callbacks import Callbacks
 from hermes_agent.turn.control import Stop
 from hermes_agent.turn.model_step import Asker, until_stopped
 from hermes_state.journal import Journal
@@ -27,12 +27,14 @@ _SYSTEM = "You write summaries of conversations between a person and an assistan
 class Compactor:
     """Compression for one turn."""
 
-    def __init__(self, setup: Setup, track: Track, journal: Journal, listeners: Listeners, stop: Stop) -> None:
+    def __init__(
+        self, setup: Setup, track: TranscriptCache, journal: Journal, listeners: Callbacks, stop: Stop
+    ) -> None:
         self._setup, self._track, self._journal, self._listeners = setup, track, journal, listeners
         self._stop = stop
         self._calls_left = policy.SUMMARY_CALLS
         self._estimate = 0
-        self._last_window: tuple[Endpoint, policy.Window] | None = None
+        self._last_window: tuple[Endpoint, policy.ContextWindow] | None = None
         self.count = 0
 
     async def before_call(self, asker: Asker) -> None:
@@ -89,7 +91,7 @@ class Compactor:
         )  # fmt: skip
         return True
 
-    def _window(self, asker: Asker) -> policy.Window:
+    def _window(self, asker: Asker) -> policy.ContextWindow:
         """Of the model that is asked now; a turn asks one model, as a rule."""
         known = self._last_window
         if known is None or known[0] is not asker.endpoint:

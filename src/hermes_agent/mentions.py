@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_agent.execution.base import Command
+from hermes_agent.execution.base import ShellCommand
 from hermes_agent.execution.executor import Executor
 from hermes_agent.tools import descriptors, output, paths
 from hermes_agent.tools.environment import child_environment
@@ -48,7 +48,7 @@ class FileRefused(HermesError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class MentionContext:
     """Where the person sits: what a name is looked up against (`paths.Surroundings`)."""
 
     db: SessionDB
@@ -59,7 +59,7 @@ class Desk:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-def whole(text: str, desk: Desk) -> str:
+def whole(text: str, desk: MentionContext) -> str:
     """The message with the files that it names. Blocks on the file system; raises `FileRefused`."""
     if "@" not in text or _HEADING in text:  # what is asked again has its files already
         return text
@@ -87,7 +87,7 @@ def files(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class MentionOffer:
     """Something whose name begins as what is typed."""
 
     text: str
@@ -96,7 +96,7 @@ class Offer:
     is_folder: bool
 
 
-def offers(word: str, workdir: Path, environ: Mapping[str, str]) -> list[Offer]:
+def offers(word: str, workdir: Path, environ: Mapping[str, str]) -> list[MentionOffer]:
     """What could be meant by a word that is being typed. Blocks on the file system."""
     mark = next((one for one in _MARKS if word.startswith(one)), "")
     typed = word[len(mark) :].removeprefix('"')
@@ -109,9 +109,9 @@ def offers(word: str, workdir: Path, environ: Mapping[str, str]) -> list[Offer]:
                 path = f"./{path}"
             if mark and " " in path:
                 path = f'"{path}' if is_folder else f'"{path}"'  # a folder's name goes on
-            found.append(Offer(f"{mark}{path}", f"{name}{'/' if is_folder else ''}", is_folder))
+            found.append(MentionOffer(f"{mark}{path}", f"{name}{'/' if is_folder else ''}", is_folder))
     if mark == "@":
-        found += [Offer(f"@{one}", one, False) for one in GIT_WORDS if begun and one.startswith(typed)]
+        found += [MentionOffer(f"@{one}", one, False) for one in GIT_WORDS if begun and one.startswith(typed)]
     return found[:_OFFERED]
 
 
@@ -132,7 +132,7 @@ def _entries(where: Path, begun: str) -> list[tuple[str, bool]]:
 # -- which file is meant ---------------------------------------------------------------------------------------
 
 
-def _existing(match: re.Match[str], desk: Desk) -> str | None:
+def _existing(match: re.Match[str], desk: MentionContext) -> str | None:
     """The name, with its lines, of something that is there; None for a word."""
     mark, quoted, lines, plain = match.groups()
     if quoted:
@@ -155,7 +155,7 @@ def _asked_of_git(match: re.Match[str]) -> str | None:
     return bare if not mark and is_git_word(bare) else None
 
 
-def _is_there(name: str, desk: Desk) -> bool:
+def _is_there(name: str, desk: MentionContext) -> bool:
     try:
         return os.path.lexists(desk.workdir / paths.expanded(name, desk.environ))
     except (OSError, ValueError):  # no name of a file at all
@@ -174,7 +174,7 @@ def _parts(name: str) -> tuple[str, int, int]:
 # -- what goes along -------------------------------------------------------------------------------------------
 
 
-def _block(name: str, desk: Desk, *, most: int) -> str:
+def _block(name: str, desk: MentionContext, *, most: int) -> str:
     path, first, last = (name, 0, 0) if _is_there(name, desk) else _parts(name)
     try:
         place = paths.locate(path, desk)
@@ -182,22 +182,22 @@ def _block(name: str, desk: Desk, *, most: int) -> str:
         if place.is_folder:
             return _folder(path, place, most=most)
         data = paths.read_bytes(place, most=desk.db.limits.read_file_bytes)
-    except paths.Refused as error:
+    except paths.ToolRefused as error:
         raise FileRefused(f"@{path}: {error.what}", hint=error.hint) from error
     if output.is_binary(data):
         raise FileRefused(f"@{path} is not text", hint=f"To speak of it only, write it without the @: {path}.")
     return _file(path, output.clean(data.decode("utf-8-sig", "replace")), first, last, most=most)
 
 
-def _changes(word: str, desk: Desk, *, most: int) -> str:
+def _changes(word: str, desk: MentionContext, *, most: int) -> str:
     try:
         said = git_text(word, desk, most=most)
-    except paths.Refused as error:
+    except paths.ToolRefused as error:
         raise FileRefused(f"@{word}: {error.what}", hint=error.hint) from error
     return _file(word, output.clean(said), 0, 0, most=most, kind="diff")
 
 
-def _may_go(path: str, place: paths.Place, desk: Desk) -> None:
+def _may_go(path: str, place: paths.FilePlace, desk: MentionContext) -> None:
     if place.status is None:
         raise FileRefused(f"@{path} is a link that leads nowhere")
     if paths.is_private(place, desk):
@@ -228,7 +228,7 @@ def _file(path: str, text: str, first: int, last: int, *, most: int, kind: str =
     return f"\n{path} ({size})\n{_fenced(body, kind if kind.isalnum() else '')}\n"
 
 
-def _folder(path: str, place: paths.Place, *, most: int) -> str:
+def _folder(path: str, place: paths.FilePlace, *, most: int) -> str:
     try:
         with descriptors.opened(place.real) as folder:
             names = [f"{name}/" if is_folder else name for name, is_folder in folder.entries()]
@@ -284,7 +284,7 @@ def is_git_word(word: str) -> bool:
 
 
 def git_text(word: str, desk: paths.Surroundings, *, most: int) -> str:
-    """What Git says; raises `paths.Refused`. Blocks on a process."""
+    """What Git says; raises `paths.ToolRefused`. Blocks on a process."""
     question = _question(word)
     safe = _without_filters(desk)
     listed = _git((*safe, *question.command, *question.names, "-z", "--", "."), desk, most=_LIST_BYTES)
@@ -304,7 +304,7 @@ def _question(word: str) -> _Question:
     if word.startswith("git:"):
         count = int(word.removeprefix("git:"))
         if not 1 <= count <= _MOST_COMMITS:
-            raise paths.Refused(f"@{word}: from 1 to {_MOST_COMMITS} commits go along")
+            raise paths.ToolRefused(f"@{word}: from 1 to {_MOST_COMMITS} commits go along")
         return _Question(("log", f"--max-count={count}", "--patch", *_PLAIN), ("--name-only", "--format="))
     staged = ("--staged",) if word == "staged" else ()
     return _Question(("diff", *staged, *_PLAIN), ("--name-only",))
@@ -315,7 +315,9 @@ def _without_filters(desk: paths.Surroundings) -> tuple[str, ...]:
     listed = _git(("config", "-z", "--name-only", "--get-regexp", r"^filter\."), desk, most=_LIST_BYTES, none=1)
     names = dict.fromkeys(key.removeprefix("filter.").rpartition(".")[0] for key in listed.split("\0") if key)
     if any("=" in name or "\n" in name for name in names):
-        raise paths.Refused("this repository has a filter that cannot be switched off", hint="Look at its .git/config.")
+        raise paths.ToolRefused(
+            "this repository has a filter that cannot be switched off", hint="Look at its .git/config."
+        )
     emptied = [f"filter.{name}.{key}" for name in names for key in ("clean=", "smudge=", "process=", "required=false")]
     return tuple(word for setting in emptied for word in ("-c", setting))
 
@@ -326,14 +328,14 @@ def _git(arguments: tuple[str, ...], desk: paths.Surroundings, *, most: int, non
     safe = [word for setting in _SAFE for word in ("-c", setting)]
     git = shutil.which("git", path=environment.get("PATH"))
     if git is None:
-        raise paths.Refused("git cannot be run: it is not installed")
+        raise paths.ToolRefused("git cannot be run: it is not installed")
     run = Executor(desk.home, desk.config, desk.db.limits)
-    command = Command((git, *safe, "--no-pager", *arguments), desk.workdir, environment)
+    command = ShellCommand((git, *safe, "--no-pager", *arguments), desk.workdir, environment)
     status, said = run.output(command, workspace=desk.workdir, seconds=_SECONDS, most=most)
     if status is None:
-        raise paths.Refused(f"git did not answer within {_SECONDS:.0f} seconds")
+        raise paths.ToolRefused(f"git did not answer within {_SECONDS:.0f} seconds")
     if len(said) > most:
-        raise paths.Refused(
+        raise paths.ToolRefused(
             f"what git shows is too long to go along: there is room for {max(most, 0):,} characters",
             hint="Name the files that matter, or ask for it in words, without the @.",
         )
@@ -341,7 +343,7 @@ def _git(arguments: tuple[str, ...], desk: paths.Surroundings, *, most: int, non
         # Asked again for its errors, which would only disturb what it says otherwise.
         _, trouble = run.output(command, workspace=desk.workdir, seconds=_SECONDS, most=10_000, with_errors=True)
         said_of = _said_of(trouble.decode("utf-8", "replace").strip())
-        raise paths.Refused(said_of, hint="To speak of it only, write it without the @.")
+        raise paths.ToolRefused(said_of, hint="To speak of it only, write it without the @.")
     return said.decode("utf-8", "replace")
 
 

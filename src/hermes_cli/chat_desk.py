@@ -26,8 +26,8 @@ from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 
 if TYPE_CHECKING:
     from hermes_agent.approvals.types import Approver
-    from hermes_agent.errand import Errand
     from hermes_agent.tools.base import Ask
+    from hermes_agent.turn.request import TurnRequest
     from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.handles import Handle
@@ -111,10 +111,10 @@ class Desk:
             self._say_next(added)
             content = added
 
-    def _names(self) -> mentions.Desk:
+    def _names(self) -> mentions.MentionContext:
         """What files that are named with @ are looked up against."""
         session_id = self.session_id
-        return mentions.Desk(
+        return mentions.MentionContext(
             db=self.db, home=self.config.home, workdir=self._wishes.workdir or Path.cwd(), environ=os.environ,
             config=self.config.tree,
             conversation_id=ConversationId("" if session_id is None else self.db.get_conversation_root(session_id)),
@@ -132,7 +132,7 @@ class Desk:
         self._gave_up, told = False, False
         while True:
             try:
-                return await self.agent.arun_conversation(content, errand=await self._errand())
+                return await self.agent.arun_conversation(content, request=await self._turn_request())
             except ConversationBusy:
                 if self._gave_up:
                     raise
@@ -143,12 +143,12 @@ class Desk:
 
     async def take_up(self) -> Result | None:
         """The rest of a turn that was lost with its process, if there is one."""
-        return await self._occupied(self.agent.resume_unfinished(errand=await self._errand()))
+        return await self._occupied(self.agent.resume_unfinished(request=await self._turn_request()))
 
-    async def _errand(self) -> Errand:
+    async def _turn_request(self) -> TurnRequest:
         from tui_gateway.session import attach
 
-        return await asyncio.to_thread(attach.errand, self.db, self.session_id)
+        return await asyncio.to_thread(attach.turn_request, self.db, self.session_id)
 
     async def _occupied(self, work: Coroutine[Any, Any, T]) -> T:
         self._idle.clear()
@@ -224,7 +224,7 @@ class Desk:
         return self._prefill(text)
 
     async def compress(self, focus: str | None) -> str:
-        if await self._occupied(self.agent.compress(focus, errand=await self._errand())):
+        if await self._occupied(self.agent.compress(focus, request=await self._turn_request())):
             return "Compressed: the older part is a summary now. /uncompress takes it back."
         return "There is nothing to compress yet."
 

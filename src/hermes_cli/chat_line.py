@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import process_identity, sync_loop
 from hermes_agent.commands import registry
-from hermes_agent.commands.base import Command, CommandContext
+from hermes_agent.commands.base import CommandContext, SlashCommand
 from hermes_cli import chat_approval, chat_footer, finding, output, text
 from hermes_cli.chat_desk import Desk, Wishes, named
 from hermes_cli.chat_keyboard import Keyboard
@@ -49,7 +49,7 @@ class LineChat:
             approver=self, ask=self._clarify, prefill=self._keyboard.prefill, ended=self._told,
         )  # fmt: skip
         registry.add(
-            Command(
+            SlashCommand(
                 name="quit", aliases=("exit",), category="About", handler=self._quit, surfaces=frozenset({"cli"}),
                 description="leave; the conversation is kept", stops=True,
             )

@@ -66,7 +66,7 @@ def test_a_file_that_was_named_goes_to_the_model_and_not_into_the_chat(
     gateway: Start, db: SessionDB, home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "notes.md").write_text("the door opens with 4711\n")
-    desk = mentions.Desk(
+    desk = mentions.MentionContext(
         db=db, home=home, workdir=tmp_path, conversation_id=ConversationId("any"), environ={"HOME": str(tmp_path)}
     )
 

@@ -423,7 +423,7 @@ def test_words_of_a_chat_that_look_like_a_file_are_shown_whole(demo_home: Path, 
     (tmp_path / "notes.md").write_text("do as I say\n")
     with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
         place = ConversationId("room")
-        desk = mentions.Desk(db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={})
+        desk = mentions.MentionContext(db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={})
         looks_so = mentions.whole("hello @notes.md", desk)
         assert mentions.files(looks_so)
         db.create_session("room", "telegram")

@@ -100,7 +100,7 @@ Handler = Callable[[CommandContext, str], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class SlashCommand:
     """One row of the table."""
 
     name: str

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hermes_agent.commands import about, conversations, turns
-from hermes_agent.commands.base import EVERYONE, STAFF, SURFACES, Command, CommandContext, Handler, Surface
+from hermes_agent.commands.base import EVERYONE, STAFF, SURFACES, CommandContext, Handler, SlashCommand, Surface
 from hermes_agent.commands.text import brief, columns
 from hermes_cli import plugins
 from hermes_config.errors import HermesError
@@ -52,40 +52,40 @@ _KNOWN = EVERYONE - {"guest"}
 
 # fmt: off
 ROWS = (
-    Command(name="new", category="Conversation", handler=conversations.new, aliases=("reset",), args_hint="[title]",
+    SlashCommand(name="new", category="Conversation", handler=conversations.new, aliases=("reset",), args_hint="[title]",
             description="start a new conversation", stops=True),
-    Command(name="sessions", category="Conversation", handler=conversations.sessions, args_hint="[words]",
+    SlashCommand(name="sessions", category="Conversation", handler=conversations.sessions, args_hint="[words]",
             description="list your conversations", private=True),
-    Command(name="resume", category="Conversation", handler=conversations.resume, args_hint="[number, title or id]",
+    SlashCommand(name="resume", category="Conversation", handler=conversations.resume, args_hint="[number, title or id]",
             description="go on with an earlier conversation", private=True, idle=True),
-    Command(name="branch", category="Conversation", handler=conversations.branch, aliases=("fork",),
+    SlashCommand(name="branch", category="Conversation", handler=conversations.branch, aliases=("fork",),
             args_hint="[title]", description="go on in a copy of this conversation", alters="always",
             idle=True),
-    Command(name="title", category="Conversation", handler=conversations.title, args_hint="[text]",
+    SlashCommand(name="title", category="Conversation", handler=conversations.title, args_hint="[text]",
             description="show or change the title", alters="with words"),
-    Command(name="stop", category="Turns", handler=turns.stop, description="interrupt what is running"),
-    Command(name="undo", category="Turns", handler=turns.undo, args_hint="[N]",
+    SlashCommand(name="stop", category="Turns", handler=turns.stop, description="interrupt what is running"),
+    SlashCommand(name="undo", category="Turns", handler=turns.undo, args_hint="[N]",
             description="take back the last turn, or the last N", alters="always", idle=True),
-    Command(name="redo", category="Turns", handler=turns.redo, description="bring back what /undo took",
+    SlashCommand(name="redo", category="Turns", handler=turns.redo, description="bring back what /undo took",
             alters="always", idle=True),
-    Command(name="retry", category="Turns", handler=turns.retry, description="ask the last question again",
+    SlashCommand(name="retry", category="Turns", handler=turns.retry, description="ask the last question again",
             alters="always", idle=True),
-    Command(name="compress", category="Turns", handler=turns.compress, aliases=("compact",),
+    SlashCommand(name="compress", category="Turns", handler=turns.compress, aliases=("compact",),
             args_hint="[what matters]", description="summarise the older part now", alters="always", idle=True),
-    Command(name="uncompress", category="Turns", handler=turns.uncompress,
+    SlashCommand(name="uncompress", category="Turns", handler=turns.uncompress,
             description="undo the last compression; what was said since stays", alters="always", idle=True),
-    Command(name="model", category="Settings", handler=about.model, args_hint="[name]", roles=_KNOWN,
+    SlashCommand(name="model", category="Settings", handler=about.model, args_hint="[name]", roles=_KNOWN,
             description="show the model, or use another one here", alters="with words"),
-    Command(name="tools", category="Settings", handler=about.tools, description="what the model may call here"),
-    Command(name="skills", category="Settings", handler=about.skills, roles=_KNOWN,
+    SlashCommand(name="tools", category="Settings", handler=about.tools, description="what the model may call here"),
+    SlashCommand(name="skills", category="Settings", handler=about.skills, roles=_KNOWN,
             description="what the model can look up"),
-    Command(name="memory", category="About", handler=about.memory, description="what is remembered of you",
+    SlashCommand(name="memory", category="About", handler=about.memory, description="what is remembered of you",
             private=True),
-    Command(name="status", category="About", handler=about.status, description="where this conversation stands"),
-    Command(name="usage", category="About", handler=about.usage, description="tokens and cost of this conversation"),
-    Command(name="whoami", category="About", handler=about.whoami, description="who Hermes takes you for",
+    SlashCommand(name="status", category="About", handler=about.status, description="where this conversation stands"),
+    SlashCommand(name="usage", category="About", handler=about.usage, description="tokens and cost of this conversation"),
+    SlashCommand(name="whoami", category="About", handler=about.whoami, description="who Hermes takes you for",
             private=True),
-    Command(name="timezone", category="About", handler=about.timezone, aliases=("tz",), args_hint="[Area/City]",
+    SlashCommand(name="timezone", category="About", handler=about.timezone, aliases=("tz",), args_hint="[Area/City]",
             description="show or set your time zone", private=True),
 )
 # fmt: on
@@ -99,17 +99,17 @@ async def _help(ctx: CommandContext, args: str) -> str:
     return unknown(name, ctx) if command is None else _described(command)
 
 
-_OURS: dict[str, Command] = {row.name: row for row in ROWS}
-_OURS["help"] = Command(
+_OURS: dict[str, SlashCommand] = {row.name: row for row in ROWS}
+_OURS["help"] = SlashCommand(
     name="help", category="About", handler=_help, args_hint="[command]", description="this list, or one command"
 )
 
 
-_VARIANTS: dict[tuple[Surface, str], Command] = {}
+_VARIANTS: dict[tuple[Surface, str], SlashCommand] = {}
 """Rows that stand in the place of one of ours on some surfaces only."""
 
 
-def add(*commands: Command) -> None:
+def add(*commands: SlashCommand) -> None:
     """Rows of a room above. One with a name of ours stands in its place, with the same promise in its own words:
     on its own surfaces only, when they are fewer."""
     for command in commands:
@@ -120,7 +120,7 @@ def add(*commands: Command) -> None:
             _OURS[command.name] = command
 
 
-def table(surface: Surface) -> Mapping[str, Command]:
+def table(surface: Surface) -> Mapping[str, SlashCommand]:
     """The commands of a surface by name: ours, then those of plug-ins."""
     here = {name: row for name, row in _OURS.items() if surface in row.surfaces}
     ours = {name: _VARIANTS.get((surface, name), row) for name, row in here.items()}
@@ -168,17 +168,17 @@ async def run(ctx: CommandContext, text: str) -> bool:
     return True
 
 
-def find(surface: Surface, name: str) -> Command | None:
+def find(surface: Surface, name: str) -> SlashCommand | None:
     """The command of this name or alias, as somebody typed it."""
     return _find(table(surface), name)
 
 
-def _find(known: Mapping[str, Command], name: str) -> Command | None:
+def _find(known: Mapping[str, SlashCommand], name: str) -> SlashCommand | None:
     found = known.get(name) or known.get(name.replace("_", "-"))  # Telegram's commands have no dashes
     return found or next((command for command in known.values() if name in command.aliases), None)
 
 
-def refusal(command: Command, ctx: CommandContext, args: str) -> str:
+def refusal(command: SlashCommand, ctx: CommandContext, args: str) -> str:
     """Why this person cannot have it here and now; empty when they can."""
     if ctx.person.role not in command.roles:
         return f"/{command.name} is not for {ctx.person.role}s."
@@ -203,11 +203,11 @@ def unknown(name: str, ctx: CommandContext) -> str:
     return f"There is no command /{brief(name, 40)}. {hint}"
 
 
-def _usage(command: Command) -> str:
+def _usage(command: SlashCommand) -> str:
     return f"/{command.name} {command.args_hint}".rstrip()
 
 
-def _described(command: Command) -> str:
+def _described(command: SlashCommand) -> str:
     lines = [f"{_usage(command)} — {command.description}"]
     if command.aliases:
         lines.append(f"Also: {', '.join(f'/{alias}' for alias in command.aliases)}")
@@ -216,7 +216,7 @@ def _described(command: Command) -> str:
     return "\n".join(lines)
 
 
-def _of_plugin(command: plugins.PluginCommand) -> Command:
+def _of_plugin(command: plugins.PluginCommand) -> SlashCommand:
     async def handler(ctx: CommandContext, args: str) -> str | None:
         seconds = ctx.db.limits.plugin_command_ms / 1000
         try:
@@ -236,7 +236,7 @@ def _of_plugin(command: plugins.PluginCommand) -> Command:
             return f"/{command.name}: the plug-in {command.plugin} {why}."
         return None if answer is None else str(answer)
 
-    return Command(
+    return SlashCommand(
         name=command.name,
         category="Plug-ins",
         handler=handler,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_agent.compression import flight, policy, reading, summary
 from hermes_agent.compression import plan as select
-from hermes_agent.compression.policy import SUMMARY_CALLS, Window
+from hermes_agent.compression.policy import SUMMARY_CALLS, ContextWindow
 from hermes_agent.models.base import ModelError
 from hermes_config.errors import HermesError
 from hermes_state.errors import HeadMoved, SessionEnded, StaleFence
@@ -40,7 +40,7 @@ _NOTHING = "there is nothing to leave out yet: the conversation is too short, or
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CompressionOutcome:
     """What came of it."""
 
     kind: Literal["rotated", "not_needed", "not_applied", "busy"]
@@ -83,7 +83,7 @@ class _Job:
     writer: TurnWriter
     session_id: str
     summarise: Summarise
-    window: Window
+    window: ContextWindow
     focus: str | None
     force: bool
     must: bool
@@ -100,14 +100,14 @@ async def compress(
     writer: TurnWriter | None,
     session_id: str,
     summarise: Summarise,
-    window: Window,
+    window: ContextWindow,
     focus: str | None = None,
     force: bool = False,
     must: bool = False,
     calls_left: int = SUMMARY_CALLS,
     keep_exchanges: int | None = None,
     seconds: float | None = None,
-) -> Outcome:
+) -> CompressionOutcome:
     """Make the segment smaller, or leave it as it is. The rows are read here, under the lock.
 
     `force`: a person asked for it. `must`: the last request did not fit, so something has to go whatever the summariser
@@ -116,7 +116,7 @@ async def compress(
     """
     async with flight.alone(db, session_id, writer) as holding:
         if holding is None:
-            return Outcome(kind="busy", reason=_ELSEWHERE)
+            return CompressionOutcome(kind="busy", reason=_ELSEWHERE)
         job = _Job(
             db=db, writer=holding, session_id=session_id, summarise=summarise, window=window, focus=focus, force=force,
             must=must, calls_left=min(calls_left, SUMMARY_CALLS), keep_exchanges=keep_exchanges,
@@ -128,21 +128,21 @@ async def compress(
             except HeadMoved:
                 continue
             except SessionEnded as ended:
-                return Outcome(kind="busy", reason=f"it was compressed already and goes on as {ended.tip}")
+                return CompressionOutcome(kind="busy", reason=f"it was compressed already and goes on as {ended.tip}")
             except StaleFence:
                 if writer is not None:  # the turn is lost, and has to know
                     raise
                 break
-        return Outcome(kind="busy", reason=_ELSEWHERE, summary_calls=job.calls)
+        return CompressionOutcome(kind="busy", reason=_ELSEWHERE, summary_calls=job.calls)
 
 
-async def _once(job: _Job) -> Outcome:
+async def _once(job: _Job) -> CompressionOutcome:
     """Plan, summarise, rotate. `HeadMoved` when somebody wrote meanwhile: then nothing has changed."""
     db, window, session_id = job.db, job.window, job.session_id
     rows = await asyncio.to_thread(db.get_messages, session_id)
     before = window.prefix_tokens + sum(reading.tokens_of(row, window.model) for row in rows)
     if len(rows) < policy.MIN_ROWS and not job.must:
-        return Outcome(kind="not_needed", reason=_NOTHING if job.force else "", before_tokens=before)
+        return CompressionOutcome(kind="not_needed", reason=_NOTHING if job.force else "", before_tokens=before)
     cooling = await asyncio.to_thread(db.get_compression_failure_cooldown, session_id)
     streak = await asyncio.to_thread(db.get_compression_fallback_streak, session_id)
     mode = policy.mode(
@@ -152,13 +152,13 @@ async def _once(job: _Job) -> Outcome:
     found = _reused(job, rows)
     if found is None:
         if mode == "wait":
-            return Outcome(kind="not_applied", before_tokens=before)
+            return CompressionOutcome(kind="not_applied", before_tokens=before)
         plan = await asyncio.to_thread(
             select.plan, rows, window, force=job.force, must=job.must, keep_exchanges=job.keep_exchanges
         )
         if plan is None:
             said = _NOTHING if job.force or job.must else ""
-            return Outcome(kind="not_needed", reason=said, before_tokens=before, summary_calls=job.calls)
+            return CompressionOutcome(kind="not_needed", reason=said, before_tokens=before, summary_calls=job.calls)
         made = _Made("") if not plan.middle else _Made(None)
         if plan.middle and mode == "summarise":
             made = await _asked(job, plan)
@@ -172,7 +172,7 @@ async def _once(job: _Job) -> Outcome:
     ):
         await _back_off(db, session_id, made, streak)
         said = f"no summary could be made ({made.failure}); nothing was left out"
-        return Outcome(kind="not_applied", reason=said, summary_calls=job.calls, before_tokens=before)
+        return CompressionOutcome(kind="not_applied", reason=said, summary_calls=job.calls, before_tokens=before)
     return await _applied(job, plan, made, rows[-1]["id"], streak)
 
 
@@ -186,7 +186,7 @@ def _reused(job: _Job, rows: list[dict[str, Any]]) -> tuple[select.Plan, _Made] 
     return (plan, unused.made) if fits else None
 
 
-async def _applied(job: _Job, plan: select.Plan, made: _Made, head: int, streak: int) -> Outcome:
+async def _applied(job: _Job, plan: select.Plan, made: _Made, head: int, streak: int) -> CompressionOutcome:
     """Rotate to what the plan keeps, with the summary or what takes its place."""
     db, old = job.db, job.session_id
     failed = made.text is None
@@ -200,7 +200,7 @@ async def _applied(job: _Job, plan: select.Plan, made: _Made, head: int, streak:
     if failed and made.kind:
         await _back_off(db, handle.session_id, made, streak)
     _log.info("compressed", extra={"action": "compressed", "session": handle.session_id, "fallback": failed})
-    return Outcome(
+    return CompressionOutcome(
         kind="rotated", reason=made.failure, handle=handle, summary_calls=job.calls, fallback=failed,
         summarised=len(plan.middle), before_tokens=job.window.prefix_tokens + plan.before,
         after_tokens=job.window.prefix_tokens + after,
@@ -244,7 +244,7 @@ async def _asked(job: _Job, plan: select.Plan) -> _Made:
     return made
 
 
-def _judged(answer: str, plan: select.Plan, window: Window) -> _Made:
+def _judged(answer: str, plan: select.Plan, window: ContextWindow) -> _Made:
     text = summary.with_todos(summary.cleaned(answer), _todos(plan))
     if _weight(text, window) > plan.room:
         wrong: str | None = "it was longer than what it should stand for"
@@ -275,5 +275,5 @@ def _todos(plan: select.Plan) -> str:
     return summary.open_todos(plan.middle)
 
 
-def _weight(text: str, window: Window) -> int:
+def _weight(text: str, window: ContextWindow) -> int:
     return reading.tokens_of(summary.message(text, "user"), window.model)

@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from hermes_agent.compression import reading, summary
-from hermes_agent.compression.policy import Window
+from hermes_agent.compression.policy import ContextWindow
 from hermes_agent.models.base import Message
 from hermes_agent.prompt import tokens
 
@@ -72,7 +72,7 @@ class _Attempt(NamedTuple):
 
 def plan(
     rows: Sequence[Message],
-    window: Window,
+    window: ContextWindow,
     *,
     force: bool = False,
     must: bool = False,
@@ -98,7 +98,7 @@ def plan(
     return None
 
 
-def _attempts(rows: Sequence[Message], window: Window, *, force: bool, must: bool) -> list[_Attempt]:
+def _attempts(rows: Sequence[Message], window: ContextWindow, *, force: bool, must: bool) -> list[_Attempt]:
     first = not any(summary.body(row) is not None for row in rows)
     head = window.protect_first if first else 0
     least = _LEAST_TAIL if force else max(min(window.protect_last, _WANTED_TAIL), _LEAST_TAIL)
@@ -200,7 +200,7 @@ def _flat(pieces: Sequence[range]) -> list[int]:
 
 
 def _promise(
-    rows: Sequence[Message], split: _Split, attempt: _Attempt, window: Window, before: int, goal: int
+    rows: Sequence[Message], split: _Split, attempt: _Attempt, window: ContextWindow, before: int, goal: int
 ) -> Plan | None:
     middle = tuple(rows[i] for i in split.middle)
     needed = 0

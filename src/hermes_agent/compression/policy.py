@@ -36,7 +36,7 @@ Mode = Literal["summarise", "fallback", "wait"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class ContextWindow:
     """A model's window and how much of it a conversation may fill. All numbers are tokens unless they say otherwise."""
 
     context_length: int
@@ -76,11 +76,11 @@ class Window:
         return max(self.trigger - self.prefix_tokens, self.trigger // 4) * 3 // 4
 
 
-def window_for(endpoint: Endpoint, tree: Mapping[str, Any]) -> Window:
+def window_for(endpoint: Endpoint, tree: Mapping[str, Any]) -> ContextWindow:
     """The window of a model with the settings of config.yaml; a value that makes no sense is the default."""
     found = tree.get("compression")
     given: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-    return Window(
+    return ContextWindow(
         context_length=endpoint.context_length,
         max_tokens=endpoint.max_tokens or 0,
         threshold=_number(given, "threshold", 0.50, 0.05, 0.95),
@@ -120,7 +120,7 @@ class Pace:
     def compacted(self) -> None:
         self.turns_since, self.proven, self.uncounted = 0, 0, True
 
-    def counted(self, window: Window, *, estimated: int, reported: int) -> None:
+    def counted(self, window: ContextWindow, *, estimated: int, reported: int) -> None:
         """The provider counted a request for which we had estimated so much."""
         fits = 0 < reported < window.trigger
         if self.uncounted:
@@ -136,7 +136,9 @@ class Pace:
         return bool(self.proven) and estimated - self.proven < max(4_096, self.proven // 20)
 
 
-def due(window: Window, *, estimated: int, reported: int = 0, compactions: int = 0, pace: Pace | None = None) -> bool:
+def due(
+    window: ContextWindow, *, estimated: int, reported: int = 0, compactions: int = 0, pace: Pace | None = None
+) -> bool:
     """Before a call: would it come too near to the window?
 
     `estimated` is of the next request, `reported` what the provider counted for the last one (0: unknown; -1, and any
@@ -155,7 +157,14 @@ def again_after_overflow(compactions: int) -> bool:
 
 
 def mode(
-    window: Window, *, tokens: int, cooling: bool, streak: int, calls_left: int, force: bool = False, must: bool = False
+    window: ContextWindow,
+    *,
+    tokens: int,
+    cooling: bool,
+    streak: int,
+    calls_left: int,
+    force: bool = False,
+    must: bool = False,
 ) -> Mode:
     """How to compress now. Somebody who asks for it is never told to wait."""
     if calls_left <= 0:
@@ -173,7 +182,7 @@ def unreachable(kind: str) -> bool:
     return kind in _UNREACHABLE
 
 
-def gives_up(window: Window, kind: str) -> bool:
+def gives_up(window: ContextWindow, kind: str) -> bool:
     """After a summary that failed this way: leave everything as it is, rather than do without a model."""
     return unreachable(kind) or (bool(kind) and window.give_up_on_failure)
 

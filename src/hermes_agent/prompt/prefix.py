@@ -50,7 +50,7 @@ class Head(NamedTuple):
     """The hash that gave the digest; a copy of it goes on with what follows the head."""
 
 
-class Content:
+class PrefixContent:
     """System text and tools. One object for all conversations that have the same."""
 
     __slots__ = ("__weakref__", "_heads", "hash", "system", "tools", "weight")
@@ -77,10 +77,10 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class PromptPrefix:
     """An epoch's content."""
 
-    content: Content
+    content: PrefixContent
     epoch: int
     told: bool = field(default=False, compare=False)
     """The segment was told its system text as this was looked up."""
@@ -98,7 +98,7 @@ class Prefix:
         return self.content.hash
 
 
-_shared: WeakValueDictionary[str, Content] = WeakValueDictionary()
+_shared: WeakValueDictionary[str, PrefixContent] = WeakValueDictionary()
 
 
 def ensure(
@@ -109,7 +109,7 @@ def ensure(
     reason: str | None = None,
     fence: int | None = None,
     session_id: SessionId | None = None,
-) -> Prefix:
+) -> PromptPrefix:
     """The stored prefix, byte for byte; with a `reason`, or where there is none yet, the one that `build` renders now.
 
     The reason is the announced event: compression, model switch, tools changed, personality. When the content comes out
@@ -122,14 +122,14 @@ def ensure(
             stored = db.prefixes.bytes_of(newest[1])
             content = None if stored is None else _content(stored, newest[1])
         if content is not None:
-            return Prefix(content, newest[0])
+            return PromptPrefix(content, newest[0])
     system, tools = build()
     rendered = canonical(system, tools)
     epoch = db.prefixes.begin(
         conversation_id, rendered, reason=reason or FIRST_USE, fence=fence,
         also=None if session_id is None else db.telling_system_prompt(session_id, system),
     )  # fmt: skip
-    return Prefix(_content(rendered, epoch.hash), epoch.epoch, told=session_id is not None)
+    return PromptPrefix(_content(rendered, epoch.hash), epoch.epoch, told=session_id is not None)
 
 
 def canonical(system: str, tools: Sequence[ToolSpec]) -> bytes:
@@ -138,12 +138,12 @@ def canonical(system: str, tools: Sequence[ToolSpec]) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _content(stored: bytes, digest: str) -> Content:
+def _content(stored: bytes, digest: str) -> PrefixContent:
     # Always read back from the stored form, so that the first request uses what later ones will.
     known = _shared.get(digest)
     if known is None:
         document = json.loads(stored)
-        known = _shared[digest] = Content(document["system"], tuple(document["tools"]), digest)
+        known = _shared[digest] = PrefixContent(document["system"], tuple(document["tools"]), digest)
     return known
 
 

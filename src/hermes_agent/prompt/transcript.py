@@ -21,7 +21,7 @@ from hermes_agent.compression import policy
 from hermes_agent.models import wires
 from hermes_agent.models.base import Endpoint, Message, Wire
 from hermes_agent.prompt import prefix, system_prompt, tokens
-from hermes_agent.prompt.prefix import Head, Prefix
+from hermes_agent.prompt.prefix import Head, PromptPrefix
 from hermes_agent.setup import Setup
 from hermes_agent.tools import registry
 from hermes_state import values
@@ -62,17 +62,17 @@ class Body(NamedTuple):
         return bisect_right(self.ids, row_id, 0, self.rows)
 
 
-class Conversation:
+class Transcript:
     """The rows of one segment, for one wire."""
 
-    def __init__(self, db: SessionDB, session_id: SessionId, wire: Wire, prefix: Prefix) -> None:
+    def __init__(self, db: SessionDB, session_id: SessionId, wire: Wire, prefix: PromptPrefix) -> None:
         """Nothing is read before it is needed. `prefix` may be exchanged when a new epoch begins."""
         self._db = db
         self.session_id = session_id
         self.wire = wire
         self.prefix = prefix
         self._measured: tuple[str, int, int] | None = None
-        self._headed: tuple[Prefix, Endpoint, Head] | None = None
+        self._headed: tuple[PromptPrefix, Endpoint, Head] | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -284,15 +284,15 @@ def _place_in_step(message: Message) -> int:
 _RIGHTS = "rights were taken away"
 
 
-class Track:
+class TranscriptCache:
     """One conversation as this process knows it."""
 
     def __init__(self, setup: Setup, conversation_id: ConversationId) -> None:
         self._setup = setup
         self.conversation_id = conversation_id
-        self._prefix: prefix.Prefix | None = None
+        self._prefix: prefix.PromptPrefix | None = None
         self._watch: prefix.Watch | None = None
-        self._bytes: dict[str, Conversation] = {}
+        self._bytes: dict[str, Transcript] = {}
         self._session_id: SessionId | None = None
         self._announced: str | None = None
         self.pace = policy.Pace()
@@ -337,14 +337,14 @@ class Track:
         for conversation in self._bytes.values():
             conversation.refresh()
 
-    def _ensured(self, reason: str | None, fence: int) -> prefix.Prefix:
+    def _ensured(self, reason: str | None, fence: int) -> prefix.PromptPrefix:
         setup = self._setup
         return prefix.ensure(
             setup.db, self.conversation_id, lambda: system_prompt.gather(setup), reason=reason, fence=fence,
             session_id=self._session_id,
         )  # fmt: skip
 
-    def _offers_too_much(self, stored: prefix.Prefix) -> bool:
+    def _offers_too_much(self, stored: prefix.PromptPrefix) -> bool:
         """Whether it names a tool that the person's role no longer has. What is merely switched off stays named."""
         known, role = registry.shared(), self._setup.role
         tools = (known.get(str(tool["name"])) for tool in stored.tools)
@@ -356,13 +356,13 @@ class Track:
         if self._watch is not None:
             self._watch.announce(reason)
 
-    def of(self, endpoint: Endpoint) -> Conversation:
+    def of(self, endpoint: Endpoint) -> Transcript:
         """The conversation's bytes in the format of this endpoint."""
         assert self._prefix is not None and self._session_id is not None, "ready() comes first"
         wire = wires.wire_for(endpoint)
         found = self._bytes.get(wire.name)
         if found is None:
-            found = self._bytes[wire.name] = Conversation(self._setup.db, self._session_id, wire, self._prefix)
+            found = self._bytes[wire.name] = Transcript(self._setup.db, self._session_id, wire, self._prefix)
         return found
 
     def prefix_tokens(self, endpoint: Endpoint) -> int:

@@ -16,7 +16,7 @@ _log = logging.getLogger("hermes.agent")
 Callback = Callable[..., Any]
 
 
-class Listeners:
+class Callbacks:
     """The callbacks of the contract, by their names; each may be None."""
 
     stream_delta_callback: Callback | None = None

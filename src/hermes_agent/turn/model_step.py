@@ -16,9 +16,9 @@ from hermes_agent import hooks
 from hermes_agent.models import calling
 from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, Usage
 from hermes_agent.prompt import tokens
-from hermes_agent.prompt.transcript import Body, Track
+from hermes_agent.prompt.transcript import Body, TranscriptCache
 from hermes_agent.setup import Setup
-from hermes_agent.turn.callbacks import Listeners
+from hermes_agent.turn.callbacks import Callbacks
 from hermes_agent.turn.control import Signals, Stop
 from hermes_state.journal import Journal
 from hermes_state.usage import Used
@@ -107,7 +107,9 @@ class _Heard:
 class Asker:
     """Asks the model, for one turn."""
 
-    def __init__(self, setup: Setup, track: Track, journal: Journal, listeners: Listeners, signals: Signals) -> None:
+    def __init__(
+        self, setup: Setup, track: TranscriptCache, journal: Journal, listeners: Callbacks, signals: Signals
+    ) -> None:
         self._setup, self._track, self._journal = setup, track, journal
         self._listeners, self._signals = listeners, signals
         self._chain = (setup.endpoint, *setup.fallbacks)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingCalls:
     """Calls of the newest step that have no result yet."""
 
     mark: str = ""
@@ -38,7 +38,7 @@ class Pending:
     """The calls before this one have their results."""
 
 
-async def pending(db: SessionDB, journal: Journal) -> Pending | None:
+async def pending(db: SessionDB, journal: Journal) -> PendingCalls | None:
     """Where the turn has to go on; None when nothing of it is left in the transcript: nobody waits for an answer."""
     messages, effects = await asyncio.to_thread(_read, db, journal)
     own = [message for message in messages if message.get("turn_id") == journal.turn_id]
@@ -49,7 +49,7 @@ def _read(db: SessionDB, journal: Journal) -> tuple[list[dict[str, Any]], tuple[
     return db.get_messages(journal.session_id), db.effects.open_effects(journal.turn_id)
 
 
-def _pending(own: Sequence[Mapping[str, Any]], effects: Sequence[Effect]) -> Pending:
+def _pending(own: Sequence[Mapping[str, Any]], effects: Sequence[Effect]) -> PendingCalls:
     answered = 0
     for message in reversed(own):
         if message["role"] == "tool":
@@ -58,10 +58,10 @@ def _pending(own: Sequence[Mapping[str, Any]], effects: Sequence[Effect]) -> Pen
             made = tuple(_call_from(call) for call in message["tool_calls"])
             # A compression in between gives the step another row; the mark still has the name of the old one.
             mark = effects[-1].call_id.partition(":")[0] if effects else str(message["id"])
-            return Pending(mark, made, answered) if answered < len(made) else Pending()
+            return PendingCalls(mark, made, answered) if answered < len(made) else PendingCalls()
         else:
             break
-    return Pending()
+    return PendingCalls()
 
 
 def _call_from(stored: Mapping[str, Any]) -> ToolCall:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
-from hermes_agent.turn.run import Outcome
+from hermes_agent.turn.run import TurnOutcome
 from hermes_state.ids import SessionId
 
 Message = dict[str, Any]
 
 
-class History(Sequence[Message]):
+class ResultHistory(Sequence[Message]):
     """The conversation after the turn, read from the store when somebody looks at it; most callers never do."""
 
     def __init__(self, read: Callable[[], list[Message]]) -> None:
@@ -43,7 +43,7 @@ class History(Sequence[Message]):
         raise TypeError("a history is not hashable")
 
 
-def result_of(outcome: Outcome, *, session_id: SessionId, history: History) -> dict[str, Any]:
+def result_of(outcome: TurnOutcome, *, session_id: SessionId, history: ResultHistory) -> dict[str, Any]:
     """Every key that is always there, and the ones that say something about this turn."""
     result = {**facts_of(outcome, session_id=session_id), "messages": history}
     if outcome.owed is not None:
@@ -51,7 +51,7 @@ def result_of(outcome: Outcome, *, session_id: SessionId, history: History) -> d
     return result
 
 
-def facts_of(outcome: Outcome, *, session_id: SessionId) -> dict[str, Any]:
+def facts_of(outcome: TurnOutcome, *, session_id: SessionId) -> dict[str, Any]:
     """The result without the conversation, which whoever owes an answer for it is told before it is committed."""
     usage, spent, endpoint = outcome.spent.usage, outcome.spent, outcome.endpoint
     result: dict[str, Any] = {

@@ -18,13 +18,13 @@ from typing import Any
 from hermes_agent import compacting, hooks
 from hermes_agent.models.base import Endpoint, ErrorKind, ModelError, Reply, ToolCall
 from hermes_agent.prompt import transcript
-from hermes_agent.prompt.transcript import Track
+from hermes_agent.prompt.transcript import TranscriptCache
 from hermes_agent.setup import Setup
 from hermes_agent.turn import control, tool_calls
-from hermes_agent.turn.callbacks import Listeners
+from hermes_agent.turn.callbacks import Callbacks
 from hermes_agent.turn.control import Signals, Stop
 from hermes_agent.turn.model_step import Asker, Interrupted, Spent
-from hermes_agent.turn.recovery import Pending
+from hermes_agent.turn.recovery import PendingCalls
 from hermes_agent.turn.tool_calls import Workbench
 from hermes_config.errors import HermesError
 from hermes_state.errors import StaleFence
@@ -39,7 +39,7 @@ NO_ANSWER = "The model gave no answer. This may pass: try again, or say it in ot
 
 
 @dataclass(slots=True, kw_only=True)
-class Outcome:
+class TurnOutcome:
     """How a turn ended."""
 
     text: str | None
@@ -57,10 +57,10 @@ class Outcome:
     transformed: bool = False
     steps: int = 0
     owed: OutboxItem | None = None
-    """What a chat is owed for it, when it was an errand."""
+    """What a chat is owed for it, when a chat asked."""
 
 
-def nothing_owed(state: EndState, outcome: Outcome) -> Parcel | None:
+def nothing_owed(state: EndState, outcome: TurnOutcome) -> Parcel | None:
     """For turns that nobody but their caller waits for."""
     return None
 
@@ -70,19 +70,19 @@ class Running:
     """A turn's parts."""
 
     setup: Setup
-    track: Track
+    track: TranscriptCache
     journal: Journal
     asker: Asker
     bench: Workbench
-    listeners: Listeners
+    listeners: Callbacks
     signals: Signals
     stop: Stop
     compactor: compacting.Compactor
-    owe: Callable[[EndState, Outcome], Parcel | None] = nothing_owed
+    owe: Callable[[EndState, TurnOutcome], Parcel | None] = nothing_owed
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-async def run(turn: Running, *, pending: Pending | None = None) -> Outcome:
+async def run(turn: Running, *, pending: PendingCalls | None = None) -> TurnOutcome:
     """To the end, whatever comes. Only losing the lease is the caller's business: then nothing may be written."""
     async with LeaseKept(turn.journal, turn.setup.lease_seconds):
         try:
@@ -93,7 +93,7 @@ async def run(turn: Running, *, pending: Pending | None = None) -> Outcome:
             return await _failed(turn, error)
 
 
-async def _loop(turn: Running, pending: Pending | None) -> Outcome:
+async def _loop(turn: Running, pending: PendingCalls | None) -> TurnOutcome:
     empty, bad = 0, 0
     if pending is not None and pending.calls:
         await _run_calls(turn, pending.mark, pending.calls, first=pending.first)
@@ -160,10 +160,10 @@ async def _store_step(turn: Running, reply: Reply) -> int:
     return row_id
 
 
-async def _answered(turn: Running, reply: Reply, text: str, steps: int) -> Outcome:
+async def _answered(turn: Running, reply: Reply, text: str, steps: int) -> TurnOutcome:
     facts = {"session_id": turn.journal.session_id, "model": turn.asker.endpoint.model, "platform": turn.setup.platform}
     replaced = hooks.first_text(await hooks.fire("transform_llm_output", response_text=text, **facts))
-    outcome = Outcome(
+    outcome = TurnOutcome(
         text=replaced or text, exit_reason=f"text_response(finish_reason={reply.finish_reason})",
         spent=turn.asker.spent, endpoint=turn.asker.endpoint, reasoning=reply.reasoning, steps=steps,
         transformed=replaced is not None,
@@ -176,7 +176,7 @@ async def _answered(turn: Running, reply: Reply, text: str, steps: int) -> Outco
     return await _commit(turn, row, outcome)
 
 
-async def _no_answer(turn: Running, reply: Reply, steps: int) -> Outcome:
+async def _no_answer(turn: Running, reply: Reply, steps: int) -> TurnOutcome:
     """Nothing but reasoning, or nothing at all, several times over."""
     if reply.finish_reason == "length":
         said = "The model used up its output on thinking and gave no answer. Raise model.max_tokens, or ask for less."
@@ -187,17 +187,17 @@ async def _no_answer(turn: Running, reply: Reply, steps: int) -> Outcome:
 
 async def _end(
     turn: Running, said: str, exit_reason: str, steps: int, *, partial: bool, error: str | None = None
-) -> Outcome:
+) -> TurnOutcome:
     """An end in our words; they are part of the transcript, so that the person and the model know it."""
     row = {"role": "assistant", "content": said, "timestamp": turn.setup.db.clock(), "finish_reason": "stopped"}
-    outcome = Outcome(
+    outcome = TurnOutcome(
         text=said, exit_reason=exit_reason, spent=turn.asker.spent, endpoint=turn.asker.endpoint, partial=partial,
         error=error, steps=steps,
     )  # fmt: skip
     return await _commit(turn, row, outcome)
 
 
-async def _commit(turn: Running, row: Mapping[str, Any], outcome: Outcome) -> Outcome:
+async def _commit(turn: Running, row: Mapping[str, Any], outcome: TurnOutcome) -> TurnOutcome:
     owed = turn.owe("done", outcome)
     asked_in_a_chat = turn.journal.work.turn.route is not None
     silence = "the model chose not to answer" if owed is None and asked_in_a_chat else ""
@@ -217,11 +217,11 @@ def _noted(turn: Running) -> asyncio.Future[None]:
     return saved
 
 
-async def _interrupted(turn: Running, shown: str) -> Outcome:
+async def _interrupted(turn: Running, shown: str) -> TurnOutcome:
     """What was shown stays; calls without a result have got theirs already."""
     row = {"role": "assistant", "content": shown, "timestamp": turn.setup.db.clock(), "finish_reason": "interrupted"}
     last = [row] if shown.strip() else []
-    outcome = Outcome(
+    outcome = TurnOutcome(
         text=shown or None, exit_reason="interrupted_during_api_call" if shown else "interrupted_by_user",
         spent=turn.asker.spent, endpoint=turn.asker.endpoint, interrupted=True,
     )  # fmt: skip
@@ -229,8 +229,8 @@ async def _interrupted(turn: Running, shown: str) -> Outcome:
 
 
 async def _gave_up(
-    turn: Running, state: EndState, last: Sequence[Mapping[str, Any]], outcome: Outcome, *, reason: str
-) -> Outcome:
+    turn: Running, state: EndState, last: Sequence[Mapping[str, Any]], outcome: TurnOutcome, *, reason: str
+) -> TurnOutcome:
     ended = await turn.journal.give_up(
         state, *last, reason=reason, used=turn.asker.spent.used(turn.asker.endpoint), reply=turn.owe(state, outcome)
     )
@@ -239,12 +239,12 @@ async def _gave_up(
     return outcome
 
 
-async def _failed(turn: Running, error: ModelError) -> Outcome:
+async def _failed(turn: Running, error: ModelError) -> TurnOutcome:
     """What was said and shown stays; what went wrong is said once and is no part of the transcript."""
     shown = (error.partial.content or "").strip() if error.partial is not None else ""
     row = {"role": "assistant", "content": shown, "timestamp": turn.setup.db.clock(), "finish_reason": "error"}
     last = [row] if shown else []
-    outcome = Outcome(
+    outcome = TurnOutcome(
         text=None, exit_reason="all_retries_exhausted_no_response", spent=turn.asker.spent,
         endpoint=turn.asker.endpoint, failed=True, error=error.one_line(), error_kind=error.kind,
         compression_exhausted=error.kind == "context_overflow",

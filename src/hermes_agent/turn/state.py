@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hermes_agent import hooks, process_identity
-from hermes_agent.prompt.transcript import Track
+from hermes_agent.prompt.transcript import TranscriptCache
 from hermes_agent.setup import Setup
 from hermes_agent.turn.model_step import Spent
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.journal import Journal
 
 
-class Seat:
+class AgentState:
     """One for each agent."""
 
     def __init__(self, setup: Setup, session_id: SessionId | None, origin: Mapping[str, Any]) -> None:
@@ -30,7 +30,7 @@ class Seat:
         self.notes: dict[str, Any] = {}
         self.spent = Spent()
         """What the last turn came to."""
-        self._track: Track | None = None
+        self._track: TranscriptCache | None = None
         self._announced = ""
         self._titles: set[asyncio.Task[None]] = set()
 
@@ -106,10 +106,10 @@ class Seat:
         """The next turn renders what the prompt begins with anew."""
         self._announced = reason
 
-    def track(self, journal: Journal) -> Track:
+    def track(self, journal: Journal) -> TranscriptCache:
         """The bytes of the conversation that the turn is in."""
         if self._track is None or self._track.conversation_id != journal.conversation_id:
-            self._track = Track(self._setup, journal.conversation_id)
+            self._track = TranscriptCache(self._setup, journal.conversation_id)
         if self._announced:
             self._track.announce(self._announced)
             self._announced = ""

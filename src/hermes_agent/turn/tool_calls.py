@@ -18,7 +18,7 @@ from hermes_agent import hooks
 from hermes_agent.models.base import ToolCall
 from hermes_agent.tools import registry
 from hermes_agent.tools.base import Action, Gate, Tool, ToolContext, ToolResult
-from hermes_agent.turn.callbacks import Listeners
+from hermes_agent.turn.callbacks import Callbacks
 from hermes_agent.turn.control import Signals
 from hermes_state.journal import Journal
 
@@ -45,7 +45,7 @@ class Workbench:
     """call id, reason → the gate that asks a person whatever the judge says."""
     was_waiting: Callable[[str], Awaitable[bool]]
     """mark → whether a call of a lost process had got no further than asking for permission."""
-    listeners: Listeners
+    listeners: Callbacks
     signals: Signals
     clock: Callable[[], float]
     facts: Mapping[str, Any]

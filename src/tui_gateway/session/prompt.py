@@ -391,8 +391,8 @@ def _run(
     agent.interim_assistant_callback = step_ended
     if before:  # given to session.create; the store has nothing yet
         options["conversation_history"] = before
-    errand = place.errand(started=lambda: host.emit("message.start", sid))
-    return _in_turn(host, sid, session, agent, content, {**options, "errand": errand})
+    request = place.turn_request(started=lambda: host.emit("message.start", sid))
+    return _in_turn(host, sid, session, agent, content, {**options, "request": request})
 
 
 def _in_turn(host: RpcServices, sid: str, session: Session, agent: Any, content: Any, options: dict[str, Any]) -> Any:
@@ -400,7 +400,7 @@ def _in_turn(host: RpcServices, sid: str, session: Session, agent: Any, content:
     if content is _LOST:
         agent.stream_delta_callback = options["stream_callback"]
         # Somebody else may have been quicker, or nothing of it is left to be answered.
-        return sync_loop.run(agent.resume_unfinished(errand=options["errand"])) or {"final_response": None}
+        return sync_loop.run(agent.resume_unfinished(request=options["request"])) or {"final_response": None}
     told = False
     while True:
         try:

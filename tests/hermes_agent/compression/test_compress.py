@@ -10,8 +10,8 @@ import pytest
 
 from hermes_agent.compression import compress as run
 from hermes_agent.compression import policy, reading, summary
-from hermes_agent.compression.compress import Outcome, Summarise
-from hermes_agent.compression.policy import Window
+from hermes_agent.compression.compress import CompressionOutcome, Summarise
+from hermes_agent.compression.policy import ContextWindow
 from hermes_agent.models.base import ErrorKind, ModelError
 from hermes_state import SessionDB
 from hermes_state.errors import StaleFence
@@ -19,7 +19,7 @@ from hermes_state.ids import SessionId
 from hermes_state.turn_writer import TurnWriter
 from hermes_testing.clock import Clock
 
-WINDOW = Window(context_length=12_000, protect_last=6)
+WINDOW = ContextWindow(context_length=12_000, protect_last=6)
 KEY = "agent:main:telegram:dm:42"
 GOOD = "## Goal\nPlan a week in Kyoto.\n## Critical context\nAda is allergic to nuts."
 
@@ -58,7 +58,7 @@ def failing(kind: ErrorKind) -> Summariser:
     return Summariser(act)
 
 
-def compress(db: SessionDB, session_id: str, summarise: Summarise, **options: Any) -> Outcome:
+def compress(db: SessionDB, session_id: str, summarise: Summarise, **options: Any) -> CompressionOutcome:
     facts: dict[str, Any] = {"db": db, "writer": None, "session_id": session_id, "window": WINDOW, **options}
     return asyncio.run(run.compress(summarise=summarise, **facts))
 
@@ -223,7 +223,7 @@ def test_what_does_not_fit_is_made_to_fit_without_a_summariser(db: SessionDB, ch
 
 
 def test_a_home_that_wants_no_summary_without_a_model_gets_none(db: SessionDB, chat: SessionId) -> None:
-    strict = Window(context_length=12_000, protect_last=6, give_up_on_failure=True)
+    strict = ContextWindow(context_length=12_000, protect_last=6, give_up_on_failure=True)
     assert compress(db, chat, Summariser(""), window=strict).kind == "not_applied"
     assert tip(db) == chat
 
@@ -243,7 +243,7 @@ def test_two_at_once_make_one_child(db: SessionDB, chat: SessionId) -> None:
         await asyncio.sleep(0.05)
         return GOOD
 
-    async def both() -> list[Outcome]:
+    async def both() -> list[CompressionOutcome]:
         job = {"db": db, "writer": None, "session_id": chat, "window": WINDOW}
         return await asyncio.gather(*(run.compress(summarise=Summariser(slow), **job) for _ in range(2)))  # type: ignore[arg-type]
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hermes_agent.compression import plan as select
 from hermes_agent.compression import reading, summary
-from hermes_agent.compression.policy import Window
+from hermes_agent.compression.policy import ContextWindow
 
-WINDOW = Window(context_length=8_000)
+WINDOW = ContextWindow(context_length=8_000)
 
 
 def user(text: str) -> dict[str, Any]:
@@ -59,7 +59,7 @@ _row = st.one_of(
     st.just({"role": "system", "content": "s"}),
 )
 _windows = st.builds(
-    Window, context_length=st.sampled_from([2_000, 8_000, 64_000]), protect_first=st.integers(0, 5),
+    ContextWindow, context_length=st.sampled_from([2_000, 8_000, 64_000]), protect_first=st.integers(0, 5),
     protect_last=st.integers(0, 30), prefix_tokens=st.sampled_from([0, 500, 50_000]),
 )  # fmt: skip
 
@@ -69,7 +69,7 @@ _windows = st.builds(
     st.lists(_row, max_size=40), _windows, st.booleans(), st.booleans(), st.one_of(st.none(), st.integers(0, 6))
 )  # fmt: skip
 def test_every_plan_is_valid_and_makes_progress(
-    rows: list[dict[str, Any]], window: Window, force: bool, must: bool, keep: int | None
+    rows: list[dict[str, Any]], window: ContextWindow, force: bool, must: bool, keep: int | None
 ) -> None:
     rows = [{**row, "id": n} for n, row in enumerate(rows)]
     plan = select.plan(rows, window, force=force, must=must, keep_exchanges=keep)
@@ -113,18 +113,18 @@ def pairs(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 def test_the_beginning_is_kept_the_first_time_only() -> None:
     rows = long_chat()
-    plan = select.plan(rows, Window(context_length=12_000))
+    plan = select.plan(rows, ContextWindow(context_length=12_000))
     assert plan is not None
     assert [row["content"][:10] for row in plan.head] == ["question 0", "answer 0 w", "question 1"]
-    again = select.plan([*plan.applied("what happened"), *long_chat(20)], Window(context_length=12_000))
+    again = select.plan([*plan.applied("what happened"), *long_chat(20)], ContextWindow(context_length=12_000))
     assert again is not None
     assert again.head == ()
     assert [summary.body(row) for row in again.middle if summary.body(row)] == ["what happened"]
 
 
 def test_the_newest_stays_by_tokens_and_at_least_eight_messages() -> None:
-    window = Window(context_length=12_000)
-    plan = select.plan(long_chat(words=20), Window(context_length=2_000))
+    window = ContextWindow(context_length=12_000)
+    plan = select.plan(long_chat(words=20), ContextWindow(context_length=2_000))
     assert plan is not None and len(plan.tail) >= 8
     large = select.plan(long_chat(words=60), window)
     assert large is not None
@@ -132,7 +132,7 @@ def test_the_newest_stays_by_tokens_and_at_least_eight_messages() -> None:
 
 
 def test_roles_take_turns_around_the_summary() -> None:
-    plan = select.plan(long_chat(), Window(context_length=12_000, protect_first=2))
+    plan = select.plan(long_chat(), ContextWindow(context_length=12_000, protect_first=2))
     assert plan is not None
     roles = [row["role"] for row in plan.applied("text")]
     assert all(a != b for a, b in pairwise(roles)), roles
@@ -166,8 +166,8 @@ def test_old_outputs_give_way_before_messages_do() -> None:
 
 def test_a_step_that_alone_is_too_large_is_shortened_only_where_it_must() -> None:
     rows = [user("read them all"), *step(*[f"c{n}" for n in range(20)], output="z" * 30_000)]
-    assert select.plan(rows, Window(context_length=64_000)) is None
-    plan = select.plan(rows, Window(context_length=64_000), must=True)
+    assert select.plan(rows, ContextWindow(context_length=64_000)) is None
+    plan = select.plan(rows, ContextWindow(context_length=64_000), must=True)
     assert plan is not None and not plan.middle
     assert [row["role"] for row in plan.applied("")] == [row["role"] for row in rows]
     assert "characters left out" in plan.tail[2]["content"]
@@ -192,6 +192,6 @@ def test_a_short_conversation_is_left_alone() -> None:
 
 def test_images_at_the_beginning_become_a_word() -> None:
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x"}}]}
-    plan = select.plan([picture, *long_chat()], Window(context_length=12_000))
+    plan = select.plan([picture, *long_chat()], ContextWindow(context_length=12_000))
     assert plan is not None
     assert plan.head[0]["content"] == [{"type": "text", "text": "[an image]"}]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hermes_agent.compression import policy
-from hermes_agent.compression.policy import Pace, Window
+from hermes_agent.compression.policy import ContextWindow, Pace
 from hermes_agent.models.base import Endpoint
 
-SMALL = Window(context_length=128_000)
+SMALL = ContextWindow(context_length=128_000)
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ SMALL = Window(context_length=128_000)
      (1_000_000, 500_000)],
 )  # fmt: skip
 def test_the_triggers_an_existing_home_knows(length: int, trigger: int) -> None:
-    window = Window(context_length=length)
+    window = ContextWindow(context_length=length)
     assert window.trigger == trigger
     assert window.tail_budget == trigger // 5
     assert window.target < trigger
@@ -26,15 +26,15 @@ def test_the_triggers_an_existing_home_knows(length: int, trigger: int) -> None:
 @pytest.mark.parametrize(
     ("window", "trigger"),
     [
-        (Window(context_length=200_000, max_tokens=8_000), 144_000),
-        (Window(context_length=80_000), 64_000),  # the floor is above three quarters and below the window
-        (Window(context_length=8_000), 6_800),
-        (Window(context_length=128_000, max_tokens=128_000), 27_200),  # a setting that leaves nothing
-        (Window(context_length=1_000_000, threshold=0.8), 800_000),
-        (Window(context_length=200_000, threshold=0.8), 160_000),
+        (ContextWindow(context_length=200_000, max_tokens=8_000), 144_000),
+        (ContextWindow(context_length=80_000), 64_000),  # the floor is above three quarters and below the window
+        (ContextWindow(context_length=8_000), 6_800),
+        (ContextWindow(context_length=128_000, max_tokens=128_000), 27_200),  # a setting that leaves nothing
+        (ContextWindow(context_length=1_000_000, threshold=0.8), 800_000),
+        (ContextWindow(context_length=200_000, threshold=0.8), 160_000),
     ],
 )
-def test_room_for_the_answer_and_the_floor_move_the_trigger(window: Window, trigger: int) -> None:
+def test_room_for_the_answer_and_the_floor_move_the_trigger(window: ContextWindow, trigger: int) -> None:
     assert window.trigger == trigger
 
 
@@ -55,7 +55,7 @@ def test_a_call_that_comes_too_near_to_the_window_is_due() -> None:
     assert not policy.due(SMALL, estimated=10, reported=96_000, compactions=1)  # counted before it was compressed
     assert not policy.due(SMALL, estimated=10, reported=-1)
     assert not policy.due(SMALL, estimated=200_000, compactions=policy.PASSES)
-    assert not policy.due(Window(context_length=128_000, enabled=False), estimated=200_000)
+    assert not policy.due(ContextWindow(context_length=128_000, enabled=False), estimated=200_000)
 
 
 def test_an_overflow_is_answered_three_times_and_then_not() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from hermes_agent.models.base import Endpoint, Message, ToolSpec
 from hermes_agent.prompt.prefix import Checked, Watch, ensure
-from hermes_agent.prompt.transcript import Conversation
+from hermes_agent.prompt.transcript import Transcript
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.leases import Lease
@@ -41,7 +41,7 @@ class Chat:
         if db.get_session(S) is None:
             db.create_session(S, "cli")
         self.prefix = ensure(db, C, text, reason=reason)
-        self.conversation = Conversation(db, S, wire or PlainWire(), self.prefix)
+        self.conversation = Transcript(db, S, wire or PlainWire(), self.prefix)
         self.watch = Watch.load(db, C)
 
     def turn(self, text: str, endpoint: Endpoint = ENDPOINT) -> Checked:
@@ -164,7 +164,7 @@ def test_announced_events_are_no_breaks(db: SessionDB) -> None:
     db.rewind_to_message(S, first_of_two)
     assert new_epoch.turn("three again") == ("announced", "the transcript was edited")
     child = db.ledger.rotate(S, [{"role": "user", "content": "what happened so far"}]).session_id
-    new_epoch.conversation = Conversation(db, child, PlainWire(), new_epoch.prefix)
+    new_epoch.conversation = Transcript(db, child, PlainWire(), new_epoch.prefix)
     assert new_epoch.turn("five") == ("announced", "a new segment")
     assert kinds(new_epoch, "six") == ["extends"]
     assert db.prefixes.break_count() == 0

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hermes_agent.models.base import Wire
 from hermes_agent.models.wires import wire_for
-from hermes_agent.prompt.prefix import Prefix, ensure
-from hermes_agent.prompt.transcript import Conversation
+from hermes_agent.prompt.prefix import PromptPrefix, ensure
+from hermes_agent.prompt.transcript import Transcript
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.session_db import SessionDB
@@ -25,22 +25,22 @@ WIRE = PlainWire()
 
 
 @pytest.fixture
-def prefix(db: SessionDB) -> Prefix:
+def prefix(db: SessionDB) -> PromptPrefix:
     db.create_session(S, "cli")
     return ensure(
         db, ConversationId("s"), lambda: ("You are Hermes.", [{"name": "look", "description": "", "parameters": {}}])
     )
 
 
-def conversation(db: SessionDB, prefix: Prefix) -> Conversation:
-    return Conversation(db, S, WIRE, prefix)
+def conversation(db: SessionDB, prefix: PromptPrefix) -> Transcript:
+    return Transcript(db, S, WIRE, prefix)
 
 
 def say(db: SessionDB, *messages: dict[str, Any]) -> list[int]:
     return db.append_messages(S, messages)
 
 
-def own(db: SessionDB, known: Conversation, *messages: dict[str, Any]) -> None:
+def own(db: SessionDB, known: Transcript, *messages: dict[str, Any]) -> None:
     """Write and tell, as a turn does."""
     stamped = [{"timestamp": db.clock(), **message} for message in messages]
     known.append(stamped, db.append_messages(S, stamped))
@@ -62,12 +62,12 @@ def result(call_id: str, text: str = "ok") -> dict[str, Any]:
     return {"role": "tool", "content": text, "tool_call_id": call_id, "tool_name": "look"}
 
 
-def shown(known: Conversation) -> list[dict[str, Any]]:
+def shown(known: Transcript) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = json.loads(known.body(ENDPOINT).content)["messages"]
     return messages
 
 
-def test_own_appends_give_the_bytes_a_fresh_load_gives(db: SessionDB, prefix: Prefix, clock: Clock) -> None:
+def test_own_appends_give_the_bytes_a_fresh_load_gives(db: SessionDB, prefix: PromptPrefix, clock: Clock) -> None:
     known = conversation(db, prefix)
     assert shown(known) == []
     before = known.body(ENDPOINT)
@@ -87,7 +87,7 @@ def test_own_appends_give_the_bytes_a_fresh_load_gives(db: SessionDB, prefix: Pr
     assert known.is_current() and known.head_id == db.get_messages(S)[-1]["id"] and len(known) == 5
 
 
-def test_what_was_sent_stays_what_was_sent(db: SessionDB, prefix: Prefix) -> None:
+def test_what_was_sent_stays_what_was_sent(db: SessionDB, prefix: PromptPrefix) -> None:
     """What the model alone was shown is part of the row, and a text with rough edges is the same after a reload."""
     known = conversation(db, prefix)
     shown(known)
@@ -96,7 +96,7 @@ def test_what_was_sent_stays_what_was_sent(db: SessionDB, prefix: Prefix) -> Non
     assert known.body(ENDPOINT).content == conversation(db, prefix).body(ENDPOINT).content
 
 
-def test_messages_without_their_time_are_read_back(db: SessionDB, prefix: Prefix, clock: Clock) -> None:
+def test_messages_without_their_time_are_read_back(db: SessionDB, prefix: PromptPrefix, clock: Clock) -> None:
     known = conversation(db, prefix)
     shown(known)
     message = user("hi")
@@ -106,7 +106,7 @@ def test_messages_without_their_time_are_read_back(db: SessionDB, prefix: Prefix
     assert known.body(ENDPOINT).content == conversation(db, prefix).body(ENDPOINT).content
 
 
-def test_what_somebody_else_wrote_is_taken_in(db: SessionDB, prefix: Prefix) -> None:
+def test_what_somebody_else_wrote_is_taken_in(db: SessionDB, prefix: PromptPrefix) -> None:
     known = conversation(db, prefix)
     say(db, user("one"))
     assert known.refresh() and not known.refresh()
@@ -116,7 +116,7 @@ def test_what_somebody_else_wrote_is_taken_in(db: SessionDB, prefix: Prefix) -> 
     assert [m["text"] for m in shown(known)] == ["one", "two", "three"]
 
 
-def test_a_row_that_slipped_in_before_ours_is_found(db: SessionDB, prefix: Prefix) -> None:
+def test_a_row_that_slipped_in_before_ours_is_found(db: SessionDB, prefix: PromptPrefix) -> None:
     known = conversation(db, prefix)
     shown(known)
     say(db, user("theirs"))
@@ -125,7 +125,7 @@ def test_a_row_that_slipped_in_before_ours_is_found(db: SessionDB, prefix: Prefi
     assert [m["text"] for m in shown(known)] == ["theirs", "ours"]
 
 
-def test_undo_and_rewrites_are_noticed(db: SessionDB, prefix: Prefix) -> None:
+def test_undo_and_rewrites_are_noticed(db: SessionDB, prefix: PromptPrefix) -> None:
     known = conversation(db, prefix)
     ids = say(db, user("one"), answer("two"), user("three"), answer("four"))
     assert len(shown(known)) == 4
@@ -138,7 +138,7 @@ def test_undo_and_rewrites_are_noticed(db: SessionDB, prefix: Prefix) -> None:
     assert known.body(ENDPOINT).content == conversation(db, prefix).body(ENDPOINT).content
 
 
-def test_a_segment_that_was_compressed_elsewhere_is_not_current(db: SessionDB, prefix: Prefix) -> None:
+def test_a_segment_that_was_compressed_elsewhere_is_not_current(db: SessionDB, prefix: PromptPrefix) -> None:
     known = conversation(db, prefix)
     say(db, user("one"))
     shown(known)
@@ -148,7 +148,7 @@ def test_a_segment_that_was_compressed_elsewhere_is_not_current(db: SessionDB, p
     assert not known.is_current()
 
 
-def test_a_result_stands_behind_its_call_whatever_was_said_meanwhile(db: SessionDB, prefix: Prefix) -> None:
+def test_a_result_stands_behind_its_call_whatever_was_said_meanwhile(db: SessionDB, prefix: PromptPrefix) -> None:
     """In a group people go on talking while a tool runs."""
     known = conversation(db, prefix)
     shown(known)
@@ -159,7 +159,7 @@ def test_a_result_stands_behind_its_call_whatever_was_said_meanwhile(db: Session
     assert known.body(ENDPOINT).content == conversation(db, prefix).body(ENDPOINT).content
 
 
-def test_released_bytes_come_back_the_same(db: SessionDB, prefix: Prefix) -> None:
+def test_released_bytes_come_back_the_same(db: SessionDB, prefix: PromptPrefix) -> None:
     known = conversation(db, prefix)
     say(db, user("one"), answer("two" * 1000))
     body = known.body(ENDPOINT)
@@ -169,14 +169,14 @@ def test_released_bytes_come_back_the_same(db: SessionDB, prefix: Prefix) -> Non
     assert known.body(ENDPOINT).content == body.content
 
 
-def test_a_session_that_is_gone_is_said_in_one_line(db: SessionDB, prefix: Prefix) -> None:
-    known = Conversation(db, SessionId("nope"), WIRE, prefix)
+def test_a_session_that_is_gone_is_said_in_one_line(db: SessionDB, prefix: PromptPrefix) -> None:
+    known = Transcript(db, SessionId("nope"), WIRE, prefix)
     with pytest.raises(SessionNotFound, match="nope"):
         known.body(ENDPOINT)
     assert not known.is_current()
 
 
-def test_the_estimate_follows_what_the_provider_counted(db: SessionDB, prefix: Prefix) -> None:
+def test_the_estimate_follows_what_the_provider_counted(db: SessionDB, prefix: PromptPrefix) -> None:
     known = conversation(db, prefix)
     say(db, user("words " * 2000))
     body = known.body(ENDPOINT)
@@ -194,7 +194,7 @@ WIRES: list[Wire] = [WIRE, wire_for(ENDPOINT), wire_for(replace(ENDPOINT, wire="
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: str(wire.name))
-def test_the_bytes_are_those_of_the_whole_transcript(db: SessionDB, prefix: Prefix, wire: Wire) -> None:
+def test_the_bytes_are_those_of_the_whole_transcript(db: SessionDB, prefix: PromptPrefix, wire: Wire) -> None:
     say(
         db,
         user("one"),
@@ -206,15 +206,17 @@ def test_the_bytes_are_those_of_the_whole_transcript(db: SessionDB, prefix: Pref
         answer("so"),
         user("on"),
     )
-    known = Conversation(db, S, wire, prefix)
+    known = Transcript(db, S, wire, prefix)
     whole = wire.join(prefix.content.head(wire, ENDPOINT).content, wire.fragments(known.messages()))
     assert known.body(ENDPOINT).content == whole
 
 
 @pytest.mark.parametrize("wire", WIRES[1:], ids=lambda wire: str(wire.name))
-def test_rows_that_say_nothing_to_a_model_do_not_hide_who_spoke_last(db: SessionDB, prefix: Prefix, wire: Wire) -> None:
+def test_rows_that_say_nothing_to_a_model_do_not_hide_who_spoke_last(
+    db: SessionDB, prefix: PromptPrefix, wire: Wire
+) -> None:
     say(db, user("one"), answer("two"), {"role": "session_meta", "content": "x"})
-    assert json.loads(Conversation(db, S, wire, prefix).body(ENDPOINT).content)["messages"][-1]["role"] == "user"
+    assert json.loads(Transcript(db, S, wire, prefix).body(ENDPOINT).content)["messages"][-1]["role"] == "user"
 
 
 ROWS = st.lists(
@@ -240,7 +242,7 @@ def test_any_transcript_in_any_portions(
 ) -> None:
     name = db.ledger.open(source="cli").session_id
     prefix = ensure(db, ConversationId(name), lambda: ("x", []))
-    known = Conversation(db, name, wire, prefix)
+    known = Transcript(db, name, wire, prefix)
     known.body(ENDPOINT)
     left = list(rows)
     for size in [*portions, len(left)]:
@@ -249,5 +251,5 @@ def test_any_transcript_in_any_portions(
         known.append(batch, db.append_messages(name, batch))
         body = known.body(ENDPOINT)
         assert known.is_current()
-        assert body.content == Conversation(db, name, wire, prefix).body(ENDPOINT).content
+        assert body.content == Transcript(db, name, wire, prefix).body(ENDPOINT).content
         assert json.loads(body.content)

@@ -10,8 +10,8 @@ from tests.hermes_agent.conftest import MakeAgent
 from tests.hermes_agent.turn.test_cut_off_turns import GONE
 
 from hermes_agent.agent import ConversationBusy
-from hermes_agent.context import Identity
-from hermes_agent.errand import Ending, Errand
+from hermes_agent.context import TurnIdentity
+from hermes_agent.turn.request import TurnEnd, TurnRequest
 from hermes_state import SessionDB, aio
 from hermes_state.errors import NotQueued
 from hermes_state.ids import PersonId, SessionKey
@@ -31,7 +31,7 @@ def accept(db: SessionDB, number: int, text: str = "hello", person: str | None =
     ).row  # fmt: skip
 
 
-def owe(work: Work, ending: Ending) -> Parcel:
+def owe(work: Work, ending: TurnEnd) -> Parcel:
     numbers = ",".join(row.message_id for row in work.inbox)
     return Parcel(
         dedup_key=f"answer:{work.turn.id}", platform="telegram", chat_id="42", sender="us",
@@ -39,8 +39,8 @@ def owe(work: Work, ending: Ending) -> Parcel:
     )  # fmt: skip
 
 
-def errand(*rows: InboxRow, **more: Any) -> Errand:
-    return Errand(route=ROUTE, claim=tuple(row.id for row in rows), owe=owe, **more)
+def turn_request(*rows: InboxRow, **more: Any) -> TurnRequest:
+    return TurnRequest(route=ROUTE, claim=tuple(row.id for row in rows), owe=owe, **more)
 
 
 def outcomes(db: SessionDB) -> list[tuple[str, str]]:
@@ -54,7 +54,7 @@ def owed(db: SessionDB) -> list[dict[str, Any]]:
 def test_the_answer_is_owed_and_the_message_done_in_one_step(db: SessionDB, make_agent: MakeAgent) -> None:
     async def go() -> dict[str, Any]:
         with ScriptedModel(say("Hi.")) as model:
-            return await make_agent(model).arun_conversation("hello", errand=errand(accept(db, 1)))
+            return await make_agent(model).arun_conversation("hello", request=turn_request(accept(db, 1)))
 
     item = asyncio.run(go())["outbox_item"]
     assert (item.state, item.sender, item.attempts, item.payload["text"]) == ("sending", "us", 1, "Hi.")
@@ -68,7 +68,7 @@ def test_an_older_item_of_the_chat_goes_first(db: SessionDB, make_agent: MakeAge
 
     async def go() -> dict[str, Any]:
         with ScriptedModel(say("Hi.")) as model:
-            return await make_agent(model).arun_conversation("hello", errand=errand(accept(db, 1)))
+            return await make_agent(model).arun_conversation("hello", request=turn_request(accept(db, 1)))
 
     assert asyncio.run(go())["outbox_item"].state == "pending"
     assert [item.dedup_key for item in db.outbox.claim_due(sender="us")] == ["older"]
@@ -82,7 +82,7 @@ def test_a_message_that_waits_no_more_opens_no_turn(db: SessionDB, make_agent: M
         with ScriptedModel() as model:
             agent = make_agent(model)
             with pytest.raises(NotQueued):
-                await agent.arun_conversation("hello", errand=errand(row, accept(db, 2)))
+                await agent.arun_conversation("hello", request=turn_request(row, accept(db, 2)))
             assert db.message_count(agent.session_id) == 0
 
     asyncio.run(go())
@@ -93,7 +93,7 @@ def test_a_message_that_waits_no_more_opens_no_turn(db: SessionDB, make_agent: M
 def test_a_failure_is_owed_too(db: SessionDB, make_agent: MakeAgent) -> None:
     async def go() -> dict[str, Any]:
         with ScriptedModel(fail(401)) as model:
-            return await make_agent(model, fallbacks=[]).arun_conversation("hello", errand=errand(accept(db, 1)))
+            return await make_agent(model, fallbacks=[]).arun_conversation("hello", request=turn_request(accept(db, 1)))
 
     result = asyncio.run(go())
     assert result["failed"] and result["outbox_item"].payload["state"] == "failed"
@@ -107,7 +107,7 @@ def test_a_word_in_the_middle_is_the_turns_when_the_model_gets_it(db: SessionDB,
             agent = make_agent(model)
             late = accept(db, 2, "and shorter")
             agent.tool_start_callback = lambda *_: agent.steer("and shorter", late.id)
-            return await agent.arun_conversation("hello", errand=errand(accept(db, 1)))
+            return await agent.arun_conversation("hello", request=turn_request(accept(db, 1)))
 
     result = asyncio.run(go())
     assert outcomes(db) == [("1", "answered"), ("2", "answered")]
@@ -128,7 +128,7 @@ def test_a_word_that_was_taken_back_is_not_read_with_those_that_were_not(db: Ses
                 db.inbox.finish([back.id], "dropped", reason="/stop")
 
             agent.tool_start_callback = add
-            return await agent.arun_conversation("hello", errand=errand(accept(db, 1)))
+            return await agent.arun_conversation("hello", request=turn_request(accept(db, 1)))
 
     result = asyncio.run(go())
     assert outcomes(db) == [("1", "answered"), ("2", "answered"), ("3", "dropped")]
@@ -142,7 +142,7 @@ def test_a_word_that_came_too_late_stays_in_the_queue(db: SessionDB, make_agent:
             agent = make_agent(model)
             late = accept(db, 2, "and shorter")
             agent.stream_delta_callback = lambda *_: agent.steer("and shorter", late.id)
-            return await agent.arun_conversation("hello", errand=errand(accept(db, 1)))
+            return await agent.arun_conversation("hello", request=turn_request(accept(db, 1)))
 
     assert "and shorter" in asyncio.run(go())["pending_steer"]
     assert outcomes(db) == [("1", "answered"), ("2", "queued")]
@@ -154,19 +154,19 @@ def test_a_lost_turn_is_answered_for_its_own_messages(db: SessionDB, make_agent:
     async def go() -> None:
         with ScriptedModel(say("One."), say("For the lost one."), say("Three.")) as model:
             agent = make_agent(model)
-            await agent.arun_conversation("first", errand=errand(accept(db, 1)))
+            await agent.arun_conversation("first", request=turn_request(accept(db, 1)))
             lost = accept(db, 2, person="bob")
             journal = await Journal.open(
                 db, str(agent.session_id), holder=GONE, ttl=60, route=ROUTE, claim=[lost.id],
                 user={"role": "user", "content": "second"},
             )  # fmt: skip
             assert journal is not None
-            next_one = errand(
+            next_one = turn_request(
                 accept(db, 3),
                 began=lambda work: told.append(tuple(row.message_id for row in work.inbox)),
-                identity=lambda work: Identity(platform="telegram", message_id=work.inbox[0].message_id),
+                identity=lambda work: TurnIdentity(platform="telegram", message_id=work.inbox[0].message_id),
             )
-            await agent.arun_conversation("third", errand=next_one)
+            await agent.arun_conversation("third", request=next_one)
 
     asyncio.run(go())
     assert told == [("2",), ("3",)]
@@ -183,7 +183,7 @@ def test_an_abandoned_turn_is_left_for_the_next_process(db: SessionDB, make_agen
         hold = Hold()
         with ScriptedModel(say("Half", hold=hold), say("Late, but here.")) as model:
             agent = make_agent(model)
-            running = asyncio.ensure_future(agent.arun_conversation("hello", errand=errand(accept(db, 1))))
+            running = asyncio.ensure_future(agent.arun_conversation("hello", request=turn_request(accept(db, 1))))
             await hold.reached()
             agent.abandon()
             running.cancel()
@@ -192,7 +192,7 @@ def test_an_abandoned_turn_is_left_for_the_next_process(db: SessionDB, make_agen
             other = make_agent(model, session_id=agent.session_id)
             with pytest.raises(ConversationBusy, match="waits here for its answer"):
                 await other.resume_unfinished()  # it could not say what the chat is owed
-            result = await other.resume_unfinished(errand=errand())
+            result = await other.resume_unfinished(request=turn_request())
             assert result is not None and result["outbox_item"].payload["for"] == "1"
 
     asyncio.run(go())
@@ -205,9 +205,9 @@ def test_however_often_a_gateway_ends_in_order_the_turn_is_not_given_up_for_it(
     async def put_down(model: ScriptedModel, hold: Hold, session_id: str | None = None) -> str | None:
         agent = make_agent(model, session_id=session_id)
         if session_id is None:
-            running = asyncio.ensure_future(agent.arun_conversation("hello", errand=errand(accept(db, 1))))
+            running = asyncio.ensure_future(agent.arun_conversation("hello", request=turn_request(accept(db, 1))))
         else:
-            running = asyncio.ensure_future(agent.resume_unfinished(errand=errand()))
+            running = asyncio.ensure_future(agent.resume_unfinished(request=turn_request()))
         await hold.reached()
         agent.abandon()
         running.cancel()
@@ -220,7 +220,7 @@ def test_however_often_a_gateway_ends_in_order_the_turn_is_not_given_up_for_it(
             session_id = None
             for hold in holds:
                 session_id = await put_down(model, hold, session_id)
-            result = await make_agent(model, session_id=session_id).resume_unfinished(errand=errand())
+            result = await make_agent(model, session_id=session_id).resume_unfinished(request=turn_request())
             assert result is not None and result["final_response"] == "Late, but here."
 
     asyncio.run(go())
@@ -237,7 +237,7 @@ def test_a_conversation_that_somebody_works_on_leaves_the_message_in_the_queue(
             lease = db.leases.acquire(db.get_conversation_root(agent.session_id), holder="another machine", ttl=60)
             assert lease is not None
             with pytest.raises(ConversationBusy):
-                await agent.arun_conversation("second", errand=errand(accept(db, 1)))
+                await agent.arun_conversation("second", request=turn_request(accept(db, 1)))
 
     asyncio.run(go())
     assert outcomes(db) == [("1", "queued")]

@@ -305,11 +305,11 @@ async def _write(edits: list[_Edit], ctx: ToolContext) -> None:
     most = ctx.db.limits.write_file_bytes
     for edit in edits:
         if edit.after is not None and len(edit.after) > most:
-            raise paths.Refused(f"{edit.raw} would have {len(edit.after):,} bytes; at most {most:,} are written")
+            raise paths.ToolRefused(f"{edit.raw} would have {len(edit.after):,} bytes; at most {most:,} are written")
     writes = [await paths.for_writing(edit.raw, edit.after, ctx, detail=f"patch: {_done(edit)}") for edit in edits]
     for edit, write in zip(edits, writes, strict=True):
         if write.before != edit.before:
-            raise paths.Refused(f"{edit.raw} was changed by somebody else meanwhile", hint="Read it again.")
+            raise paths.ToolRefused(f"{edit.raw} was changed by somebody else meanwhile", hint="Read it again.")
     await asyncio.to_thread(_write_all, writes)
 
 
@@ -321,10 +321,10 @@ def _write_all(writes: list[paths.Write]) -> None:
         for write in writes:
             paths.carry_out(write)
             done.append(write)
-    except paths.Refused as error:
+    except paths.ToolRefused as error:
         for write in reversed(done):
             paths.undo(write)
-        raise paths.Refused(f"{error.what}; nothing was changed") from error
+        raise paths.ToolRefused(f"{error.what}; nothing was changed") from error
 
 
 def _done(edit: _Edit) -> str:

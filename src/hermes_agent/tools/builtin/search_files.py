@@ -90,7 +90,7 @@ async def search_files(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     def takes(name: bytes) -> bool:
         """Whether the model may see what is in (or that there is) this file; a root that was allowed is allowed."""
         path = Path(os.fsdecode(name))
-        place = paths.Place(path, path, None)
+        place = paths.FilePlace(path, path, None)
         return private or not (paths.is_private(place, ctx) or paths.is_store_file(path, None, ctx))
 
     # Where files are listed or counted, a page is one of files, and every line has to be seen.
@@ -106,12 +106,12 @@ async def search_files(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 
 async def _run(argv: list[str], root: Path, found: _Findings, ctx: ToolContext) -> int | None:
     """The exit status; None when the search was ended before it was through."""
-    from hermes_agent.execution.base import Command
+    from hermes_agent.execution.base import ShellCommand
     from hermes_agent.execution.executor import Executor
 
     grace = ctx.db.limits.tool_stop_ms / 3_000
     run = Executor(ctx.home, ctx.config, ctx.db.limits)
-    command = Command(tuple(argv), ctx.workdir, ctx.environ)
+    command = ShellCommand(tuple(argv), ctx.workdir, ctx.environ)
     async with run.run(
         command, workspace=ctx.workdir, on_output=found.add, grace=grace, ours=True, reads=(root,)
     ) as child:

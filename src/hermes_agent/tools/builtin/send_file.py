@@ -27,7 +27,7 @@ async def send_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     bound = context.current()
     identity = None if bound is None else bound.identity
     if identity is None or not identity.chat_id or identity.platform in _NO_CHATS:
-        raise paths.Refused("there is no chat here that a file could be sent to")
+        raise paths.ToolRefused("there is no chat here that a file could be sent to")
     written = str(_in_workspace(args["path"], ctx))
     _check_place(await asyncio.to_thread(paths.locate, written, ctx), ctx)
     place = await paths.for_reading(written, ctx)
@@ -59,27 +59,27 @@ def _in_workspace(raw: str, ctx: ToolContext) -> Path:
     return path if path.is_absolute() or raw.startswith("~") else ctx.home / "workspace" / path
 
 
-def _check_place(place: paths.Place, ctx: ToolContext) -> None:
+def _check_place(place: paths.FilePlace, ctx: ToolContext) -> None:
     workspace = Path(os.path.realpath(ctx.home / "workspace"))
     if not place.real.is_relative_to(workspace):
-        raise paths.Refused(f"{place.named} is not in the workspace", hint=f"Copy it to {workspace} first.")
+        raise paths.ToolRefused(f"{place.named} is not in the workspace", hint=f"Copy it to {workspace} first.")
 
 
-def _keep(place: paths.Place, ctx: ToolContext) -> media_files.Kept:
+def _keep(place: paths.FilePlace, ctx: ToolContext) -> media_files.Kept:
     """A copy of the file as it is now. Blocks."""
     _check_place(place, ctx)
     try:
         with descriptors.opened(place.real.parent) as folder:
             handle = folder.open(place.real.name)
     except OSError as error:
-        raise paths.Refused(f"{place.named} is not the file any more that it was: {error.strerror}") from error
+        raise paths.ToolRefused(f"{place.named} is not the file any more that it was: {error.strerror}") from error
     try:
         size = os.fstat(handle).st_size
         if not size:
-            raise paths.Refused(f"{place.named} is empty")
+            raise paths.ToolRefused(f"{place.named} is empty")
         most = ctx.db.limits.send_file_bytes
         if size > most:
-            raise paths.Refused(f"{place.named} has {size:,} bytes; at most {most:,} are sent")
+            raise paths.ToolRefused(f"{place.named} has {size:,} bytes; at most {most:,} are sent")
         return media_files.copy(ctx.home, handle, ending=place.real.suffix.lower(), most=most)
     finally:
         os.close(handle)

@@ -18,7 +18,7 @@ from hermes_agent.tools import output, paths
 from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
 
 if TYPE_CHECKING:
-    from hermes_agent.execution.base import Command, Permit
+    from hermes_agent.execution.base import Permit, ShellCommand
     from hermes_agent.execution.executor import Executor
     from hermes_agent.tools.output import Capture
 
@@ -42,7 +42,7 @@ class _Ended(NamedTuple):
 
 async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     from hermes_agent.execution import executor  # here and below: whoever only lists tools does not pay for this
-    from hermes_agent.execution.base import Command
+    from hermes_agent.execution.base import ShellCommand
     from hermes_agent.tools.output import Capture
 
     if args.get("background"):
@@ -68,7 +68,7 @@ async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     run = executor.Executor(ctx.home, ctx.config, ctx.db.limits)
     # A compression may have moved the conversation to its next segment since the call was prepared.
     environ = {**ctx.environ, "HERMES_SESSION_ID": ctx.session_id(), "PWD": str(where)}
-    child = Command((shell, "-c", command), where, environ, command)
+    child = ShellCommand((shell, "-c", command), where, environ, command)
     with Capture(tool_name=TOOL.name, ctx=ctx) as capture:
         ended = await _run(run, child, verdict.permit, seconds, capture, ctx)
         output = await _transformed(capture.text(), command, ended, ctx)
@@ -95,7 +95,7 @@ def _folder(raw: str | None, ctx: ToolContext) -> Path:
     place = paths.locate(raw or ".", ctx)
     if not place.is_folder:
         what = "is not a folder" if place.status else "does not exist"
-        raise paths.Refused(f"the working directory {place.named} {what}")
+        raise paths.ToolRefused(f"the working directory {place.named} {what}")
     return place.real
 
 
@@ -122,7 +122,7 @@ async def _unless_stopped(wish: Awaitable[T], ctx: ToolContext) -> T | None:
 
 
 async def _run(
-    executor: Executor, command: Command, permit: Permit | None, seconds: float, capture: Capture, ctx: ToolContext
+    executor: Executor, command: ShellCommand, permit: Permit | None, seconds: float, capture: Capture, ctx: ToolContext
 ) -> _Ended:
     """Run the command to one of its ends. Whatever happens, nothing it started is left when this returns."""
     limits = ctx.db.limits

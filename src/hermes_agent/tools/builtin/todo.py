@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
-from hermes_agent.tools.paths import Refused
+from hermes_agent.tools.paths import ToolRefused
 
 _STATES = ("pending", "in_progress", "completed", "cancelled")
 _KEY = "todo"
@@ -24,7 +24,7 @@ async def todo(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         items = _merged(items, args["todos"]) if args.get("merge") else [_item(new, {}) for new in args["todos"]]
         most = ctx.db.limits.todo_items
         if len(items) > most:
-            raise Refused(f"the list would have {len(items)} items; at most {most} are kept")
+            raise ToolRefused(f"the list would have {len(items)} items; at most {most} are kept")
     ctx.agent[_KEY] = items
     done = sum(item["status"] in ("completed", "cancelled") for item in items)
     return ToolResult(json.dumps({"todos": items}, ensure_ascii=False), shown=f"{done} of {len(items)} done")

@@ -24,7 +24,7 @@ def workspace(bench: Any) -> Path:
 
 @pytest.fixture
 def in_a_chat() -> Iterator[None]:
-    identity = context.Identity(platform="telegram", chat_id="-100", thread_id="9", user_id="42")
+    identity = context.TurnIdentity(platform="telegram", chat_id="-100", thread_id="9", user_id="42")
     with context.bind(identity, context.CurrentSession(SessionId("s"))):
         yield
 

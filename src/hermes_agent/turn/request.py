@@ -1,10 +1,10 @@
 """A turn on somebody's behalf: which stored messages it answers, and what is owed for its end.
 
-The switchboard gives an agent an `Errand`. The turn then claims those inbox rows in the transaction that opens it, and
+The switchboard gives an agent a `TurnRequest`. The turn then claims those inbox rows in the transaction that opens it, and
 owes what `owe` makes of its end in the transaction that ends it, so between a message and its answer there is nothing
 that a crash could lose or double. `owe` is pure and quick: it runs before the commit and must not touch the store. It
 is asked with the turn's own `Work`, because an agent that is given one turn may first have to end another, which a lost
-process left behind: of the same place, of a terminal, or, for an errand of no place, of any.
+process left behind: of the same place, of a terminal, or, for a request of no place, of any.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_agent.context import Identity
+from hermes_agent.context import TurnIdentity
 from hermes_state.ids import PersonId, SessionKey
 from hermes_state.inbox import Arriving
 from hermes_state.outbox import Parcel
@@ -21,7 +21,7 @@ from hermes_state.turns import EndState, Turn, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class TurnEnd:
     """How a turn ends. `facts` are the keys of the result that `arun_conversation` returns, without its history."""
 
     state: EndState
@@ -29,11 +29,11 @@ class Ending:
     facts: Mapping[str, Any]
 
 
-Owe = Callable[[Work, Ending], Parcel | None]
+Owe = Callable[[Work, TurnEnd], Parcel | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
+class TurnRequest:
     route: SessionKey | None
     claim: tuple[int, ...] | Arriving
     """Rows of the inbox, by their numbers, or the message that is about to be one; the turn is not opened unless all of
@@ -47,11 +47,11 @@ class Errand:
     """Who speaks in this turn: in a room they take turns at one agent. What they may do is theirs alone."""
     approver_id: PersonId | None = None
     """Who may answer its questions of permission; None: whoever the approver accepts."""
-    identity: Callable[[Work], Identity] | None = None
+    identity: Callable[[Work], TurnIdentity] | None = None
     """What tools and their children are told of where a turn comes from."""
 
     def covers(self, left: Turn) -> bool:
-        """Whether a turn that was left behind may be brought to its end on this errand.
+        """Whether a turn that was left behind may be brought to its end for this request.
 
         Not that of another place: what is shown and said of it would stand where it was not asked.
         """
