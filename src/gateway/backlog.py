@@ -17,7 +17,7 @@ from gateway import notices
 from gateway.config import Platform
 from gateway.entries import SessionSource
 from gateway.intake import event_of, is_stale, source_of
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_state.errors import TurnOver
 from hermes_state.storage.writer import queued
 
@@ -64,7 +64,7 @@ class Backlog:
         found = []
         for turn in db.turns.running():
             lease = None if turn.route is None else db.leases.get(turn.conversation_id)
-            if turn.route is not None and (lease is None or holders.is_gone(lease.holder)):
+            if turn.route is not None and (lease is None or process_identity.is_gone(lease.holder)):
                 found.append(turn)
         return found
 
@@ -83,8 +83,8 @@ class Backlog:
 
     def _forgo(self, turn: Turn, reason: str) -> bool:
         db = self._board.db
-        holders.release_gone(db, turn.conversation_id)
-        lease = db.leases.acquire(turn.conversation_id, holder=holders.new_holder(), ttl=_LEASE_SECONDS)
+        process_identity.release_gone(db, turn.conversation_id)
+        lease = db.leases.acquire(turn.conversation_id, holder=process_identity.new_holder(), ttl=_LEASE_SECONDS)
         if lease is None:
             return False
         try:

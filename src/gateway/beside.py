@@ -20,7 +20,7 @@ from gateway.entries import SessionSource
 from gateway.intake import payload, source_of
 from gateway.lane import Tell
 from gateway.platforms.base import MessageEvent
-from hermes_agent import references
+from hermes_agent import mentions
 from hermes_state.errors import StateError
 from hermes_state.turns.inbox import BESIDE
 
@@ -105,6 +105,6 @@ async def watch(db: SessionDB, lanes: Taking, *, seconds: float = _SECONDS) -> N
 
 async def _show(row: InboxRow, tell: Tell) -> None:
     """The words alone: files that were named go to the model, and no further."""
-    typed = references.words(str((row.payload or {}).get("text") or ""))
+    typed = mentions.words(str((row.payload or {}).get("text") or ""))
     shown = typed if len(typed) <= _SHOWN else f"{typed[:_SHOWN]}…"
     await tell(source_of(row), f"(at the desk) {shown}", what="beside", occasion=row.id, account=row.account)

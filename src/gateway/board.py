@@ -28,7 +28,7 @@ class Board:
     hooks: HookRegistry
     metrics: Metrics
     holder: str
-    """This process in leases and as a sender (`hermes_agent.holders.new_holder`)."""
+    """This process in leases and as a sender (`hermes_agent.process_identity.new_holder`)."""
 
     @property
     def home(self) -> Path:

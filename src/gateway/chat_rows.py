@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from gateway import beside, notices
 from gateway.desk import ChatDesk
 from gateway.reset import zone_of
-from hermes_agent import commands
-from hermes_agent.command_set import about, finding, turns
-from hermes_agent.command_set.base import Command, CommandContext, Surface
-from hermes_agent.command_set.wording import columns, counted
+from hermes_agent.commands import about, lookup, registry, turns
+from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
+from hermes_agent.commands.text import columns, counted
 
 if TYPE_CHECKING:
     from hermes_state.turns.inbox import InboxRow
@@ -65,7 +64,7 @@ async def status(ctx: CommandContext, args: str) -> str:
     doing = "none running" if turn is None else f"running for {_span(time.monotonic() - turn.since)}"
     rows = [("turn", doing), ("waiting", counted(waiting, "message") if waiting else "nothing")]
     rows += await about.standing(ctx)
-    session_id = await finding.here(ctx)
+    session_id = await lookup.here(ctx)
     return columns(rows if session_id is None else rows + await asyncio.to_thread(about.used, ctx, session_id))
 
 
@@ -176,7 +175,7 @@ async def start(ctx: CommandContext, args: str) -> str:
 
 
 async def every(ctx: CommandContext, args: str) -> str:
-    return commands.help_text(ctx.surface, role=ctx.person.role)
+    return registry.help_text(ctx.surface, role=ctx.person.role)
 
 
 # fmt: off
@@ -185,7 +184,7 @@ _ALLOWING = {
 }  # fmt: skip
 
 ROWS = (
-    Command(
+    SlashCommand(
         name="new",
         category="Conversation",
         handler=new,
@@ -194,11 +193,11 @@ ROWS = (
         surfaces=CHATS,
         description="start a new conversation",
     ),
-    Command(name="stop", category="Turns", handler=stop, surfaces=CHATS, description="interrupt what is running"),
-    Command(
+    SlashCommand(name="stop", category="Turns", handler=stop, surfaces=CHATS, description="interrupt what is running"),
+    SlashCommand(
         name="status", category="About", handler=status, surfaces=CHATS, description="where this conversation stands"
     ),
-    Command(
+    SlashCommand(
         name="queue",
         category="Turns",
         handler=queue,
@@ -207,7 +206,7 @@ ROWS = (
         surfaces=CHATS,
         description="a message that waits until I am done",
     ),
-    Command(
+    SlashCommand(
         name="steer",
         category="Turns",
         handler=steer,
@@ -215,14 +214,14 @@ ROWS = (
         surfaces=CHATS,
         description="a word for what I am doing now",
     ),
-    Command(
+    SlashCommand(
         name="catchup",
         category="Turns",
         handler=catchup,
         surfaces=CHATS,
         description="answer what came while I was away",
     ),
-    Command(
+    SlashCommand(
         name="approve",
         category="Turns",
         handler=approve,
@@ -231,7 +230,7 @@ ROWS = (
         description="allow what I asked about",
         private=True,
     ),
-    Command(
+    SlashCommand(
         name="deny",
         category="Turns",
         handler=deny,
@@ -240,9 +239,9 @@ ROWS = (
         description="forbid what I asked about",
         private=True,
     ),
-    Command(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
-    Command(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
+    SlashCommand(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
+    SlashCommand(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
 )
 # fmt: on
 
-commands.add(*ROWS)
+registry.add(*ROWS)

@@ -4,8 +4,8 @@ A command is an inbox row like any message. It is taken before it runs and ended
 transaction each, so it runs at most once and its reply is owed exactly when it has ended. One that was cut off in
 between is never run again: the next start says that its outcome is not known.
 
-Who may do what stands on the rows of `hermes_agent.commands`; `authorisation` decides, for the role in force at this
-moment. Hooks of the event `command:<name>` may deny a command, answer it themselves, or turn it into another.
+Who may do what stands on the rows of `hermes_agent.commands.registry`; `authorisation` decides, for the role in force
+at this moment. Hooks of the event `command:<name>` may deny a command, answer it themselves, or turn it into another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.desk import ChatDesk, Reset, Sender, Switch, sender_of
 from gateway.insisting import written
 from gateway.intake import event_of, source_of
 from gateway.lane import Kind
-from hermes_agent import commands
+from hermes_agent.commands import registry
 from hermes_state.turns.inbox import Outcome
 from hermes_state.turns.outbox import OutboxItem, Parcel
 
@@ -62,7 +62,7 @@ class ChatCommands:
         typed = _typed(row)
         if typed is None:
             return "now" if self._questions.expect(row) else "turn"
-        command = commands.find("gateway", typed.name)
+        command = registry.find("gateway", typed.name)
         # What nobody knows is answered at once; a typing error says nothing about the running turn.
         return "now" if command is None or command.name in chat_rows.NOT_WAITING else "command"
 
@@ -130,13 +130,13 @@ class ChatCommands:
         if refused:
             said.append(refused)
         elif text:
-            await commands.run(desk, text)
+            await registry.run(desk, text)
         return _End("\n\n".join([*said, *desk.said]))
 
     async def _refused(self, desk: ChatDesk, text: str) -> str:
         """What authorisation has against it, in the words of the command's row where it has some."""
-        typed = commands.parse(text)
-        command = None if typed is None else commands.find(desk.surface, typed.name)
+        typed = registry.parse(text)
+        command = None if typed is None else registry.find(desk.surface, typed.name)
         if typed is None or command is None:
             return ""
         resource = authorisation.Usable(command.name, command.roles, private=command.private)
@@ -144,12 +144,12 @@ class ChatCommands:
         decision = authorisation.decide(who, where, "command", resource, policy)
         if decision.allowed:
             return ""
-        return commands.refusal(command, desk, typed.args) or f"/{command.name}: {decision.reason}."
+        return registry.refusal(command, desk, typed.args) or f"/{command.name}: {decision.reason}."
 
     async def _hooked(self, desk: ChatDesk, text: str, sender: Sender) -> tuple[str, list[str]]:
         """The command as hooks leave it, empty when one has dealt with it; and what they have to say."""
-        typed = commands.parse(text)
-        command = None if typed is None else commands.find(desk.surface, typed.name)
+        typed = registry.parse(text)
+        command = None if typed is None else registry.find(desk.surface, typed.name)
         if typed is None or command is None or not self._board.hooks.listens(f"command:{command.name}"):
             return text, []
         facts = {
@@ -169,10 +169,10 @@ class ChatCommands:
         return text, []
 
 
-def _typed(row: InboxRow) -> commands.Invocation | None:
+def _typed(row: InboxRow) -> registry.Invocation | None:
     """The command that a message is; None for what is for the model."""
     text = str((row.payload or {}).get("text") or "").lstrip()
-    return commands.parse(text) if text.startswith("/") else None
+    return registry.parse(text) if text.startswith("/") else None
 
 
 def _result(said: str, item: OutboxItem | None, *, failed: bool) -> dict[str, Any]:

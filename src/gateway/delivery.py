@@ -30,7 +30,7 @@ from gateway.platforms.base import BasePlatformAdapter
 from gateway.reach import Reach
 from gateway.sending import Verdict
 from gateway.standing import Standing, can_go_on
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_state.errors import StateError
 from hermes_state.storage.writer import queued
 from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem, Parcel
@@ -226,7 +226,7 @@ class Deliverer:
         outbox = self._db.outbox
         lost = list(outbox.lose_senders(harmless=can_go_on, notice=verdicts.notice))
         for sender in outbox.senders() if gone else ():
-            if holders.is_gone(sender):
+            if process_identity.is_gone(sender):
                 lost += outbox.lose_senders(dead=sender, harmless=can_go_on, notice=verdicts.notice)
         return lost
 

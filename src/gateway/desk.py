@@ -16,8 +16,8 @@ from gateway import authorisation
 from gateway.config import Platform, load_gateway_config
 from gateway.intake import event_of, source_of
 from gateway.running import Running
-from hermes_agent.command_set.base import STAFF, Surface, Why
-from hermes_agent.command_set.wording import brief
+from hermes_agent.commands.base import STAFF, Surface, Why
+from hermes_agent.commands.text import brief
 from hermes_agent.models import providers
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError, UsageError

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from hermes_agent.approvals import text as approval_text
-from hermes_agent.approvals.base import ApprovalQuestion, Choice
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
 
 LONGEST = 12_000
 """Characters of a command, as it is shown, that a chat can hold; nobody is asked about what they cannot read."""

@@ -21,14 +21,14 @@ from gateway.policy import PolicyKeeper
 from gateway.session import SessionStore
 from gateway.streaming import Projection
 from gateway.turns import AfterTurn, TurnRunner
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_state import AsyncSessionDB
 
 if TYPE_CHECKING:
     from gateway.config import GatewayConfig, Platform
     from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Receipt
     from gateway.running import Running
-    from hermes_agent.approvals.base import Approver
+    from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
     from hermes_config.config import Config
     from hermes_state import SessionDB
@@ -83,7 +83,7 @@ def board_of(config: Config, settings: GatewayConfig, db: SessionDB) -> Board:
     hooks.discover_and_load()
     return Board(
         db=db, config=config, settings=settings, store=SessionStore(settings.sessions_dir, settings, db=db),
-        policy=PolicyKeeper(db, config.home), hooks=hooks, metrics=Metrics(), holder=holders.new_holder(),
+        policy=PolicyKeeper(db, config.home), hooks=hooks, metrics=Metrics(), holder=process_identity.new_holder(),
     )  # fmt: skip
 
 

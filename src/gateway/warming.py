@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.gateway")
 _LATE = (
-    "httpx2", "hermes_agent.models.keeping", "hermes_agent.titling",
-    "hermes_agent.tools.media", "hermes_agent.tools.paths", "hermes_agent.tools.plugin_tools",
-    "hermes_agent.tools.results",
+    "httpx2", "hermes_agent.models.keeping", "hermes_agent.titles",
+    "hermes_agent.tools.output", "hermes_agent.tools.paths", "hermes_agent.tools.registry",
+    "hermes_agent.tools.output",
 )  # fmt: skip
 """Imported by a turn at the moment of use."""
 

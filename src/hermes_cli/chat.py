@@ -129,14 +129,14 @@ def _toolsets(args: argparse.Namespace) -> tuple[str, ...] | None:
     """What `-t` names. A typing mistake would leave the model without tools, and nobody the wiser."""
     if not args.toolsets:
         return None
-    from hermes_agent.tools import registry, toolsets
+    from hermes_agent.tools import registry
     from hermes_cli import plugins
 
     plugins.discover_plugins()
     wanted = tuple(name.strip() for name in args.toolsets.split(",") if name.strip())
     tools = registry.shared().tools()
-    if unknown := toolsets.unknown(wanted, tools):
-        there_are = ", ".join(toolsets.names(tools))
+    if unknown := registry.unknown_toolsets(wanted, tools):
+        there_are = ", ".join(registry.toolset_names(tools))
         raise UsageError(f"there is no toolset {' or '.join(unknown)}; there are {there_are}", where="--toolsets")
     return wanted
 

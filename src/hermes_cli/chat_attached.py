@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import commands, loop_thread
-from hermes_agent.approvals.base import CHOICES, ApprovalQuestion
+from hermes_agent import sync_loop
+from hermes_agent.approvals.types import CHOICES, ApprovalQuestion
+from hermes_agent.commands import registry
 from hermes_cli import chat_approval, output, text
 from hermes_cli.chat_desk import named
 from hermes_cli.chat_events import EventLines, Payload
@@ -66,7 +67,7 @@ class AttachedChat:
     def talk(self, opening: Sequence[str]) -> int:
         """Until the person leaves; the exit code."""
         keyboard = self._keyboard = Keyboard()
-        keyboard.complete(lambda: [f"/{name}" for name in commands.table("tui")])
+        keyboard.complete(lambda: [f"/{name}" for name in registry.table("tui")])
         keyboard.when_ready(self._prompted)
         self._screen.banner(opening)
         watching = threading.Thread(target=self._look_on, daemon=True, name="look-on")
@@ -186,7 +187,7 @@ class AttachedChat:
 
     async def _hand_in(self, message: str) -> bool:
         """True when a turn comes of it. A command of the server's may ask for a message to be sent."""
-        if commands.parse(message) is None:
+        if registry.parse(message) is None:
             await self._link.ask("prompt.submit", session_id=self._sid, text=message)
             return True
         answer = await self._link.ask("slash.exec", session_id=self._sid, command=message)
@@ -198,7 +199,7 @@ class AttachedChat:
 
     def _typed_meanwhile(self, line: str) -> None:
         self._screen.typed()
-        self._waiting = self._waiting or commands.parse(line) is None
+        self._waiting = self._waiting or registry.parse(line) is None
         self._tell(self._hand_in(line))
 
     def _interrupt(self) -> None:
@@ -216,7 +217,7 @@ class AttachedChat:
                 line = error.one_line()
                 self._stage.post(lambda: self._screen.trouble(line))
 
-        loop_thread.submit(told())
+        sync_loop.submit(told())
 
     # -- what comes, on the thread that has the terminal ---------------------------------------------------------
 
@@ -232,7 +233,7 @@ class AttachedChat:
 
     def _ended(self) -> None:
         """The prompt comes back; after a moment when something of ours waits, which may have been part of this turn."""
-        loop_thread.submit(self._rest(_NEXT_SECONDS if self._waiting else 0.0))
+        sync_loop.submit(self._rest(_NEXT_SECONDS if self._waiting else 0.0))
 
     async def _rest(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def line(result: Mapping[str, Any], *, db: SessionDB, config: Config, person_id: PersonId) -> str:
     """For a finished turn. Reads the store: not on an event loop."""
-    from hermes_agent import spending  # brings the budget and what belongs to it
+    from hermes_agent import budget  # needed after a turn only
 
     tokens = int(result.get("total_tokens") or 0)
-    return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {spending.today(db, config, person_id)}"
+    return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.spent_today(db, config, person_id)}"

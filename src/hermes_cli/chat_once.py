@@ -104,7 +104,7 @@ def _turn(
     show: Callable[[Result, str], int],
 ) -> int:
     """Run the turn, `show` its end, and only then wait for what goes on beside it (a title)."""
-    from hermes_agent import loop_thread
+    from hermes_agent import sync_loop
     from hermes_cli.chat_desk import Desk  # brings the agent
 
     stage = TerminalLoop()
@@ -122,7 +122,7 @@ def _turn(
         screen.end_answer()
         return INTERRUPTED
     finally:
-        loop_thread.run(desk.close())
+        sync_loop.run(desk.close())
         stage.close()
 
 

@@ -215,11 +215,11 @@ def _wait_for_the_last(home: Path) -> None:
 
 def _ending(home: Path) -> str:
     """How to end what runs there: a demo starts its gateway again, so the demo itself, if there still is one."""
-    from hermes_agent import holders
+    from hermes_agent import process_identity
 
     marker = home / MARKER
     number = marker.read_text(encoding="utf-8").split()[-1] if marker.is_file() else ""
-    if number.isdecimal() and holders.started(int(number)) is not None:
+    if number.isdecimal() and process_identity.started(int(number)) is not None:
         return f"Ctrl-D there (or kill {number})"
     return f"HERMES_HOME={home} hermes gateway stop"
 

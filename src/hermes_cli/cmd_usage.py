@@ -61,14 +61,16 @@ def _usage(args: argparse.Namespace) -> None:
 
 
 def _looked_up(by: By, since: float) -> tuple[Report, list[_Standing], list[OpenCall]]:
-    from hermes_agent import holders
+    from hermes_agent import process_identity
     from hermes_agent.budget import limits_of
     from hermes_state.people import usage
 
     with store.open_store() as db:
         found = usage.report(db, by, since=since)
         standings = [one for limit in limits_of(config.load().budget) for one in _standings(db, limit)]
-        calls = [replace(call, lost=call.lost or holders.is_gone(call.holder)) for call in db.budgets.open_calls()]
+        calls = [
+            replace(call, lost=call.lost or process_identity.is_gone(call.holder)) for call in db.budgets.open_calls()
+        ]
     return found, standings, calls
 
 

@@ -27,7 +27,7 @@ from gateway.authorisation import (
     Usable,
     decide,
 )
-from hermes_agent import commands
+from hermes_agent.commands import registry as command_registry
 from hermes_agent.tools import registry
 from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_testing import api_probe
@@ -133,7 +133,7 @@ class Deed(NamedTuple):
 
 
 def _command(name: str) -> Usable:
-    row = commands.table("gateway")[name]
+    row = command_registry.table("gateway")[name]
     return Usable(name, row.roles, row.private)
 
 
@@ -254,7 +254,7 @@ def page() -> str:
 
 def _shared_rooms() -> str:
     """From the rows of the commands themselves."""
-    rows = commands.table("gateway").values()
+    rows = command_registry.table("gateway").values()
     always = ", ".join(f"`/{row.name}`" for row in rows if row.alters == "always")
     words = ", ".join(f"`/{row.name}`" for row in rows if row.alters == "with words")
     return (

@@ -27,7 +27,7 @@ from gateway.authorisation import (
     approvers,
     decide,
 )
-from hermes_agent import commands
+from hermes_agent.commands import registry as command_registry
 from hermes_agent.tools import registry
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId
 from hermes_testing import authorisation_page
@@ -275,7 +275,7 @@ def test_members_and_guests_have_no_terminal_and_no_files() -> None:
 
 
 def test_commands_are_judged_by_their_own_row() -> None:
-    row = commands.table("gateway")["model"]
+    row = command_registry.table("gateway")["model"]
     assert decide(USER, DM, "command", Usable(row.name, row.roles, row.private), knows("member")).allowed
     assert not decide(USER, DM, "command", Usable(row.name, row.roles, row.private), knows("guest")).allowed
 

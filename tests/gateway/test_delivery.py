@@ -20,7 +20,7 @@ from gateway.config import Platform, PlatformConfig
 from gateway.delivery import Deliverer
 from gateway.platforms.base import Answer, SendResult
 from gateway.standing import SENT_AGAIN, note
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_state.storage.writer import queued
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
@@ -425,7 +425,7 @@ def test_draining_puts_back_what_was_not_begun(make_db: Callable[..., Any], boar
 def test_what_was_claimed_in_the_moment_of_the_end_is_sent_by_the_next_process(board: Board) -> None:
     async def story() -> None:
         adapter, writer, go_on = PretendAdapter(), board.db.engine.writer, threading.Event()
-        ending = replace(board, holder=holders.new_holder())
+        ending = replace(board, holder=process_identity.new_holder())
         deliverer = Deliverer(ending, {adapter.platform: adapter}, poll_seconds=0.02)
         await deliverer.start()
         busy = asyncio.create_task(asyncio.to_thread(board.db.engine.write, lambda conn: go_on.wait(10)))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.gateway.engine import ROUTE, Start, starter
 from tests.gateway.test_lanes import answers, told, user_texts
-from tests.hermes_agent.test_cut_off_turns import GONE
+from tests.hermes_agent.turn.test_cut_off_turns import GONE
 
 from gateway import lanes
 from hermes_state import SessionDB

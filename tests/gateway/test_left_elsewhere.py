@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.engine import ROUTE, Start, starter
-from tests.hermes_agent.test_cut_off_turns import GONE
+from tests.hermes_agent.turn.test_cut_off_turns import GONE
 
 from gateway.api.exchange import Exchange
 from gateway.config import Platform
@@ -203,7 +203,7 @@ def test_a_terminal_that_goes_on_with_what_a_command_asked_for_owes_it_to_that_p
             user = {"role": "user", "content": "once more"}
             assert await Journal.open(db, session, holder=GONE, ttl=600, user=user, route=route)
             agent = AIAgent(session_db=db, session_id=session)
-            result = await agent.arun_conversation("at the terminal", errand=attach.errand(db, session))
+            result = await agent.arun_conversation("at the terminal", request=attach.turn_request(db, session))
             await agent.aclose()
             assert result["final_response"] == "two" and result.get("outbox_item") is None
             (owed,) = db.outbox.list(state="pending")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_agent.approvals.base import ApprovalQuestion
+from hermes_agent.approvals.types import ApprovalQuestion
 from hermes_cli import chat_approval, text
 from hermes_cli.chat_screen import Screen, duration
 from hermes_cli.chat_wrap import Wrap

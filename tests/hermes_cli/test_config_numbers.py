@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.approvals.policy import read_policy
-from hermes_agent.compression.when import window_for
+from hermes_agent.compression.policy import window_for
 from hermes_agent.models import demo
 from hermes_config import config, settings
 from hermes_config.settings_table import BOUNDS

@@ -21,7 +21,7 @@ from gateway.metrics import Metrics
 from gateway.platforms.base import SendResult
 from gateway.policy import PolicyKeeper
 from gateway.session import SessionStore
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_config import config
 from hermes_state.session_db import SessionDB
 from hermes_testing.pretend import PretendAdapter
@@ -45,7 +45,8 @@ def gateway(db: SessionDB, home: Path, adapter: PretendAdapter) -> Iterator[None
     settings = GatewayConfig()
     board = Board(
         db=db, config=config.load(), settings=settings, store=SessionStore(home / "sessions", settings, db=db),
-        policy=PolicyKeeper(db, home), hooks=HookRegistry(home), metrics=Metrics(), holder=holders.new_holder(),
+        policy=PolicyKeeper(db, home), hooks=HookRegistry(home), metrics=Metrics(),
+        holder=process_identity.new_holder(),
     )  # fmt: skip
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

@@ -18,7 +18,7 @@ from gateway.api import bodies, conversations, handling
 from gateway.api.bodies import Asked, Said
 from gateway.api.guard import App
 from gateway.api.shapes import ApiError
-from hermes_agent import closing
+from hermes_agent import hooks
 from hermes_state import columns
 from hermes_state.errors import ConversationHeld
 from hermes_state.ids import ConversationId, SessionId, is_possible_id
@@ -117,7 +117,7 @@ class Sessions:
         except ConversationHeld as error:
             raise ApiError(409, error.in_chat(), code="conversation_busy") from error
         self._agents.evict(root)
-        await closing.left(session_id=SessionId(row["id"]), platform=str(row["source"]))
+        await hooks.conversation_left(session_id=SessionId(row["id"]), platform=str(row["source"]))
         return handling.reply({"object": "hermes.session.deleted", "id": root, "deleted": True})
 
     async def fork(self, request: Request) -> App:

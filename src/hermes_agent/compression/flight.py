@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_state.ids import SessionId
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _take(db: SessionDB, session_id: str, holder: str, with_lease: bool) -> tupl
 
 
 def _new_holder() -> str:
-    machine, pid, started, nonce = holders.new_holder().split("/")
+    machine, pid, started, nonce = process_identity.new_holder().split("/")
     return f"pid={pid}:machine={machine}:started={started}:nonce={nonce}"
 
 
@@ -76,7 +76,7 @@ def _release_gone(db: SessionDB, session_id: str) -> None:
     """A lock of ours whose process is gone for certain; anybody else's runs out in its time."""
     holder = db.get_compression_lock_holder(session_id) or ""
     facts = dict(part.partition("=")[::2] for part in holder.split(":"))
-    if "machine" in facts and holders.is_gone(f"{facts['machine']}/{facts['pid']}/{facts['started']}/lock"):
+    if "machine" in facts and process_identity.is_gone(f"{facts['machine']}/{facts['pid']}/{facts['started']}/lock"):
         db.release_compression_lock(session_id, holder)
 
 

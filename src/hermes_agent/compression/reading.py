@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hermes_agent import tokens
 from hermes_agent.models.base import Message
+from hermes_agent.prompt import tokens
 from hermes_state import columns
 
 _FRAME = 24

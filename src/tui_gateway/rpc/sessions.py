@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_agent import loop_thread, references
+from hermes_agent import mentions, sync_loop
 from hermes_agent.agent import ConversationBusy
-from hermes_agent.command_set import about
-from hermes_agent.command_set.wording import text_of
+from hermes_agent.commands import about
+from hermes_agent.commands.text import text_of
 from hermes_agent.compression import reading, summary
 from hermes_config.home import ensure_folder, write_atomic
 from hermes_state.errors import ConversationHeld, InvalidValue, SessionNotFound
@@ -190,7 +190,7 @@ def _usage(host: RpcServices, params: Params) -> Result:
 
 def _status(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
-    return {"output": loop_thread.run(about.status(RpcCommandContext(session["place"]), ""))}
+    return {"output": sync_loop.run(about.status(RpcCommandContext(session["place"]), ""))}
 
 
 def _compress(host: RpcServices, params: Params) -> Result:
@@ -201,7 +201,7 @@ def _compress(host: RpcServices, params: Params) -> Result:
         return _compressed(session, db, before, before, "There is nothing to compress yet.")
     host.emit("status.update", sid, {"kind": "compressing", "text": "summarising the older part"})
     try:
-        said = loop_thread.run(place.compress(word(params, "focus_topic") or None))
+        said = sync_loop.run(place.compress(word(params, "focus_topic") or None))
     except ConversationBusy as error:
         raise RpcError(frames.BUSY, error.one_line()) from error
     finally:
@@ -256,8 +256,8 @@ def _undo(host: RpcServices, params: Params) -> Result:
         raise RpcError(frames.BUSY, error.one_line()) from error
     if undone is None:
         return {"removed": 0, "text": ""}
-    loop_thread.run(place.changed())
-    return {"removed": undone.rows, "text": references.words(text_of(undone.content))}
+    sync_loop.run(place.changed())
+    return {"removed": undone.rows, "text": mentions.words(text_of(undone.content))}
 
 
 def _delete(host: RpcServices, params: Params) -> Result:

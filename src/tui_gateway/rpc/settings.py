@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import commands, loop_thread, references
+from hermes_agent import mentions, sync_loop
+from hermes_agent.commands import registry
 from hermes_agent.models import providers
 from hermes_agent.models.provider_table import PROVIDERS
 from hermes_config import config as configuration
@@ -43,7 +44,7 @@ def _slash(host: RpcServices, params: Params) -> Result:
     typed = text.removeprefix("/").lower()
     if not text.startswith("/") or " " in typed:
         return {"items": [], "replace_from": len(text)}
-    names = {name: row for row in commands.table("tui").values() for name in (row.name, *row.aliases)}
+    names = {name: row for row in registry.table("tui").values() for name in (row.name, *row.aliases)}
     items = [
         {"text": f"/{name}", "display": f"/{name} {row.args_hint}".rstrip(), "meta": row.description}
         for name, row in sorted(names.items(), key=lambda item: item[0] != item[1].name)  # aliases come last
@@ -54,7 +55,7 @@ def _slash(host: RpcServices, params: Params) -> Result:
 
 def _path(host: RpcServices, params: Params) -> Result:
     folder = Path(str(params.get("cwd") or _cwd(host, params)))
-    found = references.offers(str(params.get("word") or ""), folder, os.environ)
+    found = mentions.offers(str(params.get("word") or ""), folder, os.environ)
     items = [{"text": one.text, "display": one.name, "meta": "folder" if one.is_folder else ""} for one in found]
     return {"items": items, "replace_from": 0}
 
@@ -94,7 +95,7 @@ def _set(host: RpcServices, params: Params) -> Result:
         if place.busy():
             raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
         try:
-            loop_thread.run(place.use_model(str(value)))
+            sync_loop.run(place.use_model(str(value)))
         except HermesError as error:
             raise RpcError(frames.BAD_VALUE, error.one_line()) from error
         host.emit("session.info", sid, session_view.info(session))

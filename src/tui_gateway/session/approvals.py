@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from hermes_agent.approvals import text as approval_text
-from hermes_agent.approvals.base import ApprovalQuestion, Choice, question_of
+from hermes_agent.approvals.types import ApprovalQuestion, Choice, question_of
 from hermes_config import redaction
 from hermes_state.ids import LOCAL_OWNER
 from tui_gateway.wire import frames

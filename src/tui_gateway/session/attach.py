@@ -19,7 +19,7 @@ from gateway import authorisation, beside, replies, status
 from gateway.config import Platform, load_gateway_config
 from gateway.entries import SessionSource
 from gateway.intake import source_of
-from hermes_agent.errand import Ending, Errand
+from hermes_agent.turn.request import TurnEnd, TurnRequest
 from hermes_config import config as configuration
 from hermes_state.conversations.routes import Routes
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionKey
@@ -66,18 +66,20 @@ def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> ServedChat |
     return ServedChat(source, db.ledger.owner(db.get_conversation_root(session_id)) or LOCAL_OWNER)
 
 
-def errand(db: SessionDB, session_id: str | None, *, began: Callable[[Work], None] = lambda work: None) -> Errand:
+def turn_request(
+    db: SessionDB, session_id: str | None, *, began: Callable[[Work], None] = lambda work: None
+) -> TurnRequest:
     """A turn at a terminal: of nobody's route, so nobody else is owed its answer. One it finds here may be a chat's."""
     places = {} if session_id is None else _left_places(db, session_id)
 
-    def owe(work: Work, ending: Ending) -> Parcel | None:
+    def owe(work: Work, ending: TurnEnd) -> Parcel | None:
         if work.turn.route is None:
             return None
         place = source_of(work.inbox[-1]) if work.inbox else places.get(work.turn.route)
         # What stands in the chat is not known here; whatever it is, it is brought to what was said.
         return replies.owe(work, ending, place=place, shown=ending.text or "")
 
-    return Errand(route=None, claim=(), owe=owe, began=began, person_id=LOCAL_OWNER)
+    return TurnRequest(route=None, claim=(), owe=owe, began=began, person_id=LOCAL_OWNER)
 
 
 def has_route(db: SessionDB, session_id: str) -> bool:

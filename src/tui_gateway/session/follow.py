@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway import beside, clarifying, onlookers
-from hermes_agent import holders
-from hermes_agent.command_set.wording import text_of
-from hermes_agent.tools import results
+from hermes_agent import process_identity
+from hermes_agent.commands.text import text_of
+from hermes_agent.tools import output
 from hermes_config.errors import HermesError
 from hermes_state.conversations import uncompress
 from hermes_state.turns.events import START
@@ -88,7 +88,7 @@ class Follower:
         self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
         for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
             # A gateway's will be taken up by the next one; a terminal's that was lost waits for the next prompt.
-            under_way = turn.route is not None or holders.at_work(self._db, self.conversation)
+            under_way = turn.route is not None or process_identity.at_work(self._db, self.conversation)
             if turn.id not in self._place.own and under_way:
                 self._join(turn)
 
@@ -170,7 +170,9 @@ class Follower:
         if self._other_looks < _SURE:
             return
         self._driver, self._other_looks = driver, 0
-        self.rests = self.turn is not None and driver == "here" and not holders.at_work(self._db, self.conversation)
+        self.rests = (
+            self.turn is not None and driver == "here" and not process_identity.at_work(self._db, self.conversation)
+        )
         if self.rests:
             said = "the gateway has ended; this goes on when it is back, or here as soon as you say something"
             yield "status.update", {"kind": "lifecycle", "text": said}
@@ -286,7 +288,7 @@ class Follower:
         seconds = max(0.0, ended - began - self._waited(turn, since=began)) if began else 0.0
         yield "tool.complete", {
             "tool_id": number, "name": name, "args": {}, "result": content, "summary": summary,
-            "duration_s": round(seconds, 3), "is_error": results.looks_failed(content),
+            "duration_s": round(seconds, 3), "is_error": output.looks_failed(content),
         }  # fmt: skip
 
     def _waited(self, turn: _Turn, *, since: float) -> float:

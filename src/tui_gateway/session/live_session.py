@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.policy import PolicyKeeper
-from hermes_agent import AIAgent, holders, references, skills
+from hermes_agent import AIAgent, mentions, process_identity, skills
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
@@ -22,7 +22,7 @@ from tui_gateway.session import attach
 from tui_gateway.session.approvals import SessionApprovals
 
 if TYPE_CHECKING:
-    from hermes_agent.errand import Errand
+    from hermes_agent.turn.request import TurnRequest
     from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.ids import TurnId
@@ -121,17 +121,17 @@ class LiveSession:
 
     def has_lost_turn(self) -> bool:
         """Whether a process that is gone left a turn here, which has to be ended before the next one."""
-        return self.has_open_turn() and not holders.at_work(self.db, self.conversation())
+        return self.has_open_turn() and not process_identity.at_work(self.db, self.conversation())
 
-    def desk(self) -> references.Desk:
+    def desk(self) -> mentions.MentionContext:
         """Where the person sits who names a file."""
-        return references.Desk(
+        return mentions.MentionContext(
             db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
             config=self.config.tree,
             conversation_id=self.conversation(),
         )  # fmt: skip
 
-    def errand(self, *, started: Callable[[], object] = lambda: None) -> Errand:
+    def turn_request(self, *, started: Callable[[], object] = lambda: None) -> TurnRequest:
         """A turn of nobody's route, whose row we want to know: the event log tells of it, too.
 
         `started`: told when a new turn has begun; one that was left behind had begun before.
@@ -145,7 +145,7 @@ class LiveSession:
                 if work.turn.attempt == 1:
                     started()
 
-        return attach.errand(self.db, self._session["session_key"], began=began)
+        return attach.turn_request(self.db, self._session["session_key"], began=began)
 
     def typed(self, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True) -> None:
         """One client of this place said something; the others hear it."""
@@ -257,7 +257,7 @@ class LiveSession:
         agent = self._session["agent"] or self._seat(self.build())
         self.compressing = True
         try:
-            done = await agent.compress(focus, errand=await asyncio.to_thread(self.errand))
+            done = await agent.compress(focus, request=await asyncio.to_thread(self.turn_request))
         finally:
             self.compressing = False
         if not done:

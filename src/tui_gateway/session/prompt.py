@@ -18,9 +18,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway import onlookers
-from hermes_agent import loop_thread, references
+from hermes_agent import mentions, sync_loop
 from hermes_agent.agent import ConversationBusy
-from hermes_agent.command_set.wording import text_of
+from hermes_agent.commands.text import text_of
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_state.errors import ConversationHeld
@@ -51,7 +51,7 @@ def submit(host: RpcServices, params: Params, *, build: Build, still: Still) -> 
     sid, session = host.session(params)
     place: LiveSession | None = session.get("place")
     content = _with_files(place, _content(params.get("text")))
-    named = {"files": found} if isinstance(content, str) and (found := references.files(content)) else {}
+    named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
     host.rebind(sid, session)
     if place is not None and place.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
@@ -114,8 +114,8 @@ def _with_files(place: LiveSession | None, content: Any) -> Any:
     if place is None or not isinstance(content, str):
         return content
     try:
-        return references.whole(content, place.desk())
-    except references.FileRefused as error:
+        return mentions.whole(content, place.desk())
+    except mentions.FileRefused as error:
         raise RpcError(frames.BAD_VALUE, error.one_line()) from error
 
 
@@ -391,8 +391,8 @@ def _run(
     agent.interim_assistant_callback = step_ended
     if before:  # given to session.create; the store has nothing yet
         options["conversation_history"] = before
-    errand = place.errand(started=lambda: host.emit("message.start", sid))
-    return _in_turn(host, sid, session, agent, content, {**options, "errand": errand})
+    request = place.turn_request(started=lambda: host.emit("message.start", sid))
+    return _in_turn(host, sid, session, agent, content, {**options, "request": request})
 
 
 def _in_turn(host: RpcServices, sid: str, session: Session, agent: Any, content: Any, options: dict[str, Any]) -> Any:
@@ -400,7 +400,7 @@ def _in_turn(host: RpcServices, sid: str, session: Session, agent: Any, content:
     if content is _LOST:
         agent.stream_delta_callback = options["stream_callback"]
         # Somebody else may have been quicker, or nothing of it is left to be answered.
-        return loop_thread.run(agent.resume_unfinished(errand=options["errand"])) or {"final_response": None}
+        return sync_loop.run(agent.resume_unfinished(request=options["request"])) or {"final_response": None}
     told = False
     while True:
         try:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import references, spending
-from hermes_agent.command_set.wording import text_of
-from hermes_agent.tools import registry, results
+from hermes_agent import budget, mentions
+from hermes_agent.commands.text import text_of
+from hermes_agent.tools import output, registry
 from hermes_config import config as configuration
 from hermes_config.version import VERSION
 from hermes_state.conversations import uncompress
@@ -190,7 +190,7 @@ def usage(session: Session) -> dict[str, Any]:
         "total": read + written,
     }  # fmt: skip
     if place is not None:
-        shown["today"] = spending.today(place.db, place.config, LOCAL_OWNER)
+        shown["today"] = budget.spent_today(place.db, place.config, LOCAL_OWNER)
     if known:
         shown["cost_usd"] = round(cost, 6)
     if segments > 1:
@@ -229,8 +229,8 @@ def said(text: str, source: str, *, typed: bool = True) -> dict[str, Any]:
 def _apart(text: str, *, typed: bool) -> tuple[str, dict[str, Any]]:
     """The words, and the names of the files that went along. What comes from a chat is shown as it is, whole: nobody
     there can hide words from this screen by making them look like a file."""
-    files = references.files(text) if typed else []
-    return (references.words(text), {"files": files}) if files else (text, {})
+    files = mentions.files(text) if typed else []
+    return (mentions.words(text), {"files": files}) if files else (text, {})
 
 
 def has_answered(db: SessionDB, session: Session) -> bool:
@@ -267,7 +267,7 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat:
         role, text = str(row.get("role")), text_of(row.get("content"))
         if role == "tool":
             name, context = calls.get(str(row.get("tool_call_id")), (str(row.get("tool_name") or "tool"), ""))
-            given = {"text": text[-_RESULT_SHOWN:], "is_error": results.looks_failed(text)} if details else {}
+            given = {"text": text[-_RESULT_SHOWN:], "is_error": output.looks_failed(text)} if details else {}
             shown.append({"role": "tool", "name": name, "context": context, **given})
             continue
         for call in row.get("tool_calls") or ():

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hermes_agent import AIAgent
-from hermes_agent.approvals.base import ApprovalQuestion, Choice
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_agent.compression import summary
 from hermes_agent.models import calling, client, demo, demo_words, wires
 from hermes_agent.models.base import Delta, ModelError, Reply
