@@ -23,16 +23,16 @@ from hermes_agent.models.prices import price_for
 from hermes_agent.prompt import tokens
 from hermes_config.budget import SCOPES, BudgetConfig
 from hermes_config.errors import ConfigError
-from hermes_state.people import usage as usage_report
 from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId
+from hermes_state.people import usage as usage_report
 from hermes_state.people.budgets import NANO, Amount, Held, Limit, Warned
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.people.budgets import Limit
     from hermes_state.ids import PersonId
+    from hermes_state.people.budgets import Limit
 
 
 _NANO_FOR_A_TOKEN = NANO // 1_000_000  # prices are for a million tokens

@@ -13,7 +13,7 @@ from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.journal import Journal
+    from hermes_state.turns.journal import Journal
 
 
 BY_PERSON = "interrupted by the person"
