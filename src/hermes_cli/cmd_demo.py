@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from hermes_cli import chat_keyboard, demo_card, demo_home, finding, store
+from hermes_cli import demo_card, demo_home, finding, store
+from hermes_cli.chat import keyboard
 from hermes_cli.demo_processes import MARKER, OWNER_ID, Backstage, CannotShow, Port, Telegram
 from hermes_cli.parser import Parser, Verbs
 from hermes_cli.tui import launch
@@ -118,7 +119,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    if chat_keyboard.in_readline(frame):  # it would swallow the exit; in a moment it waits for keys and does not
+    if keyboard.in_readline(frame):  # it would swallow the exit; in a moment it waits for keys and does not
         again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
@@ -138,7 +139,7 @@ def _open_window(backstage: Backstage, card: demo_card.Lines, workspace: Path) -
 
 def _talk(backstage: Backstage, card: demo_card.Lines, workspace: Path, *, at_terminal: bool) -> int:
     """The same in lines; one turn where nobody can type."""
-    from hermes_cli.chat_attached import AttachedChat
+    from hermes_cli.chat.repl import AttachedChat
 
     chat = AttachedChat(_trip(backstage), folder=workspace)
     if at_terminal:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hermes_cli import text as words
-from hermes_cli.tui.link import RpcClient
+from hermes_cli.tui.rpc_client import RpcClient
 from hermes_config import config
 from hermes_config.errors import HermesError
 
@@ -64,7 +64,7 @@ def _run(link: RpcClient, start: Start) -> int:
     # A lone Escape is told from the beginning of a key's sequence by time; the default is felt.
     os.environ.setdefault("ESCDELAY", "50")
     from hermes_cli.tui.app import HermesApp
-    from hermes_cli.tui.palette import chosen_shade
+    from hermes_cli.tui.widgets import chosen_shade
 
     app = HermesApp(link, start, shade=chosen_shade(_skin()))
     code = app.run()

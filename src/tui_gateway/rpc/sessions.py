@@ -153,7 +153,8 @@ def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict
     place: LiveSession = session["place"]
     return {
         "id": sid, "session_key": session["session_key"], "title": row.get("title") or session["pending_title"] or "",
-        "preview": row.get("preview") or "", "status": session_view.status(session), "model": place.model, "current": current,
+        "preview": row.get("preview") or "", "status": session_view.status(session), "model": place.model,
+        "current": current,
         "message_count": row.get("message_count") or 0, "started_at": session["created_at"],
         "last_active": session["last_active"],
     }  # fmt: skip

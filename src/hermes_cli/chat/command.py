@@ -59,13 +59,13 @@ def register(parser: Parser) -> None:
 
 def _chat(args: argparse.Namespace) -> int:
     from hermes_agent.execution import executor
-    from hermes_cli import chat_once
+    from hermes_cli.chat import oneshot
 
     asked = args.query if args.query is not None else args.oneshot
     talks = asked is None and sys.stdin.isatty()
     if talks and args.json:
         raise UsageError("--json answers one question", hint='Add the question: hermes -q "…" --json.')
-    text = "" if talks else chat_once.whole_question(asked)
+    text = "" if talks else oneshot.whole_question(asked)
     if talks and not args.model and not config.load().tree.get("model"):
         from hermes_cli import cmd_setup
 
@@ -78,15 +78,15 @@ def _chat(args: argparse.Namespace) -> int:
     with store.open_store(create=True, says_waits=not talks) as db:
         session_id = _meant(db, args)
         if talks and session_id is not None and not _wants_its_own(args) and _is_served(db, session_id):
-            from hermes_cli import chat_attached
+            from hermes_cli.chat import repl
 
-            return chat_attached.talk(db, session_id)
+            return repl.talk(db, session_id)
         if talks:
             from hermes_cli import chat_line
 
             return chat_line.talk(db, loaded, wishes, session_id=session_id)
-        form = chat_once.AnswerForm(json=args.json, bare=args.oneshot is not None)
-        return chat_once.answer(db, loaded, wishes, text, form=form, session_id=session_id)
+        form = oneshot.AnswerForm(json=args.json, bare=args.oneshot is not None)
+        return oneshot.answer(db, loaded, wishes, text, form=form, session_id=session_id)
 
 
 def _wants_its_own(args: argparse.Namespace) -> bool:

@@ -31,7 +31,7 @@ LAPSES = """
 CHAT = """
 import sys
 from hermes_cli import chat_attached
-from hermes_cli.tui.link import Link
+from hermes_cli.tui.rpc_client import Link
 chat = chat_attached.AttachedChat("stored")
 chat._link = Link((sys.executable, sys.argv[1]))
 sys.exit(chat.talk([]))

@@ -12,14 +12,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from hermes_cli.tui.bars import StatusBar, WaitingBar
-from hermes_cli.tui.blocks import INTERRUPTED, IntroBlock, NoteBlock, ScreenBlock, UserBlock, WelcomeBlock
+from hermes_cli.tui.blocks import (
+    INTERRUPTED,
+    AnswerBlock,
+    IntroBlock,
+    NoteBlock,
+    ScreenBlock,
+    ToolBlock,
+    UserBlock,
+    WelcomeBlock,
+    of_history,
+)
 from hermes_cli.tui.launch import Start
-from hermes_cli.tui.link import Event, RequestRefused, RpcClient, ServerLost
-from hermes_cli.tui.pages import PAGE, StoredPages
-from hermes_cli.tui.pending import Unsent
+from hermes_cli.tui.rpc_client import Event, RequestRefused, RpcClient, ServerLost
 from hermes_cli.tui.transcript import Transcript
-from hermes_cli.tui.turn import TurnView
+from hermes_cli.tui.unsent import Unsent
+from hermes_cli.tui.widgets import StatusBar, WaitingBar
 
 _NEXT_SECONDS = 3.0
 """Within so much a turn begins with what waits."""
@@ -41,8 +49,8 @@ class Conversation:
     """`asked`: who hears the questions of a turn, by event."""
 
     def __init__(
-        self, link: RpcClient, window: ConversationWindow, transcript: Transcript, waiting: WaitingBar, status: StatusBar, start: Start,
-        asked: Mapping[str, Callable[[Mapping[str, Any]], None]],
+        self, link: RpcClient, window: ConversationWindow, transcript: Transcript, waiting: WaitingBar,
+        status: StatusBar, start: Start, asked: Mapping[str, Callable[[Mapping[str, Any]], None]],
     ) -> None:  # fmt: skip
         self._link, self._window, self._start, self._asked = link, window, start, asked
         self._transcript, self._status = transcript, status
@@ -408,3 +416,153 @@ class Conversation:
         """There will be no other server."""
         self.running, self.sid = False, ""
         self.pending.back(self.pending.all)
+
+
+PAGE = 60
+"""Messages that are asked for at a time."""
+
+
+class StoredPages:
+    """`remember` gets what the person said in the page that is read first."""
+
+    def __init__(self, link: RpcClient, transcript: Transcript, remember: Callable[[Sequence[str]], None]) -> None:
+        self._link, self._transcript, self._remember = link, transcript, remember
+        self._first = 0
+        """The number of the oldest message that is on the screen."""
+        self._fetching = False
+        self._shown = 0
+        """How often the screen was filled anew."""
+        self.count = 0
+        """How many messages the conversation has, as far as is known here."""
+        self.said_last = ""
+        """By the person, of what was stored when the screen was filled."""
+
+    def show(self, state: Mapping[str, Any]) -> None:
+        """Another conversation, or the same one read anew: its last page."""
+        messages = self._taken(state)
+        self._shown += 1
+        self._transcript.replace(_blocks_of(messages), more=self._first > 0)
+        said = [str(one["text"]) for one in messages if one.get("role") == "user"]
+        self.said_last = said[-1] if said else ""
+        self._remember(said)
+
+    async def older(self, session_id: str) -> None:
+        """The page above the oldest message that is on the screen."""
+        if self._fetching or not self._first or not session_id:
+            return
+        self._fetching, shown = True, self._shown
+        try:
+            wanted = {"before": self._first, "limit": PAGE, "details": True}
+            page = await self._link.ask("session.history", session_id=session_id, **wanted)
+            if shown == self._shown:
+                self._transcript.put_above(_blocks_of(self._taken(page)), more=self._first > 0)
+        finally:
+            self._fetching = False
+
+    async def reread(self, session_id: str, *, wanted: Callable[[], bool]) -> None:
+        """`wanted` is asked when the answer is there."""
+        state = await self._link.ask("session.history", session_id=session_id, limit=PAGE, details=True)
+        if wanted():
+            self.show(state)
+
+    def _taken(self, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+        messages = [dict(one) for one in state.get("messages") or ()]
+        self._first = int(state.get("first") or 0)
+        self.count = int(state.get("message_count") or state.get("count") or len(messages))
+        return messages
+
+
+def _blocks_of(messages: Sequence[Mapping[str, Any]]) -> list[ScreenBlock]:
+    blocks: list[ScreenBlock] = []
+    for block in (block for message in messages for block in of_history(message)):
+        if isinstance(block, ToolBlock):
+            block.margin = not blocks or not isinstance(blocks[-1], ToolBlock)
+        blocks.append(block)
+    return blocks
+
+
+class TurnView:
+    """One at a time; the next begins with `forget`."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._answer: AnswerBlock | None = None
+        """The part that grows."""
+        self._began: AnswerBlock | None = None
+        """The part with which the answer began."""
+        self._streamed = ""
+        """Of what is being said, since the last tool call."""
+        self._parts: list[AnswerBlock] = []
+        """The blocks it is in."""
+        self._calls: dict[str, ToolBlock] = {}
+
+    def forget(self) -> None:
+        self._answer, self._streamed, self._calls = None, "", {}
+
+    def has_said(self, text: str) -> bool:
+        return not text.strip() or text.strip() == self._streamed.strip()
+
+    def more(self, piece: str) -> None:
+        """More words. Empty lines that a model begins with are left out."""
+        if self._answer is None:
+            piece = piece.lstrip("\n")
+            if not piece.strip():
+                return
+            self._answer = self._began = AnswerBlock()
+            self._parts = [self._answer]
+            self._transcript.blocks.append(self._answer)
+        self._streamed += piece
+        if self._began is not None:
+            self._began.said = self._streamed
+        self._answer.add(piece)
+        while (rest := self._answer.rest()) is not None:
+            self._answer = rest
+            self._parts.append(rest)
+            self._transcript.blocks.append(rest)
+        self._transcript.grew()
+
+    def interim(self, payload: Mapping[str, Any]) -> None:
+        """What was said before tool calls is whole."""
+        if not payload.get("already_streamed") and self._answer is None:
+            self.more(str(payload.get("text") or ""))
+        self._answer, self._streamed = None, ""
+
+    def end(self, text: str, status: str) -> None:
+        """The turn is over; `text` is its answer, of which some or all was seen."""
+        for call in self._calls.values():
+            call.stopped()
+        if status != "error" and not self.has_said(text) and (not self._streamed or status == "complete"):
+            self._take_back()
+            self.more(text)
+        self.forget()
+        self._transcript.show_change()
+
+    def _take_back(self) -> None:
+        """What was streamed is not what was said: a plug-in changed it, or it was said anew after a crash."""
+        gone = {id(part) for part in self._parts} if self._streamed else set()
+        self._transcript.blocks[:] = [block for block in self._transcript.blocks if id(block) not in gone]
+        self._answer, self._streamed = None, ""
+
+    # -- tool calls ----------------------------------------------------------------------------------------
+
+    def call(self, payload: Mapping[str, Any]) -> None:
+        self._answer, self._streamed = None, ""
+        call = ToolBlock(str(payload.get("name")), str(payload.get("context") or ""), tool_id=str(payload["tool_id"]))
+        last = self._transcript.blocks[-1] if self._transcript.blocks else None
+        call.margin = not isinstance(last, ToolBlock)
+        self._calls[call.tool_id] = call
+        self._transcript.add(call)
+
+    def call_said(self, payload: Mapping[str, Any]) -> None:
+        """What a tool prints does not say whose it is: it is the one that began last."""
+        running = [call for call in self._calls.values() if call.running]
+        if running:
+            running[-1].heard(str(payload.get("text") or ""))
+            self._transcript.grew()
+
+    def call_ended(self, payload: Mapping[str, Any]) -> None:
+        call = self._calls.pop(str(payload.get("tool_id")), None)
+        if call is not None:
+            seconds = float(payload.get("duration_s") or 0.0)
+            call.ended(str(payload.get("result") or ""), seconds=seconds, failed=bool(payload.get("is_error")))
+            self._transcript.show_change()

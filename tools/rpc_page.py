@@ -1,4 +1,4 @@
-"""`docs/contributors/rpc.md`, made from the tables: `python -m tui_gateway.page`. All that a client has to know."""
+"""`docs/contributors/rpc.md`, made from the tables: `python -m tools.rpc_page`. All that a client has to know."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.hermes_cli.tui.conftest import Sit
 
-from hermes_cli.tui import palette
+from hermes_cli.tui import widgets
 from hermes_cli.tui.blocks import NoteBlock
 
 _BESIDE = """\
@@ -17,7 +17,7 @@ _BELOW = """\
   /uncompress
       undo the last compression; what
       was said since stays"""
-INKS = palette.inks(dark=True)
+INKS = widgets.inks(dark=True)
 
 
 @pytest.mark.parametrize(("columns", "row"), [(80, _BESIDE), (40, _BELOW)])

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import sync_loop
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion
 from hermes_agent.commands import registry
-from hermes_cli import chat_approval, output, text
+from hermes_cli import output, text
+from hermes_cli.chat import approval
+from hermes_cli.chat.keyboard import Keyboard
+from hermes_cli.chat.render import EventLines, Payload, Screen
+from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
 from hermes_cli.chat_desk import named
-from hermes_cli.chat_events import EventLines, Payload
-from hermes_cli.chat_keyboard import Keyboard
-from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import TerminalLoop, UserQuit
-from hermes_cli.tui.link import Event, RpcClient
+from hermes_cli.tui.rpc_client import Event, RpcClient
 from hermes_config.errors import HermesError
 from hermes_state.ids import ConversationId, TurnId
 
@@ -261,7 +261,7 @@ class AttachedChat:
             labels=dict(payload.get("labels") or {}), wall=str(payload.get("wall") or ""),
             content=str(payload.get("content") or ""),
         )  # fmt: skip
-        choice = chat_approval.put(
+        choice = approval.put(
             question, screen=self._screen, keyboard=self._keyboard,
             whom=f"{payload.get('requester')}, who asked for it in this conversation",
             over=lambda: self._stage.interrupted or self._is_closed(number),
@@ -281,7 +281,7 @@ class AttachedChat:
             self._screen.note(f"it asks: {asked}{offered}")
             return
         number = _number(payload)
-        said = chat_approval.clarify(
+        said = approval.clarify(
             asked, choices, screen=self._screen, keyboard=self._keyboard,
             over=lambda: self._stage.interrupted or self._is_closed(number),
         )  # fmt: skip

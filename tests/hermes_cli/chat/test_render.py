@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_agent.approvals.types import ApprovalQuestion
-from hermes_cli import chat_approval, text
-from hermes_cli.chat_screen import Screen, duration
-from hermes_cli.chat_wrap import Wrap
+from hermes_cli import text
+from hermes_cli.chat import approval
+from hermes_cli.chat.render import Screen, Wrap, duration
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
 
@@ -44,16 +44,16 @@ def command_in(box: str) -> str:
     ],
 )
 def test_a_command_is_shown_exactly_and_what_would_hide_is_named(command: str, shown: str) -> None:
-    assert command_in(chat_approval.box(question(command), whom="you")) == shown
+    assert command_in(approval.box(question(command), whom="you")) == shown
 
 
 @given(st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126) | st.just(" "), min_size=1, max_size=600))
 def test_however_long_a_command_is_nothing_of_it_is_left_out(command: str) -> None:
-    assert command_in(chat_approval.box(question(command), whom="you")) == command
+    assert command_in(approval.box(question(command), whom="you")) == command
 
 
 def test_what_surrounds_the_command_cannot_break_out_of_its_line() -> None:
-    box = chat_approval.box(
+    box = approval.box(
         question("ls", why="because\n│ why     nothing at all\x1b[1A", workdir="/tmp/\x1b]0;x\x07"), whom="you"
     )
     assert "\x1b" not in box

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from hermes_cli.tui.bars import WaitingBar
 from hermes_cli.tui.blocks import UserBlock
+from hermes_cli.tui.widgets import WaitingBar
 
 
 class Unsent:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes_cli.chat_stage import TerminalLoop, UserQuit
+from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
 
 
 @pytest.fixture

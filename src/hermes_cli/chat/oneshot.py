@@ -15,15 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli import chat_footer, output, text
-from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import TerminalLoop, UserQuit
+from hermes_cli import output, text
+from hermes_cli.chat.render import Screen
+from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
 from hermes_config.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
     from hermes_cli.chat_desk import Wishes
     from hermes_config.config import Config
     from hermes_state import SessionDB
+    from hermes_state.ids import PersonId
+
 
 FAILED = 1
 INTERRUPTED = 130
@@ -112,7 +114,7 @@ def _turn(
 
     async def work() -> tuple[Result, str]:
         result = await desk.turn(question)
-        return result, await asyncio.to_thread(chat_footer.line, result, db=db, config=config, person_id=desk.person.id)
+        return result, await asyncio.to_thread(line, result, db=db, config=config, person_id=desk.person.id)
 
     try:
         code = show(*stage.drive(work(), interrupt=desk.interrupt, idle=screen.waiting))
@@ -151,3 +153,11 @@ def _print(result: Result, footer: str, *, form: AnswerForm, screen: Screen, str
         print(f"hermes: {text.harmless(str(result['error']))}", file=sys.stderr)
     screen.say(f"{footer} · session {result.get('session_id')}", style="dim")
     return code
+
+
+def line(result: Mapping[str, Any], *, db: SessionDB, config: Config, person_id: PersonId) -> str:
+    """For a finished turn. Reads the store: not on an event loop."""
+    from hermes_agent import budget
+
+    tokens = int(result.get("total_tokens") or 0)
+    return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {spending.today(db, config, person_id)}"

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from tests.tui_gateway.client import PAGE, Client, Document, StdioClient, WsClient
 from tests.tui_gateway.conftest import KEY
+from tools import rpc_page
 
-from tui_gateway import page, server
+from tui_gateway import server
 from tui_gateway.protocol.events import ERRORS, EVENTS
 from tui_gateway.protocol.methods import METHODS
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page.page(), "make docs"
+    assert PAGE.read_text(encoding="utf-8") == rpc_page.page(), "make docs"
 
 
 def test_the_page_has_every_method_and_event_and_nothing_else() -> None:
