@@ -159,4 +159,4 @@ def line(result: Mapping[str, Any], *, db: SessionDB, config: Config, person_id:
     """For a finished turn. Reads the store: not on an event loop."""
 
     tokens = int(result.get("total_tokens") or 0)
-    return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {spending.today(db, config, person_id)}"
+    return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.today(db, config, person_id)}"
