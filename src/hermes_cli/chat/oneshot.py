@@ -157,6 +157,7 @@ def _print(result: Result, footer: str, *, form: AnswerForm, screen: Screen, str
 
 def line(result: Mapping[str, Any], *, db: SessionDB, config: Config, person_id: PersonId) -> str:
     """For a finished turn. Reads the store: not on an event loop."""
+    from hermes_agent import budget
 
     tokens = int(result.get("total_tokens") or 0)
     return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.today(db, config, person_id)}"
