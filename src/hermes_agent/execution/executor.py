@@ -290,7 +290,7 @@ class Executor:
         # Folders beside the workspace that are writable have settings of their own to be kept.
         beside = [folder for folder in seen.write if folder != root and folder not in seen.git]
 
-        def look() -> secret_files.Found:
+        def look() -> secret_files.WorkspaceFiles:
             return secret_files.together(
                 secret_files.found_in(folder, user_home=user_home, own=own) for folder in (root, *beside)
             )
@@ -395,7 +395,13 @@ class _Watches:
             return protection
 
     def end(
-        self, root: Path, protection: Protection, now: secret_files.Found, *, mounted: frozenset[Path], changes: bool
+        self,
+        root: Path,
+        protection: Protection,
+        now: secret_files.WorkspaceFiles,
+        *,
+        mounted: frozenset[Path],
+        changes: bool,
     ) -> list[str]:
         with self._lock:
             users = self._users[root][1] - 1

@@ -25,7 +25,7 @@ from hermes_agent.execution.base import Permit, content_digest
 from hermes_agent.tools import descriptors
 from hermes_agent.tools.arguments import close_names
 from hermes_agent.tools.base import Action, GateDecision, ToolContext
-from hermes_config import secret_files
+from hermes_config import protected_files, secret_files
 from hermes_config.errors import HermesError
 from hermes_state.conversations import delete
 
@@ -210,7 +210,7 @@ def is_outside(place: FilePlace, ctx: Surroundings) -> bool:
     if not holding or is_private(place, ctx):
         return True
     return any(
-        secret_files.is_protected(path, workspace, user_home=user_home(ctx))
+        protected_files.is_protected(path, workspace, user_home=user_home(ctx))
         for workspace in holding
         for path in (place.named, place.real)
     )
