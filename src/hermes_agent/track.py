@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import gathering, prefix, tokens
 from hermes_agent.compression import when
 from hermes_agent.conversation import Conversation
-from hermes_agent.models import wires
+from hermes_agent.models import provider_table
 from hermes_agent.models.base import Endpoint
 from hermes_agent.setup import Setup
 from hermes_agent.tools import registry
@@ -101,7 +101,7 @@ class Track:
     def of(self, endpoint: Endpoint) -> Conversation:
         """The conversation's bytes in the format of this endpoint."""
         assert self._prefix is not None and self._session_id is not None, "ready() comes first"
-        wire = wires.wire_for(endpoint)
+        wire = provider_table.wire_for(endpoint)
         found = self._bytes.get(wire.name)
         if found is None:
             found = self._bytes[wire.name] = Conversation(self._setup.db, self._session_id, wire, self._prefix)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hermes_agent.conversation import Conversation
 from hermes_agent.models.base import Wire
-from hermes_agent.models.wires import wire_for
+from hermes_agent.models.provider_table import wire_for
 from hermes_agent.prefix import Prefix, ensure
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import ConversationId, SessionId
