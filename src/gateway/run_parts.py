@@ -66,14 +66,14 @@ class Parts:
 
     async def close(self) -> None:
         """Wait a moment for what goes on beside the turns, and let go of connections."""
-        from hermes_agent.models import client
+        from hermes_agent.models import http
 
         agents = [entry[0] for entry in self.agents.entries.values()]
         if agents:
             closing = [asyncio.ensure_future(agent.aclose()) for agent in agents]
             await asyncio.wait(closing, timeout=_CLOSE_SECONDS)
         self.agents.clear()
-        await client.close_clients()
+        await http.close_clients()
         await asyncio.to_thread(self.board.store.close)
 
 

@@ -26,7 +26,7 @@ _LATE = (
 
 def warm(config: Config) -> None:
     """Call it beside the event loop. A model that is not configured yet is no error here."""
-    from hermes_agent.models import client, providers, wires
+    from hermes_agent.models import http, provider_table, providers
 
     for name in _LATE:
         importlib.import_module(name)
@@ -35,5 +35,5 @@ def warm(config: Config) -> None:
     except ConfigError as error:
         _log.info("no model to get ready: %s", error.one_line(), extra={"action": "warm"})
         return
-    wires.wire_for(endpoint)
-    client.get_ready(endpoint)
+    provider_table.wire_for(endpoint)
+    http.get_ready(endpoint)

@@ -8,7 +8,7 @@ import pytest
 
 from hermes_agent.approvals.policy import read_policy
 from hermes_agent.compression.policy import window_for
-from hermes_agent.models import demo
+from hermes_agent.models.demo import model as demo
 from hermes_config import config, settings
 from hermes_config.settings_table import BOUNDS
 

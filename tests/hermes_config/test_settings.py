@@ -12,7 +12,7 @@ import pytest
 
 from gateway.config import load_gateway_config
 from hermes_agent.compression.policy import window_for
-from hermes_agent.models import demo
+from hermes_agent.models.demo import model as demo
 from hermes_agent.models.provider_table import PROVIDERS
 from hermes_cli import config_page
 from hermes_config import config, settings

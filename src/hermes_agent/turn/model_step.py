@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hermes_agent import hooks
-from hermes_agent.models import calling
 from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, Usage
 from hermes_agent.prompt import tokens
 from hermes_agent.prompt.transcript import Body, TranscriptCache
+from hermes_agent.models.call import Retry, call_with_retry
 from hermes_agent.setup import Setup
 from hermes_agent.turn.callbacks import Callbacks
 from hermes_agent.turn.control import Signals, Stop
@@ -175,7 +175,7 @@ class Asker:
 
     async def _send(self, endpoint: Endpoint, body: Body, stop: Stop, heard: _Heard) -> Reply:
         """The call, given up at once when the person stops the turn: cancelling closes the connection."""
-        call = calling.call_with_retry(
+        call = call_with_retry(
             endpoint, body.content, lambda delta: self._hear(delta, heard),
             max_retries=self._setup.max_retries, on_retry=self._say_retry,
             bounds=self._setup.config.limits,
@@ -195,7 +195,7 @@ class Asker:
         else:
             self._listeners.tell_tool_named(delta.text)
 
-    def _say_retry(self, retry: calling.Retry) -> None:
+    def _say_retry(self, retry: Retry) -> None:
         when = f"in {retry.wait:.0f} s" if retry.wait >= 1 else "now"
         what = retry.error.what.rstrip(".")
         self._listeners.tell_status(

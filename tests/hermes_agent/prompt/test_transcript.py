@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_agent.models.base import Wire
-from hermes_agent.models.wires import wire_for
+from hermes_agent.models.provider_table import wire_for
 from hermes_agent.prompt.prefix import PromptPrefix, ensure
 from hermes_agent.prompt.transcript import Transcript
 from hermes_state.errors import SessionNotFound

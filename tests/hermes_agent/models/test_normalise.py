@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_agent.models.base import Endpoint, Message, Wire
-from hermes_agent.models.wires import wire_for
+from hermes_agent.models.provider_table import wire_for
 
 TOOLS = ({"name": "todo", "description": "Keep a list", "parameters": {"type": "object", "properties": {}}},)
 PLACES = {

@@ -17,8 +17,9 @@ from hashlib import blake2s
 
 import httpx2
 
-from hermes_agent.models import demo_replies, demo_request, demo_stream
+from hermes_agent.models import demo_request, demo_stream
 from hermes_agent.models.base import Endpoint
+from hermes_agent.models.demo import replies
 
 PROVIDER = "demo"
 MODEL = "demo"
@@ -68,7 +69,7 @@ class DemoTransport(httpx2.AsyncBaseTransport):
             asked = demo_request.read(body)
         except ValueError as error:
             return _refused(400, f"The demo model cannot read this request: {error}.")
-        reply = demo_replies.reply(asked)
+        reply = replies.reply(asked)
         if reply.wait:
             await asyncio.sleep(reply.wait)
         encoder = demo_stream.Encoder(asked, body, reply)
@@ -78,7 +79,7 @@ class DemoTransport(httpx2.AsyncBaseTransport):
             return _answered(200, encoder.whole())
         return _streamed(_Paced(encoder.chunks(), _pace(request) * reply.pace))
 
-    def _fails(self, fault: demo_replies.Fault, body: bytes) -> bool:
+    def _fails(self, fault: replies.Fault, body: bytes) -> bool:
         """Whether this attempt is one of those that were asked to fail. Attempts are the same bytes again."""
         if fault.times is None:
             return True

@@ -13,9 +13,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hermes_agent.models import client, errors
+from hermes_agent.models import errors, http
 from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply
-from hermes_agent.models.wires import wire_for
+from hermes_agent.models.provider_table import wire_for
 from hermes_config import config
 from hermes_config.limits import Limits
 
@@ -45,11 +45,11 @@ async def call(
     wire = wire_for(endpoint)
     try:
         async with asyncio.timeout(bounds.model_first_byte_ms / 1000) as timer:
-            response = await client.post(endpoint, wire.path(), wire.headers(endpoint), body, bounds)
+            response = await http.post(endpoint, wire.path(), wire.headers(endpoint), body, bounds)
             try:
-                lines = client.Lines(endpoint, response, bounds, timer)
+                lines = http.Lines(endpoint, response, bounds, timer)
                 if response.status_code != 200:
-                    raise await client.error_of(lines, endpoint, response)
+                    raise await http.error_of(lines, endpoint, response)
                 reply = await wire.read(lines, on_delta)
                 await lines.drain()
                 return reply

@@ -6,11 +6,12 @@ error carries the text and the reasoning that had arrived; a tool call that did 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from hermes_agent.models import repair, sse
+from hermes_agent.models import normalise
 from hermes_agent.models.base import Delta, ModelError, OnDelta, Reply, ToolCall
 
 
@@ -35,11 +36,11 @@ async def read_stream(lines: AsyncIterator[str], reader: Reader) -> Reply:
     """Feed a stream to a reader and give back what it made of it."""
     empty = True
     try:
-        async for event in sse.Events(lines):
-            if event.data == sse.DONE:
+        async for event in Events(lines):
+            if event.data == DONE:
                 break
             empty = False
-            payload = sse.parse(event)
+            payload = parse(event)
             if event.name == "json":
                 reader.take_whole(payload)
             else:
@@ -95,7 +96,7 @@ class Pending:
         if isinstance(piece, str):
             self.arguments.append(piece)
         elif piece is not None:  # some local servers send the object itself
-            self.arguments.append(repair.encode(piece).decode())
+            self.arguments.append(normalise.encode(piece).decode())
 
 
 def finished(pending: list[Pending], *, cut: bool) -> tuple[ToolCall, ...]:
@@ -107,10 +108,10 @@ def finished(pending: list[Pending], *, cut: bool) -> tuple[ToolCall, ...]:
     taken: set[str] = set()
     for one in pending:
         arguments = "".join(one.arguments)
-        if not one.name or (cut and repair.json_object(arguments) is None):
+        if not one.name or (cut and normalise.json_object(arguments) is None):
             continue
         call_id = one.id
-        if repair.is_poor_id(call_id) or call_id in taken:
+        if normalise.is_poor_id(call_id) or call_id in taken:
             call_id = one.id = f"call_{os.urandom(12).hex()}"
         taken.add(call_id)
         calls.append(ToolCall(call_id, one.name, arguments if arguments.strip() else "{}"))
@@ -126,3 +127,81 @@ def section(value: Any, name: str) -> Mapping[str, Any]:
     """A nested object of a JSON text that may be absent or null."""
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+DONE = "[DONE]"
+
+
+class Event(NamedTuple):
+    name: str
+    """Empty when the server gave none; `json` for an answer that was no stream."""
+    data: str
+
+
+class Events:
+    """The events of a stream. An event that was not closed by a blank line counts when the stream ends."""
+
+    __slots__ = ("_data", "_lines", "_name", "_started")
+
+    def __init__(self, lines: AsyncIterator[str]) -> None:
+        self._lines = lines
+        self._name = ""
+        self._data: list[str] = []
+        self._started = False
+
+    def __aiter__(self) -> Events:
+        return self
+
+    async def __anext__(self) -> Event:
+        async for line in self._lines:
+            if line.startswith("data:"):
+                self._started = True
+                self._data.append(line[6:] if line.startswith("data: ") else line[5:])
+            elif not line:
+                if self._data:
+                    return self._event()
+                self._name = ""
+            elif line.startswith("event:"):
+                self._started = True
+                self._name = line[6:].strip()
+            elif not self._started and not line.startswith((":", "id:", "retry:")):
+                if line.lstrip("\ufeff \t").startswith(("{", "[")):
+                    return await self._whole(line)
+                _refuse_page(line)
+        if self._data:
+            return self._event()
+        raise StopAsyncIteration
+
+    def _event(self) -> Event:
+        event = Event(self._name, self._data[0] if len(self._data) == 1 else "\n".join(self._data))
+        self._name = ""
+        self._data.clear()
+        return event
+
+    async def _whole(self, first: str) -> Event:
+        lines = [first.lstrip("\ufeff")]
+        async for line in self._lines:
+            lines.append(line)
+        return Event("json", "\n".join(lines))
+
+
+def _refuse_page(line: str) -> None:
+    if line.lstrip("\ufeff \t").startswith("<"):
+        raise ModelError(
+            "protocol",
+            "the address answered with a web page, not with a model's answer",
+            hint="Check model.base_url; it usually ends in /v1.",
+        )
+
+
+def parse(event: Event) -> dict[str, Any]:
+    """The JSON object of an event."""
+    try:
+        value = json.loads(event.data)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, list) and value and isinstance(value[0], dict):  # Google wraps errors in a list
+        value = value[0]
+    if not isinstance(value, dict):
+        raise ModelError("protocol", "the model's answer is not valid JSON")
+    return value

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hermes_agent.models import demo_arithmetic, demo_comments, demo_phrases, demo_summaries, demo_words
+from hermes_agent.models import demo_arithmetic, demo_comments, demo_phrases, demo_summaries
+from hermes_agent.models.demo import words as demo_words
 from hermes_agent.models.demo_request import DemoRequest
 
 _STORY_PACE = 0.4

@@ -47,7 +47,7 @@ _KEEP_ALIVE_SECONDS = 90.0
 _LONGER = 1.25
 """How much longer than `limits.model_idle_ms` a silence may last, so that the timer is not set with every piece."""
 _HEADERS = {"user-agent": f"hermes/{VERSION}", "accept-encoding": "identity"}
-_BUILT_IN = {"demo": "hermes_agent.models.demo"}
+_BUILT_IN = {"demo": "hermes_agent.models.demo.model"}
 """Schemes that are answered from this process, and the module whose `transport` does it."""
 
 _transports: dict[str, TransportFactory] = {}

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx2
 
-from hermes_agent.models import client
+from hermes_agent.models import http
 from hermes_agent.models.base import Endpoint
-from hermes_agent.models.calling import call
+from hermes_agent.models.call import call
 from hermes_config.limits import DEFAULTS
 
 ANSWER = b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
@@ -28,8 +28,8 @@ def place(base_url: str) -> Endpoint:
 
 def test_one_client_an_origin_and_loop() -> None:
     async def clients() -> list[Any]:
-        found = [client.client_for(place(url), DEFAULTS) for url in ("http://a/v1", "http://a/v2", "http://a:81/v1")]
-        await client.close_clients()
+        found = [http.client_for(place(url), DEFAULTS) for url in ("http://a/v1", "http://a/v2", "http://a:81/v1")]
+        await http.close_clients()
         return found
 
     first, second = asyncio.run(clients()), asyncio.run(clients())
@@ -41,9 +41,9 @@ def test_one_client_an_origin_and_loop() -> None:
 
 def test_a_callers_own_loop_takes_its_clients_with_it() -> None:
     async def opened() -> list[Any]:
-        early = client.client_for(place("http://a/v1"), DEFAULTS)
-        await client.close_clients()
-        return [early, *(client.client_for(place(url), DEFAULTS) for url in ("http://a/v1", "http://b/v1"))]
+        early = http.client_for(place("http://a/v1"), DEFAULTS)
+        await http.close_clients()
+        return [early, *(http.client_for(place(url), DEFAULTS) for url in ("http://a/v1", "http://b/v1"))]
 
     for _ in range(2):
         found = asyncio.run(opened())
@@ -55,7 +55,7 @@ def test_a_transport_stands_for_the_network_until_it_is_taken_back() -> None:
         try:
             return (await call(place(url), b"{}")).content
         finally:
-            await client.close_clients()
+            await http.close_clients()
 
     made: list[Echo] = []
 
@@ -63,7 +63,7 @@ def test_a_transport_stands_for_the_network_until_it_is_taken_back() -> None:
         made.append(Echo())
         return made[-1]
 
-    undo = [client.register_transport("echo", factory), client.register_transport("http://127.0.0.1:1", factory)]
+    undo = [http.register_transport("echo", factory), http.register_transport("http://127.0.0.1:1", factory)]
     try:
         assert asyncio.run(ask("echo://here/v1")) == "Hi"
         assert asyncio.run(ask("http://127.0.0.1:1/v1")) == "Hi"
@@ -71,14 +71,14 @@ def test_a_transport_stands_for_the_network_until_it_is_taken_back() -> None:
     finally:
         for take_back in undo:
             take_back()
-    assert client._place("http://127.0.0.1:1/v1") == "http://127.0.0.1:1"
-    assert "echo" not in client._transports
+    assert http._place("http://127.0.0.1:1/v1") == "http://127.0.0.1:1"
+    assert "echo" not in http._transports
 
 
 def test_an_address_is_not_taken_for_another_that_begins_like_it() -> None:
-    take_back = client.register_transport("http://127.0.0.1:1", Echo)
+    take_back = http.register_transport("http://127.0.0.1:1", Echo)
     try:
-        assert client._place("http://127.0.0.1:12/v1") == "http://127.0.0.1:12"
+        assert http._place("http://127.0.0.1:12/v1") == "http://127.0.0.1:12"
     finally:
         take_back()
 
@@ -86,17 +86,18 @@ def test_an_address_is_not_taken_for_another_that_begins_like_it() -> None:
 def test_plain_http_reads_no_certificates_and_imports_stay_lazy() -> None:
     script = """
 import sys, asyncio
-from hermes_agent.models import calling, client, providers, wires
+from hermes_agent.models import call, provider_table, providers
 assert "httpx2" not in sys.modules, "httpx2 is imported at the first call"
 from hermes_agent.models.base import Endpoint, ModelError
 async def main():
     try:
-        await calling.call(Endpoint("custom", "chat", "http://127.0.0.1:1/v1", "m"), b"{}")
+        await call.call(Endpoint("custom", "chat", "http://127.0.0.1:1/v1", "m"), b"{}")
     except ModelError as error:
         assert error.kind == "network", error
-    await client.close_clients()
+    await http.close_clients()
+from hermes_agent.models import http
 asyncio.run(main())
-assert client._tls.cache_info().currsize == 0
+assert http._tls.cache_info().currsize == 0
 assert not {"openai", "anthropic", "tiktoken", "pydantic"} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

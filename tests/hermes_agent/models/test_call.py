@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply
-from hermes_agent.models.calling import Retry, call, call_with_retry
-from hermes_agent.models.client import close_clients
+from hermes_agent.models.call import Retry, call, call_with_retry
+from hermes_agent.models.http import close_clients
 
 Handler = Callable[[Any], Awaitable[None]]
 CANARY = "sk-secret-canary-1234567890"
