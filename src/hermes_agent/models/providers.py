@@ -26,8 +26,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from hermes_agent.models.base import Endpoint, WireName
 from hermes_agent.models.provider_table import ALIASES, PROVIDERS, VENDORS, Provider, context_length
-from hermes_config import redaction
-from hermes_config import yaml_file
+from hermes_config import redaction, yaml_file
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hermes_agent.compression import policy
-from hermes_agent.models import wires
+from hermes_agent.models import provider_table
 from hermes_agent.models.base import Endpoint, Message, Wire
 from hermes_agent.prompt import prefix, system_prompt, tokens
 from hermes_agent.prompt.prefix import Head, PromptPrefix
@@ -359,7 +359,7 @@ class TranscriptCache:
     def of(self, endpoint: Endpoint) -> Transcript:
         """The conversation's bytes in the format of this endpoint."""
         assert self._prefix is not None and self._session_id is not None, "ready() comes first"
-        wire = wires.wire_for(endpoint)
+        wire = provider_table.wire_for(endpoint)
         found = self._bytes.get(wire.name)
         if found is None:
             found = self._bytes[wire.name] = Transcript(self._setup.db, self._session_id, wire, self._prefix)

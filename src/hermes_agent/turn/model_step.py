@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from hermes_agent import hooks
 from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, Usage
+from hermes_agent.models.call import Retry, call_with_retry
 from hermes_agent.prompt import tokens
 from hermes_agent.prompt.transcript import Body, TranscriptCache
-from hermes_agent.models.call import Retry, call_with_retry
 from hermes_agent.setup import Setup
 from hermes_agent.turn.callbacks import Callbacks
 from hermes_agent.turn.control import Signals, Stop
