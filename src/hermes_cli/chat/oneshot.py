@@ -160,4 +160,4 @@ def line(result: Mapping[str, Any], *, db: SessionDB, config: Config, person_id:
     from hermes_agent import budget
 
     tokens = int(result.get("total_tokens") or 0)
-    return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.today(db, config, person_id)}"
+    return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.spent_today(db, config, person_id)}"
