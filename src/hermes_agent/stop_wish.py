@@ -1,6 +1,6 @@
 """`hermes turns cancel` for a turn at a terminal: the wish stands in the store, and the process at work looks for it.
 
-A gateway looks for all of its turns at once (`gateway.stop_wishes`). A turn of nobody's route has this one task beside
+A gateway looks for all of its turns at once (`gateway.housekeeping`). A turn of nobody's route has this one task beside
 it, which reads its row every second, and is followed as Ctrl-C would be: what was done is kept.
 """
 

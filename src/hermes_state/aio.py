@@ -6,11 +6,12 @@ shorter way: they are queued to the store's writer and share a commit, and no th
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import weakref
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, TypeVarTuple
 
 from hermes_state import messages, transcript
 from hermes_state.engine.base import Connection, Engine
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from hermes_state.session_db import SessionDB
+
 
 _MOST_PATIENCE = 0.02
 T = TypeVar("T")
@@ -197,3 +199,18 @@ def _settle(jobs: list[Job]) -> None:
             future.set_exception(job.error)
         else:
             future.set_result(job.result)
+
+
+P = ParamSpec("P")
+
+
+async def look(db: SessionDB, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`read(…)`, which must be one indexed read of a row or two.
+
+    Such a read takes some thirty microseconds of a local file, and handing it to a thread and waking up again takes
+    five times as long, on the path of every message: on SQLite it is done at once. A server is asked in a thread: a
+    round trip over a network has no bound.
+    """
+    if db.engine.dialect == "sqlite":
+        return read(*args, **kwargs)
+    return await asyncio.to_thread(read, *args, **kwargs)

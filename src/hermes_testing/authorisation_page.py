@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.authorisation import (
+from gateway.access.authorisation import (
     TERMINAL,
     Action,
     Conversation,
@@ -246,7 +246,7 @@ def page() -> str:
     lines += _table(["with", *api_probe.Probe.COLUMNS], marks)
     lines += [
         "",
-        "This page is made by `make docs`: the tables on chats from `src/gateway/authorisation.py`, the one on",
+        "This page is made by `make docs`: the tables on chats from `src/gateway/access/authorisation.py`, the one on",
     ]
     lines += ["keys by asking a gateway that was started for it (`src/hermes_testing/api_probe.py`)."]
     return "\n".join(lines) + "\n"

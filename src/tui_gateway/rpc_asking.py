@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway import notices
+from gateway.outbound import notices
 from hermes_agent import commands, loop_thread, references
 from tui_gateway import frames, live, rpc_things
 from tui_gateway.frames import Params, Result, RpcError

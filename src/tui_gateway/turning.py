@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gateway import onlookers
+from gateway.turns import live_view
 from hermes_agent import loop_thread, references
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.command_set.wording import text_of
@@ -126,7 +126,7 @@ def _handed_in(session: Session, content: Any, sender: Transport | None, ordinal
     _truncate(session, ordinal)
     conversation = place.conversation()
     busy = place.db.turns.list(state="running", conversation_id=conversation, limit=1)
-    onlookers.look_on(place.config.home, conversation)  # before the turn begins
+    live_view.look_on(place.config.home, conversation)  # before the turn begins
     place.handed_in[chat.hand_in(place.db, content).id] = sender
     session["last_active"] = time.time()
     return {"status": "queued" if busy else "streaming", "driver": "gateway"}

@@ -1,7 +1,7 @@
 """Words that answer a question of permission when a message holds nothing else.
 
 Control is structure, never text, with this one exception: a whole message that is a plain yes or no may answer the one
-open question of its chat (`gateway.questions` holds the conditions). A plain yes is the least: `once`. A longer
+open question of its chat (`gateway.chat.approvals` holds the conditions). A plain yes is the least: `once`. A longer
 message means nothing here. docs/users/approvals.md prints this table.
 """
 
