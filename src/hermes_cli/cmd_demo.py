@@ -157,13 +157,13 @@ def _trip(backstage: Backstage) -> str:
 
 def _furnish(home: Path, telegram: Telegram, *, port: int, pace: int) -> None:
     """A configuration, the two secrets, and a workspace with a few files; where the tools work."""
-    from gateway.api import keys
+    from gateway.api import auth
     from hermes_config import config
 
     with private_open(home / "config.yaml") as file:
         file.write(_CONFIG.format(pace=pace, address=telegram.address, port=port, owner=OWNER_ID))
     config.add_variable("TELEGRAM_BOT_TOKEN", telegram.token, home.resolve())
-    keys.make(home.resolve())
+    auth.make(home.resolve())
     workspace = home / "workspace"
     for name, content in _FILES.items():
         path = workspace / name

@@ -13,20 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.authorisation import (
-    TERMINAL,
-    Action,
-    Conversation,
-    Known,
-    Policy,
-    Principal,
-    Question,
-    Resource,
-    Rules,
-    Surface,
-    Usable,
-    decide,
-)
+from gateway.access.authorisation import (TERMINAL, Action, Conversation, Known, Policy, Principal, Question, Resource, Rules, Surface, Usable, decide)
 from hermes_agent.commands import registry as command_registry
 from hermes_agent.tools import registry
 from hermes_state.ids import LOCAL_OWNER, PersonId
@@ -246,7 +233,7 @@ def page() -> str:
     lines += _table(["with", *api_probe.Probe.COLUMNS], marks)
     lines += [
         "",
-        "This page is made by `make docs`: the tables on chats from `src/gateway/authorisation.py`, the one on",
+        "This page is made by `make docs`: the tables on chats from `src/gateway/access/authorisation.py`, the one on",
     ]
     lines += ["keys by asking a gateway that was started for it (`src/hermes_testing/api_probe.py`)."]
     return "\n".join(lines) + "\n"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from gateway.standing import SENT_AGAIN, UNFINISHED_ABOVE
+from gateway.outbound.send_item import SENT_AGAIN, UNFINISHED_ABOVE
 from hermes_testing.scripted_request import ScriptedRequest, text_of
 from hermes_testing.telegram_answers import Json
 from hermes_testing.telegram_client import Person, Seen, Telegram

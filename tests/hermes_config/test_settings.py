@@ -148,7 +148,7 @@ def test_the_defaults_are_those_of_an_empty_home(home: Path) -> None:
     rows = {row.key: row.default for row in settings.settings()}
     found: dict[str, Any] = {
         **{f"session_reset.{name}": value for name, value in gateway.default_reset_policy.to_dict().items()},
-        **{f"streaming.{name}": value for name, value in gateway.streaming.to_dict().items()},
+        **{f"streaming.{name}": value for name, value in gateway.outbound.streaming.to_dict().items()},
         **{name: value for name, value in gateway.to_dict().items() if isinstance(value, bool | int | float)},
         "agent.gateway_timeout": gateway.turn_seconds, "agent.gateway_auto_continue_freshness": gateway.resume_window,
         "media_bytes": gateway.media_bytes, "api_server.port": gateway.api_server.port,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.standing import SENT_AGAIN
+from gateway.outbound.send_item import SENT_AGAIN
 from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.outbox import OutboxItem
 from hermes_state.turns.turns import Turn

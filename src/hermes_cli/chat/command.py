@@ -96,7 +96,7 @@ def _wants_its_own(args: argparse.Namespace) -> bool:
 
 def _is_served(db: SessionDB, session_id: str) -> bool:
     """Whether a gateway answers there: then what is typed here is handed to it."""
-    from gateway.policy import PolicyKeeper
+    from gateway.access.policy import PolicyKeeper
     from tui_gateway.session import attach
 
     return attach.served(db, session_id, PolicyKeeper(db)) is not None

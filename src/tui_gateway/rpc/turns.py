@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway import notices
+from gateway.outbound import notices
 from hermes_agent import mentions, sync_loop
 from hermes_agent.commands import registry
 from tui_gateway.rpc import inventory

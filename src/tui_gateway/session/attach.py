@@ -15,11 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway import authorisation, beside, replies, status
+from gateway import status
+from gateway.access import authorisation
 from gateway.config import Platform, load_gateway_config
-from gateway.entries import SessionSource
-from gateway.intake import source_of
+from gateway.inbound import terminal_messages
+from gateway.inbound.intake import source_of
 from hermes_agent.turn.request import TurnEnd, TurnRequest
+from gateway.routes.source import SessionSource
+from gateway.turns import reply
 from hermes_config import config as configuration
 from hermes_state.conversations.routes import Routes
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionKey
@@ -27,7 +30,7 @@ from hermes_state.ids import LOCAL_OWNER, PersonId, SessionKey
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.policy import PolicyKeeper
+    from gateway.access.policy import PolicyKeeper
     from hermes_state import SessionDB
     from hermes_state.conversations.routes import Route
     from hermes_state.turns.inbox import InboxRow
@@ -46,7 +49,7 @@ class ServedChat:
 
     def hand_in(self, db: SessionDB, text: str) -> InboxRow:
         """Stored when this returns; the gateway answers it, also after a restart."""
-        return beside.hand_in(db, self.source, text, person_id=self.person)
+        return terminal_messages.hand_in(db, self.source, text, person_id=self.person)
 
 
 def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> ServedChat | None:
@@ -59,7 +62,7 @@ def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> ServedChat |
     if route is None or source is None or source.chat_type != "dm" or source.platform in _NO_CHATS:
         return None
     names = {one.name for one in status.read_status(config.home).platforms}
-    if source.platform.value not in names or beside.route_of(source) != route.session_key:
+    if source.platform.value not in names or terminal_messages.route_of(source) != route.session_key:
         return None
     if authorisation.role_of(source, policy.current()) != "owner":
         return None
@@ -77,7 +80,7 @@ def turn_request(
             return None
         place = source_of(work.inbox[-1]) if work.inbox else places.get(work.turn.route)
         # What stands in the chat is not known here; whatever it is, it is brought to what was said.
-        return replies.owe(work, ending, place=place, shown=ending.text or "")
+        return reply.owe(work, ending, place=place, shown=ending.text or "")
 
     return TurnRequest(route=None, claim=(), owe=owe, began=began, person_id=LOCAL_OWNER)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.policy import PolicyKeeper
+from gateway.access.policy import PolicyKeeper
 from hermes_agent import AIAgent, mentions, process_identity, skills
 from hermes_agent.tools import registry
 from hermes_config import config as configuration

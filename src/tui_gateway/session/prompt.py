@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
-from gateway import onlookers
+from gateway.turns import live_view
 from hermes_agent import mentions, sync_loop
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.commands.text import text_of
@@ -130,7 +130,7 @@ def _handed_in(session: Session, content: Any, sender: FrameTransport | None, or
     _truncate(session, ordinal)
     conversation = place.conversation()
     busy = place.db.turns.list(state="running", conversation_id=conversation, limit=1)
-    onlookers.look_on(place.config.home, conversation)  # before the turn begins
+    live_view.look_on(place.config.home, conversation)  # before the turn begins
     place.handed_in[chat.hand_in(place.db, content).id] = sender
     session["last_active"] = time.time()
     return {"status": "queued" if busy else "streaming", "driver": "gateway"}

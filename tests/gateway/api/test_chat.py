@@ -330,7 +330,7 @@ def test_after_a_crash_what_nobody_can_fetch_is_dropped_and_does_not_hold_up_the
                 await here.ask("hello", name="x")
                 first = here.db.inbox.list()[0]
             begun, waiting, kept = (again(here.db, first, number) for number in ("req-1", "req-2", "order-17"))
-            session = str(here.runner.parts.board.store.peek_session_id(first.route))
+            session = str(here.runner.parts.services.store.peek_session_id(first.route))
             lost = await Journal.open(
                 here.db, session, holder=GONE, ttl=600, user={"role": "user", "content": "lost"}, route=first.route,
                 claim=(begun.id,),
