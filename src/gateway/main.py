@@ -200,9 +200,7 @@ _LATE = (
 
 def warm(config: Config) -> None:
     """Call it beside the event loop. A model that is not configured yet is no error here."""
-    from hermes_agent.models import providers
-    from hermes_agent.models import http
-    from hermes_agent.models import provider_table
+    from hermes_agent.models import http, provider_table, providers
 
     for name in _LATE:
         importlib.import_module(name)

@@ -23,9 +23,9 @@ from gateway.turns import live_view
 from gateway.turns.reply import normalize_empty_agent_response
 from hermes_agent import hooks as plugin_hooks
 from hermes_config.errors import HermesError
-from hermes_state.storage.writer import look
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.ids import ConversationId, SessionId, SessionKey
+from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
     from gateway.chat.approvals import Questions

@@ -13,7 +13,20 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.access.authorisation import (TERMINAL, Action, Conversation, Known, Policy, Principal, Question, Resource, Rules, Surface, Usable, decide)
+from gateway.access.authorisation import (
+    TERMINAL,
+    Action,
+    Conversation,
+    Known,
+    Policy,
+    Principal,
+    Question,
+    Resource,
+    Rules,
+    Surface,
+    Usable,
+    decide,
+)
 from hermes_agent.commands import registry as command_registry
 from hermes_agent.tools import registry
 from hermes_state.ids import LOCAL_OWNER, PersonId

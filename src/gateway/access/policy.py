@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from gateway.access.authorisation import Decision, Known, Policy, Principal, Rules
 from gateway.config_source import Source, Value
-from hermes_config import config
-from hermes_config import redaction
+from hermes_config import config, redaction
 from hermes_config.errors import ConfigError
 from hermes_config.home import hermes_home
 

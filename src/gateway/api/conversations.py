@@ -25,8 +25,8 @@ from gateway.config import Platform
 from gateway.routes.source import SessionSource
 from hermes_state import columns
 from hermes_state.conversations import transcript
-from hermes_state.storage.writer import look
 from hermes_state.ids import SessionId, SessionKey
+from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
     from gateway.api.auth import KeyRole

@@ -21,9 +21,9 @@ from gateway.api.openai_wire import ApiError
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, Health, SendResult
 from hermes_config import redaction
-from hermes_state.people import media_files
 from hermes_state.errors import StateError
 from hermes_state.ids import SessionKey
+from hermes_state.people import media_files
 from hermes_state.turns.inbox import OUTCOMES
 from hermes_state.turns.turns import Work
 

@@ -22,8 +22,8 @@ from gateway.turns import reply as replies
 from gateway.turns.running_turn import Running, ShutOut, Stopped
 from hermes_agent.agent import ConversationBusy, LeftElsewhere
 from hermes_config.errors import HermesError
-from hermes_state.storage.writer import look, queued
 from hermes_state.errors import NotQueued, SessionNotFound, StaleFence, StateError
+from hermes_state.storage.writer import look, queued
 from hermes_state.turns.outbox import Parcel
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from gateway.services import Services
     from gateway.turns.runner import TurnRunner
     from gateway.turns.running_turn import Watcher
-    from hermes_state.storage.base import Connection
     from hermes_state.ids import TurnId
+    from hermes_state.storage.base import Connection
     from hermes_state.turns.inbox import Arriving, InboxRow, Outcome
     from hermes_state.turns.turns import Turn
 

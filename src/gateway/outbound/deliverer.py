@@ -22,8 +22,8 @@ from gateway.outbound.send_item import Standing, Verdict, can_go_on
 from gateway.platforms.base import BasePlatformAdapter
 from gateway.retry import written
 from hermes_agent import process_identity
-from hermes_state.storage.base import Connection
 from hermes_state.errors import StateError
+from hermes_state.storage.base import Connection
 from hermes_state.storage.writer import queued
 from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem, Parcel
 

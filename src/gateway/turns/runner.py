@@ -19,15 +19,15 @@ from gateway.access import authorisation
 from gateway.inbound.terminal_messages import is_beside
 from gateway.outbound import notices
 from gateway.routes.resolver import BY_ITSELF
-from hermes_agent import context, hooks
 from gateway.routes.source import SessionSource
 from gateway.turns import attachments, live_view, reply, user_message
 from gateway.turns.agents import PENDING, Agents, Wanted
 from gateway.turns.running_turn import Running, ShutOut, Stopped, Watcher, watched
+from hermes_agent import context, hooks
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.turn.request import TurnEnd, TurnRequest
-from hermes_state.storage.writer import look
 from hermes_state.ids import ConversationId, SessionId, SessionKey
+from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
     from gateway.access.authorisation import Policy

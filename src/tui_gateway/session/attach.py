@@ -20,9 +20,9 @@ from gateway.access import authorisation
 from gateway.config import Platform, load_gateway_config
 from gateway.inbound import terminal_messages
 from gateway.inbound.intake import source_of
-from hermes_agent.turn.request import TurnEnd, TurnRequest
 from gateway.routes.source import SessionSource
 from gateway.turns import reply
+from hermes_agent.turn.request import TurnEnd, TurnRequest
 from hermes_config import config as configuration
 from hermes_state.conversations.routes import Routes
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionKey

@@ -11,7 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.authorisation import (TERMINAL, Action, Conversation, Decision, Known, Policy, Principal, Question, Rules, Surface, Usable, api_client, approvers, decide)
+from gateway.access.authorisation import (
+    TERMINAL,
+    Action,
+    Conversation,
+    Decision,
+    Known,
+    Policy,
+    Principal,
+    Question,
+    Rules,
+    Surface,
+    Usable,
+    api_client,
+    approvers,
+    decide,
+)
 from hermes_agent.commands import registry as command_registry
 from hermes_agent.tools import registry
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId

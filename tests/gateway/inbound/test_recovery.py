@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.gateway.engine import ROUTE, Start, starter
-from tests.hermes_agent.turn.test_cut_off_turns import GONE
 from tests.gateway.inbound.test_lanes import answers, told, user_texts
+from tests.hermes_agent.turn.test_cut_off_turns import GONE
 
 from gateway.inbound import lanes
 from hermes_state import SessionDB
