@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import commands, loop_thread
 from hermes_agent.approvals.base import CHOICES, ApprovalQuestion
-from hermes_cli import chat_approval, output, text
+from hermes_cli import chat_approval
 from hermes_cli.chat_desk import named
 from hermes_cli.chat_events import Events, Payload
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
 from hermes_cli.chat_stage import Left, Stage
+from hermes_cli.framework import output, text
 from hermes_cli.tui.link import Event, Link
 from hermes_config.errors import HermesError
 from hermes_state.ids import ConversationId, TurnId

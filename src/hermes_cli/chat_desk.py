@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hermes_agent import AIAgent, references
-from hermes_cli import plugins, text
+from hermes_cli import plugins
 from hermes_cli.chat_screen import Screen
 from hermes_cli.chat_stage import Stage
+from hermes_cli.framework import text
 from hermes_config import log_file
 from hermes_config.errors import HermesError
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hermes_cli import text
 from hermes_cli.chat_screen import Screen
+from hermes_cli.framework import text
 
 Payload = Mapping[str, Any]
 _PLACES = {"tui": "another window"}

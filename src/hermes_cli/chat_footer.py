@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli import text
+from hermes_cli.framework import text
 
 if TYPE_CHECKING:
     from hermes_config.config import Config

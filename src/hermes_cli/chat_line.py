@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import commands, holders, loop_thread
 from hermes_agent.command_set.base import Command, CommandContext
-from hermes_cli import chat_approval, chat_footer, finding, output, text
+from hermes_cli import chat_approval, chat_footer
 from hermes_cli.chat_desk import Desk, Wishes, named
 from hermes_cli.chat_keyboard import Keyboard
 from hermes_cli.chat_screen import Screen
 from hermes_cli.chat_stage import Left, Stage
+from hermes_cli.framework import output, text
+from hermes_cli.sessions import lookup
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
@@ -210,7 +212,7 @@ class LineChat:
         session_id = self._desk.session_id
         if session_id is None or not (self._db.get_session(session_id) or {}).get("message_count"):
             return
-        self._screen.banner(finding.way_back(session_id, self._db.get_session_title(session_id)))
+        self._screen.banner(lookup.way_back(session_id, self._db.get_session_title(session_id)))
 
 
 async def _end_of(future: Future[bool]) -> None:

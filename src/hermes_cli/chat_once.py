@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli import chat_footer, output, text
+from hermes_cli import chat_footer
 from hermes_cli.chat_screen import Screen
 from hermes_cli.chat_stage import Left, Stage
+from hermes_cli.framework import output, text
 from hermes_config.errors import HermesError, UsageError
 
 if TYPE_CHECKING:

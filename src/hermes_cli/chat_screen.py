@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterable
 from typing import TextIO
 
-from hermes_cli import output, text
 from hermes_cli.chat_wrap import Wrap
+from hermes_cli.framework import output, text
 
 _WAITING = "…"
 _SHOWN = 200

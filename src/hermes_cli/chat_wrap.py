@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from hermes_cli import text
+from hermes_cli.framework import text
 
 _FENCE = "```"
 _ITEM = re.compile(r" {0,3}(?:[-*•·✗]|\d{1,3}[.)]) +|> +")

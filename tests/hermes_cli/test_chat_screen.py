@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_agent.approvals.base import ApprovalQuestion
-from hermes_cli import chat_approval, text
+from hermes_cli import chat_approval
 from hermes_cli.chat_screen import Screen, duration
 from hermes_cli.chat_wrap import Wrap
+from hermes_cli.framework import text
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 from textual.widgets import Input, Static
 
-from hermes_cli import text as words
+from hermes_cli.framework import text as words
 
 _METER = 8
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -15,8 +15,8 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from hermes_cli import text as words
 from hermes_cli.chat_screen import duration
+from hermes_cli.framework import text as words
 from hermes_cli.tui import hanging, markdown
 from hermes_cli.tui.bars import folder
 from hermes_cli.tui.palette import Inks

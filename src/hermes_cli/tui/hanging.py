@@ -12,7 +12,7 @@ from collections import Counter
 from rich.console import Console
 from rich.text import Text
 
-from hermes_cli import text as words
+from hermes_cli.framework import text as words
 
 _FIRST_COLUMN = re.compile(r" *\S.*? {2,}(?=\S)")
 _ROOM = 24
