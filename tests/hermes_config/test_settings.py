@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import settings_page
 
 from gateway.config import load_gateway_config
 from hermes_agent.compression.policy import window_for
 from hermes_agent.models.demo import model as demo
 from hermes_agent.models.provider_table import PROVIDERS
-from hermes_cli import config_page
 from hermes_config import config, settings
 from hermes_config.settings_table import VARIABLES
 
@@ -165,7 +165,7 @@ def test_the_defaults_are_those_of_an_empty_home(home: Path) -> None:
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == config_page.page(), "make docs"
+    assert PAGE.read_text(encoding="utf-8") == settings_page.page(), "make docs"
 
 
 @pytest.mark.parametrize(
