@@ -1,4 +1,4 @@
-"""The operators' page of all settings, made from the tables by `make docs`: `python -m hermes_cli.config_page`."""
+"""The operators' page of all settings, made from the tables by `make docs`: `python -m tools.settings_page`."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ from hermes_cli.chat.keyboard import Keyboard
 from hermes_cli.chat.render import EventLines, Payload, Screen
 from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
 from hermes_cli.chat_desk import named
-from hermes_cli.tui.rpc_client import Event, RpcClient
 from hermes_cli.framework import output, text
+from hermes_cli.tui.rpc_client import Event, RpcClient
 from hermes_config.errors import HermesError
 from hermes_state.ids import ConversationId, TurnId
 

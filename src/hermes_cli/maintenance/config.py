@@ -17,9 +17,7 @@ from typing import Any
 
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.framework.parser import Parser, Verbs, add_json
-from hermes_config import config, yaml_file
-from hermes_config import config, settings
-from hermes_config import redaction as config_view
+from hermes_config import config, settings, yaml_file
 from hermes_config import redaction as config_view
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic

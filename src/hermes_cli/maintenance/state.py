@@ -183,8 +183,8 @@ def _upgrade(args: argparse.Namespace) -> None:
 
 def run_upgrade(args: argparse.Namespace) -> None:
     """Takes `yes` and `json` from the arguments."""
-    from hermes_state.transfer.import_home import upgrade as upgrading
     from hermes_state.transfer.import_home import in_use
+    from hermes_state.transfer.import_home import upgrade as upgrading
 
     in_use.refuse_reference_installed()
     home = hermes_home()
@@ -224,9 +224,8 @@ def _changes() -> list[str]:
 
 
 def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
-    from hermes_state.transfer.import_home import write as report
-    from hermes_state.transfer.import_home import write as report
     from hermes_state.transfer.import_home import source
+    from hermes_state.transfer.import_home import write as report
 
     home = hermes_home()
     with source.Source(upgraded.backup) as opened:
