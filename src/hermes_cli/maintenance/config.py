@@ -17,8 +17,7 @@ from typing import Any
 
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.framework.parser import Parser, Verbs, add_json
-from hermes_config import config, settings, yaml_file
-from hermes_config import redaction as config_view
+from hermes_config import config, redaction, settings, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
 from hermes_config.limits import table
@@ -144,7 +143,6 @@ def notes(loaded: config.Config) -> list[str]:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from hermes_config import redaction as config_view
 
     path = [] if args.key is None else args.key.split(".")
     if not all(path):
@@ -158,7 +156,7 @@ def _show(args: argparse.Namespace) -> None:
         if not isinstance(value, Mapping) or name not in value:
             raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
         value = value[name]
-    plain = config_view.presentable(value, path)
+    plain = redaction.presentable(value, path)
     if args.json:
         output.print_json(plain)
     elif isinstance(plain, dict | list):
@@ -347,7 +345,7 @@ def shown_variable(name: str) -> str | None:
     """Its value for a person, covered when it is a secret; None when it stands in config.yaml alone."""
     loaded = config.load()
     if value := loaded.dotenv.get(name):
-        return str(config_view.presentable(value, [name]))
+        return str(redaction.presentable(value, [name]))
     if name in loaded.tree:
         return None
     hint = "It is set in the environment." if loaded.environ(name) else ""

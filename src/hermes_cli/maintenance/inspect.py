@@ -153,7 +153,7 @@ def _tools(args: argparse.Namespace) -> None:
 
     tree = config.load().tree
     plugins.discover_plugins()
-    rows = registry.rows(tree, platform=args.platform)
+    rows = registry.tool_rows(tree, platform=args.platform)
     if args.json:
         output.print_json(rows)
         return
