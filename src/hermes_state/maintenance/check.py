@@ -167,7 +167,7 @@ def _soundness(db: SessionDB, *, quick: bool) -> Iterator[Finding]:
 def _foreign(db: SessionDB) -> Iterator[Finding]:
     from hermes_state.transfer import sqlite_copy
 
-    found = db.engine.read(sqlite_copy.look)
+    found = db.engine.read(sqlite_copy.foreign_objects)
     if found.acting:
         what = "triggers, views or tables are not of our schema and act on our rows"
         fix = "stop Hermes and put a backup back that does not have them: hermes backup list"

@@ -34,15 +34,15 @@ class Search(Store):
         # Imported for the engine in use: each needs its own driver.
         if self.engine.dialect == "postgresql":
             from hermes_state.engine.postgres import PgEngine
-            from hermes_state.search.tsvector import SchemaIndex
+            from hermes_state.search.tsvector import TsvectorIndex
 
             assert isinstance(self.engine, PgEngine)
-            return SchemaIndex(self.engine)
+            return TsvectorIndex(self.engine)
         from hermes_state.engine.sqlite import SqliteEngine
-        from hermes_state.search.fts5 import FileIndex
+        from hermes_state.search.fts5 import Fts5Index
 
         assert isinstance(self.engine, SqliteEngine)
-        return FileIndex(self.engine)
+        return Fts5Index(self.engine)
 
     def search_messages(
         self,
