@@ -42,7 +42,7 @@ from hermes_state.ids import LOCAL_OWNER
 
 if TYPE_CHECKING:
     from gateway.entries import SessionSource
-    from hermes_state.people import Role
+    from hermes_state.people.people import Role
 
 __all__ = [
     "API",

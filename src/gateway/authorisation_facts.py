@@ -11,7 +11,7 @@ from hermes_state.ids import PersonId
 
 if TYPE_CHECKING:
     from gateway.entries import SessionSource
-    from hermes_state.people import Role
+    from hermes_state.people.people import Role
 
 Kind = Literal["user", "bot", "api_key", "local"]
 Place = Literal["dm", "group", "api", "terminal"]

@@ -18,15 +18,15 @@ from gateway.config import Platform
 from gateway.entries import SessionSource
 from gateway.intake import event_of, is_stale, source_of
 from hermes_agent import holders
-from hermes_state.aio import queued
 from hermes_state.errors import TurnOver
+from hermes_state.storage.writer import queued
 
 if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.lane import Commands, Tell
     from hermes_state.ids import SessionKey
-    from hermes_state.inbox import InboxRow, Outcome
-    from hermes_state.turns import Turn
+    from hermes_state.turns.inbox import InboxRow, Outcome
+    from hermes_state.turns.turns import Turn
 
 _PAGE = 500
 _LEASE_SECONDS = 30.0

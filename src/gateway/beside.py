@@ -22,12 +22,12 @@ from gateway.lane import Tell
 from gateway.platforms.base import MessageEvent
 from hermes_agent import references
 from hermes_state.errors import StateError
-from hermes_state.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.ids import PersonId, SessionKey
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 _log = logging.getLogger("hermes.gateway")
 _SECONDS = 0.2

@@ -20,7 +20,7 @@ from hermes_agent.command_set.base import Command, CommandContext, Surface
 from hermes_agent.command_set.wording import columns, counted
 
 if TYPE_CHECKING:
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 CHATS: frozenset[Surface] = frozenset({"gateway", "api"})
 NOT_WAITING = frozenset({"stop", "approve", "deny", "status", "queue", "steer", "help", "commands", "new", "usage"})

@@ -17,13 +17,13 @@ from gateway import asked_places, question_text, rewriting
 from gateway.asked_places import Adapters, Asking
 from gateway.config import Platform
 from hermes_state.ids import PersonId, SessionKey
-from hermes_state.outbox import Parcel
+from hermes_state.turns.outbox import Parcel
 
 if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.desk import Sender
     from gateway.lanes import Lanes
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 LAPSES_SECONDS = 600.0
 KEY = "question:clr_"

@@ -20,8 +20,8 @@ from gateway.insisting import written
 from gateway.intake import event_of, source_of
 from gateway.lane import Kind
 from hermes_agent import commands
-from hermes_state.inbox import Outcome
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_state.turns.inbox import Outcome
+from hermes_state.turns.outbox import OutboxItem, Parcel
 
 if TYPE_CHECKING:
     from gateway.agents import Agents
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gateway.lanes import Lanes
     from gateway.questions import Questions
     from gateway.watching import Watcher
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 _log = logging.getLogger("hermes.gateway")
 

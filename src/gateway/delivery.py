@@ -31,9 +31,9 @@ from gateway.reach import Reach
 from gateway.sending import Verdict
 from gateway.standing import Standing, can_go_on
 from hermes_agent import holders
-from hermes_state.aio import queued
 from hermes_state.errors import StateError
-from hermes_state.outbox import SENDING_SECONDS, OutboxItem, Parcel
+from hermes_state.storage.writer import queued
+from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem, Parcel
 
 log = logging.getLogger("hermes.gateway")
 

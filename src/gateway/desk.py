@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from hermes_agent.models.base import Endpoint
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.handles import Handle
-    from hermes_state.inbox import InboxRow
-    from hermes_state.people import Person
+    from hermes_state.conversations.ledger import Handle
+    from hermes_state.people.people import Person
+    from hermes_state.turns.inbox import InboxRow
 
 
 Reset = Callable[["MessageEvent"], Awaitable[str]]

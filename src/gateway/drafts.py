@@ -23,10 +23,10 @@ from gateway.display import Display
 from gateway.platforms.base import BasePlatformAdapter, SendResult
 from gateway.sending import bounded, deleted, pieces
 from gateway.standing import Standing, note
-from hermes_state.aio import queued
-from hermes_state.engine.base import Connection
 from hermes_state.errors import StateError
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_state.storage.base import Connection
+from hermes_state.storage.writer import queued
+from hermes_state.turns.outbox import OutboxItem, Parcel
 
 log = logging.getLogger("hermes.gateway")
 

@@ -22,13 +22,13 @@ from hermes_agent import hooks as plugin_hooks
 from hermes_cli import plugins
 from hermes_state.errors import StateError
 from hermes_state.ids import PersonId, new_trace_id
-from hermes_state.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE
 
 if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.lanes import Lanes
     from gateway.watching import Watcher
-    from hermes_state.inbox import Arrival, InboxRow
+    from hermes_state.turns.inbox import Arrival, InboxRow
 
 _log = logging.getLogger("hermes.gateway")
 _TOGETHER_SECONDS = 0.005

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gateway.running import Running
     from gateway.watching import Watcher
     from hermes_state.ids import SessionKey
-    from hermes_state.inbox import Arriving, InboxRow
-    from hermes_state.turns import Turn
+    from hermes_state.turns.inbox import Arriving, InboxRow
+    from hermes_state.turns.turns import Turn
 
 Kind = Literal["turn", "command", "now"]
 _ROWS_KEPT = 4

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from gateway.turns import TurnRunner
     from gateway.watching import Watcher
     from hermes_state.ids import SessionKey, TurnId
-    from hermes_state.inbox import Arriving, InboxRow
-    from hermes_state.outbox import OutboxItem, Parcel
+    from hermes_state.turns.inbox import Arriving, InboxRow
+    from hermes_state.turns.outbox import OutboxItem, Parcel
 
 _log = logging.getLogger("hermes.gateway")
 

@@ -33,7 +33,7 @@ from hermes_config.errors import ConfigError
 from hermes_config.home import hermes_home
 
 if TYPE_CHECKING:
-    from hermes_state.people import Person
+    from hermes_state.people.people import Person
     from hermes_state.session_db import SessionDB
 
 log = logging.getLogger("hermes.gateway")

@@ -31,7 +31,7 @@ from hermes_config import secrets
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
-    from hermes_state.people import Role
+    from hermes_state.people.people import Role
 
 _SETTINGS = ("allowed_users", "allow_all_users", "group_allowed_users", "group_allowed_chats", "allow_bots")
 _STRANGERS = "unauthorized_dm_behavior"

@@ -34,14 +34,14 @@ from hermes_agent.approvals import plain_words
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.base import ApprovalQuestion, Choice
 from hermes_agent.command_set.wording import counted
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import OutboxItem, Parcel
 
 if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.desk import Sender
     from gateway.lanes import Lanes
-    from hermes_state.approvals import Approval
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.approvals import Approval
+    from hermes_state.turns.inbox import InboxRow
 
 _log = logging.getLogger("hermes.gateway")
 _LOOK_SECONDS = 1.0

@@ -13,8 +13,8 @@ from typing import Any
 from gateway.config import Platform
 from gateway.entries import SessionSource
 from hermes_agent.errand import Ending
-from hermes_state.outbox import Parcel
-from hermes_state.turns import Work
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import Work
 
 _SILENCE = frozenset({"[SILENT]", "SILENT", "NO_REPLY", "NO REPLY"})
 _CONTEXT_WORDS = ("context", "token", "too large", "too long", "exceed", "payload")

@@ -16,12 +16,11 @@ from gateway import keys, reset
 from gateway.config import GatewayConfig
 from gateway.config_parts import Platform, SessionResetPolicy
 from gateway.entries import SessionEntry, SessionSource, Written, instant, local_time
-from hermes_state.engine.base import Connection
-from hermes_state.handles import Handle, Resolved, RouteState, Sender
+from hermes_state.conversations.ledger import Handle, Resolved, RouteState, Search
+from hermes_state.conversations.routes import Route, Routes, Sender
 from hermes_state.ids import ConversationId, SessionKey
-from hermes_state.lost_routes import Search
-from hermes_state.routes import Route, Routes
 from hermes_state.session_db import SessionDB
+from hermes_state.storage.base import Connection
 
 BY_ITSELF = ("idle", "daily", "suspended", "resume_pending_expired")
 

@@ -11,7 +11,7 @@ from gateway import sending
 if TYPE_CHECKING:
     from gateway.platforms.base import BasePlatformAdapter
     from hermes_state import SessionDB
-    from hermes_state.outbox import OutboxItem
+    from hermes_state.turns.outbox import OutboxItem
 
 _log = logging.getLogger("hermes.gateway")
 _LOOKS, _PAUSE = 100, 0.1

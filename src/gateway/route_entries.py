@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from gateway.entries import SessionEntry, instant, local_time
-from hermes_state.routes import Route, RouteChange, Routes
+from hermes_state.conversations.routes import Route, RouteChange, Routes
 
 log = logging.getLogger("hermes.gateway")
 _FIELDS = frozenset(field.name for field in fields(SessionEntry))

@@ -22,8 +22,8 @@ from gateway.resolving import Resolver, Rules
 from gateway.route_entries import RouteEntries
 from gateway.whatsapp_names import WhatsappNames
 from hermes_config.home import hermes_home
+from hermes_state.conversations.routes import Routes
 from hermes_state.errors import StateError
-from hermes_state.routes import Routes
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer.import_home import route_entry as written
 

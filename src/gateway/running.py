@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gateway.watching import Watcher
     from hermes_agent import AIAgent
     from hermes_state.ids import PersonId, SessionKey, TurnId
-    from hermes_state.inbox import Accepted, Arriving, InboxRow
-    from hermes_state.turns import Work
+    from hermes_state.turns.inbox import Accepted, Arriving, InboxRow
+    from hermes_state.turns.turns import Work
 
 
 class Stopped(Exception):

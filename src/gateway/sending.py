@@ -19,7 +19,7 @@ from gateway.platforms.base import Answer, BasePlatformAdapter, Button, SendResu
 from gateway.standing import Standing, note
 from hermes_config import secrets
 from hermes_config.limits import Limits
-from hermes_state.outbox import SENDING_SECONDS, OutboxItem
+from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem
 
 log = logging.getLogger("hermes.gateway")
 

@@ -16,11 +16,11 @@ from gateway.looking import look
 from gateway.resolving import BY_ITSELF
 from gateway.route_marks import RouteMarks
 from gateway.transcripts import Transcripts
-from hermes_state.aio import InThreads, queued
+from hermes_state.conversations.ledger import Resolved
 from hermes_state.errors import StateError
-from hermes_state.handles import Resolved
 from hermes_state.ids import SessionKey, new_session_id
 from hermes_state.session_db import SessionDB
+from hermes_state.storage.writer import InThreads, queued
 
 __all__ = [
     "AsyncSessionStore",

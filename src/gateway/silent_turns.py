@@ -18,7 +18,7 @@ from hermes_state.errors import StateError
 if TYPE_CHECKING:
     from gateway.lanes import Lanes
     from gateway.running import Running
-    from hermes_state.turns import Turn
+    from hermes_state.turns.turns import Turn
 
 _log = logging.getLogger("hermes.gateway")
 _LONGEST_PAUSE = 30.0

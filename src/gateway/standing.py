@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_state.outbox import OutboxItem
+from hermes_state.turns.outbox import OutboxItem
 
 SENT_AGAIN = "(sent again; an earlier copy may have arrived)"
 UNFINISHED_ABOVE = "(an unfinished copy of this may stand above)"

@@ -17,8 +17,8 @@ from gateway.delivery import Deliverer
 from gateway.drafts import Draft
 from gateway.platforms.base import BasePlatformAdapter
 from gateway.typing_signs import TypingSign
-from hermes_state.outbox import Parcel
-from hermes_state.turns import Work
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import Work
 
 _SENTENCE = re.compile(r"[.!?…。！？]\s|\n")
 

@@ -18,16 +18,16 @@ from gateway.looking import look
 from gateway.running import Running, ShutOut, Stopped
 from hermes_agent.agent import ConversationBusy, LeftElsewhere
 from hermes_config.errors import HermesError
-from hermes_state.aio import queued
 from hermes_state.errors import NotQueued, SessionNotFound, StaleFence, StateError
-from hermes_state.outbox import Parcel
+from hermes_state.storage.writer import queued
+from hermes_state.turns.outbox import Parcel
 
 if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.lane import Tell
-    from hermes_state.engine.base import Connection
     from hermes_state.ids import TurnId
-    from hermes_state.inbox import InboxRow, Outcome
+    from hermes_state.storage.base import Connection
+    from hermes_state.turns.inbox import InboxRow, Outcome
 
 _log = logging.getLogger("hermes.gateway")
 _FIRST_PAUSE, _LONGEST_BUSY, _LONGEST_STORE = 0.05, 2.0, 15.0

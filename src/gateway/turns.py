@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from gateway.config import Platform
     from gateway.platforms.base import BasePlatformAdapter
     from hermes_agent import AIAgent
-    from hermes_state.handles import Resolved
-    from hermes_state.outbox import OutboxItem, Parcel
-    from hermes_state.turns import Turn, Work
+    from hermes_state.conversations.ledger import Resolved
+    from hermes_state.turns.outbox import OutboxItem, Parcel
+    from hermes_state.turns.turns import Turn, Work
 
 _log = logging.getLogger("hermes.gateway")
 Result = dict[str, Any]

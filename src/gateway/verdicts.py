@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from gateway import notices
 from gateway.sending import Verdict
-from hermes_state.engine.base import Connection
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_state.storage.base import Connection
+from hermes_state.turns.outbox import OutboxItem, Parcel
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from hermes_state.turns import Work
+from hermes_state.turns.turns import Work
 
 
 class Watcher(Protocol):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gateway.turns import TurnRunner
     from gateway.watching import Watcher
     from hermes_state.ids import TurnId
-    from hermes_state.inbox import Arriving, InboxRow
-    from hermes_state.turns import Turn
+    from hermes_state.turns.inbox import Arriving, InboxRow
+    from hermes_state.turns.turns import Turn
 
 _log = logging.getLogger("hermes.gateway")
 _ALBUM_PAUSE, _ALBUM_LONGEST = 0.35, 1.0

@@ -30,7 +30,7 @@ from hermes_config import log_guard
 from hermes_config.errors import HermesError
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionId, TurnId
-from hermes_state.journal import Journal
+from hermes_state.turns.journal import Journal
 
 if TYPE_CHECKING:
     from hermes_config.config import Config

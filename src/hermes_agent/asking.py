@@ -20,8 +20,8 @@ from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, Usage
 from hermes_agent.setup import Setup
 from hermes_agent.signals import Signals, Stop
 from hermes_agent.track import Track
-from hermes_state.journal import Journal
-from hermes_state.usage import Used
+from hermes_state.people.usage import Used
+from hermes_state.turns.journal import Journal
 
 T = TypeVar("T")
 

@@ -27,9 +27,9 @@ from hermes_agent.track import Track
 from hermes_agent.turn import Outcome, Running, nothing_owed
 from hermes_config import config as configuration
 from hermes_state.ids import PersonId
-from hermes_state.journal import Journal
-from hermes_state.outbox import Parcel
-from hermes_state.turns import EndState
+from hermes_state.turns.journal import Journal
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import EndState
 
 if TYPE_CHECKING:
     from hermes_config.config import Config

@@ -24,12 +24,12 @@ from hermes_agent.user_row import Content
 from hermes_config.errors import HermesError
 from hermes_state.errors import StaleFence
 from hermes_state.ids import LOCAL_SOURCES
-from hermes_state.journal import Journal
-from hermes_state.outbox import Parcel
-from hermes_state.turns import EndState
+from hermes_state.turns.journal import Journal
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import EndState
 
 if TYPE_CHECKING:
-    from hermes_state.usage import Used
+    from hermes_state.people.usage import Used
 
 _log = logging.getLogger("hermes.agent")
 

@@ -20,10 +20,10 @@ from hermes_agent.signals import Signals
 from hermes_agent.tools import registry
 from hermes_agent.tools.base import Action, Gate, Tool, ToolContext, ToolResult
 from hermes_config.records import record
-from hermes_state.journal import Journal
+from hermes_state.turns.journal import Journal
 
 if TYPE_CHECKING:
-    from hermes_state.effects import Effect
+    from hermes_state.turns.effects import Effect
 
 LOST = (
     "The process was lost while this call was running; its outcome is unknown. It was not repeated. "

@@ -18,7 +18,7 @@ from hermes_agent.setup import Setup
 from hermes_agent.signals import Stop
 from hermes_agent.track import Track
 from hermes_config.records import replace
-from hermes_state.journal import Journal
+from hermes_state.turns.journal import Journal
 
 _OVERFLOW = frozenset({"context_overflow", "payload_too_large"})
 _SYSTEM = "You write summaries of conversations between a person and an assistant. You answer with the summary alone."

@@ -24,8 +24,8 @@ from hermes_state.ids import SessionId
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.journal import Begun
-    from hermes_state.live import LiveRows, LiveState
+    from hermes_state.conversations.transcript import LiveRows, LiveState
+    from hermes_state.turns.journal import Begun
 
 _COMMA = b","
 """What stands between fragments, on every wire."""

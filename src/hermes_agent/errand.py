@@ -15,9 +15,9 @@ from typing import Any
 
 from hermes_agent.context import Identity
 from hermes_state.ids import PersonId, SessionKey
-from hermes_state.inbox import Arriving
-from hermes_state.outbox import Parcel
-from hermes_state.turns import EndState, Turn, Work
+from hermes_state.turns.inbox import Arriving
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import EndState, Turn, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from hermes_agent.asking import Spent
 from hermes_agent.setup import Setup
 from hermes_agent.track import Track
 from hermes_state.ids import ConversationId, SessionId
-from hermes_state.journal import Journal
+from hermes_state.turns.journal import Journal
 
 
 class Seat:

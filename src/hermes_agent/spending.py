@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_agent.budget import amount, limits_of
-from hermes_state import usage_report
-from hermes_state.budgets import NANO
+from hermes_state.people import usage
+from hermes_state.people.budgets import NANO
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.budgets import Limit
     from hermes_state.ids import PersonId
+    from hermes_state.people.budgets import Limit
 
 
 def today(db: SessionDB, config: Config, person_id: PersonId) -> str:
@@ -21,7 +21,7 @@ def today(db: SessionDB, config: Config, person_id: PersonId) -> str:
     if daily:
         used, limit = max(((_used(db, limit, person_id), limit) for limit in daily), key=_nearest)
         return f"today {amount(used, limit.unit)} of {amount(limit.most, limit.unit)}"
-    total = usage_report.report(db, "day", since=db.clock()).total
+    total = usage.report(db, "day", since=db.clock()).total
     if total.unpriced_calls:
         return "cost today not known: the model has no price"
     return f"today {amount(round(total.cost_usd * NANO), 'usd')}, no limit set"

@@ -17,7 +17,7 @@ from hermes_config.errors import HermesError
 if TYPE_CHECKING:
     from hermes_agent.signals import Signals
     from hermes_state import SessionDB
-    from hermes_state.journal import Journal
+    from hermes_state.turns.journal import Journal
 
 _log = logging.getLogger("hermes.agent")
 _SECONDS = 1.0

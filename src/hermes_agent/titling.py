@@ -101,9 +101,9 @@ def _untitled(db: SessionDB, session_id: SessionId) -> _Exchange | None:
 
 
 def _text(message: dict[str, Any]) -> str:
-    from hermes_state import values
+    from hermes_state import columns
 
-    return values.text_of(message.get("content")).strip()
+    return columns.text_of(message.get("content")).strip()
 
 
 def _store(db: SessionDB, session_id: SessionId, title: str) -> bool:
@@ -114,7 +114,7 @@ def _store(db: SessionDB, session_id: SessionId, title: str) -> bool:
 
 def cleaned(answer: str) -> str | None:
     """The title in a model's answer; None when what it says cannot be one."""
-    from hermes_state import values
+    from hermes_state import columns
 
     text = answer.partition("</think>")[2] if answer.lstrip().startswith("<think>") else answer
     line = next((line for line in map(str.strip, text.splitlines()) if line.strip(_EDGES)), "")
@@ -123,5 +123,5 @@ def cleaned(answer: str) -> str | None:
     line = _LABEL.sub("", line.strip(_EDGES)).strip(_EDGES)
     if len(line) > _TITLE_CHARS:
         line = line[:_TITLE_CHARS].rsplit(" ", 1)[0].rstrip(" ,;:-–—")
-    title = values.sanitize_title(line)
+    title = columns.sanitize_title(line)
     return title if title and any(char.isalnum() for char in title) else None

@@ -21,7 +21,7 @@ from hermes_agent.tools import registry
 from hermes_state.ids import ConversationId, SessionId
 
 if TYPE_CHECKING:
-    from hermes_state.journal import Begun
+    from hermes_state.turns.journal import Begun
 
 _RIGHTS = "rights were taken away"
 

@@ -27,9 +27,9 @@ from hermes_agent.track import Track
 from hermes_config.errors import HermesError
 from hermes_config.records import field, record
 from hermes_state.errors import StaleFence
-from hermes_state.journal import Journal
-from hermes_state.outbox import OutboxItem, Parcel
-from hermes_state.turns import EndState
+from hermes_state.turns.journal import Journal
+from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.turns import EndState
 
 _log = logging.getLogger("hermes.agent")
 _EMPTY_TRIES = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_state import values
+from hermes_state import columns as values
 
 Content = str | list[Any]
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from hermes_agent.tools.base import Ask
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.handles import Handle
-    from hermes_state.people import Person
+    from hermes_state.conversations.ledger import Handle
+    from hermes_state.people.people import Person
 
 Result = dict[str, Any]
 T = TypeVar("T")

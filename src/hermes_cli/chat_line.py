@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hermes_agent.approvals.base import ApprovalQuestion, Choice
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.turns import Turn
+    from hermes_state.turns.turns import Turn
 
 PROMPT = "> "
 _RECALLED = 50

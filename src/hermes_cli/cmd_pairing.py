@@ -11,8 +11,8 @@ from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.pairings import Standing
-    from hermes_state.people import Role
+    from hermes_state.people.pairings import Standing
+    from hermes_state.people.people import Role
 
 _WAITING = (
     output.Column("Platform"),

@@ -13,7 +13,7 @@ from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.people import Person
+    from hermes_state.people.people import Person
 
 _ROLES = ("owner", "admin", "member", "guest")
 _COLUMNS = (

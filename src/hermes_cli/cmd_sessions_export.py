@@ -185,9 +185,9 @@ def _json_line(session: dict[str, Any]) -> str:
 
 
 def _segments(db: SessionDB, root: str) -> list[str]:
-    from hermes_state import family
+    from hermes_state.conversations import lineage
 
-    found = family.of(db, root)
+    found = lineage.of(db, root)
     return [] if found is None else [segment["id"] for segment in found.root.segments]
 
 

@@ -17,7 +17,7 @@ from hermes_config.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.turns import Turn
+    from hermes_state.turns.turns import Turn
 
 STATES = ("running", "done", "failed", "cancelled", "parked")
 _REASON = "cancelled with hermes turns cancel"

@@ -33,7 +33,7 @@ from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_testing import api_probe
 
 if TYPE_CHECKING:
-    from hermes_state.people import Role
+    from hermes_state.people.people import Role
 
 CHAT, GROUP, LISTED_GROUP = "telegram", "-100", "-200"
 ADA = PersonId("person_ada")

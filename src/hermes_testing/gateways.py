@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.lane import Commands
     from hermes_state import SessionDB
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
     from hermes_testing.scripted_model import ScriptedModel
 
 MakeCommands = Callable[["Board", "run.GatewayRunner"], "Commands"]

@@ -25,9 +25,9 @@ from hermes_testing.telegram_client import Person, Seen, Telegram
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.inbox import InboxRow
-    from hermes_state.outbox import OutboxItem
-    from hermes_state.turns import Turn
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem
+    from hermes_state.turns.turns import Turn
 
 LABEL = re.compile(r"#\d+-\d+")
 ANSWER = re.compile(r"Answer to (#\d+-\d+)")

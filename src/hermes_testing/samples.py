@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes_state.engine.base import Connection
 from hermes_state.ids import PersonId
 from hermes_state.session_db import SessionDB
+from hermes_state.storage.base import Connection
 from hermes_state.transfer import tables
 
 

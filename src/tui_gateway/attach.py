@@ -21,18 +21,18 @@ from gateway.entries import SessionSource
 from gateway.intake import source_of
 from hermes_agent.errand import Ending, Errand
 from hermes_config import config as configuration
+from hermes_state.conversations.routes import Routes
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionKey
-from hermes_state.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.policy import PolicyKeeper
     from hermes_state import SessionDB
-    from hermes_state.inbox import InboxRow
-    from hermes_state.outbox import Parcel
-    from hermes_state.routes import Route
-    from hermes_state.turns import Work
+    from hermes_state.conversations.routes import Route
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import Parcel
+    from hermes_state.turns.turns import Work
 
 _NO_CHATS = (Platform.API_SERVER, Platform.LOCAL)
 

@@ -25,15 +25,15 @@ from hermes_agent import holders
 from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import results
 from hermes_config.errors import HermesError
-from hermes_state import unrotate
-from hermes_state.events import START
+from hermes_state.conversations import uncompress
+from hermes_state.turns.events import START
 from tui_gateway import attach, live
 
 if TYPE_CHECKING:
-    from hermes_state.events import Event
-    from hermes_state.inbox import InboxRow
-    from hermes_state.outbox import OutboxItem
-    from hermes_state.turns import Turn
+    from hermes_state.turns.events import Event
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem
+    from hermes_state.turns.turns import Turn
     from tui_gateway.host import Host, Session
     from tui_gateway.place import Place
 
@@ -239,7 +239,7 @@ class Following:
     def _typed(self, turn: Turn) -> dict[str, Any] | None:
         """What was said to a turn; the summary that a compression wrote is not."""
         for segment in dict.fromkeys((self._segment, turn.session_id)):
-            after = unrotate.carried_up_to(self._db, segment)
+            after = uncompress.carried_up_to(self._db, segment)
             found: dict[str, Any] | None = self._db.said_in_turn(segment, turn.id, after=after)
             if found is not None:
                 return found
@@ -265,7 +265,7 @@ class Following:
         if tip == self._segment:
             return False
         self._segment = self._session["session_key"] = tip
-        self._head = unrotate.carried_up_to(self._db, tip) or self._newest()
+        self._head = uncompress.carried_up_to(self._db, tip) or self._newest()
         return True
 
     def _rows(self, turn: _Turn) -> Iterator[News]:

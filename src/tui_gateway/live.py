@@ -15,9 +15,9 @@ from hermes_agent.command_set.wording import text_of
 from hermes_agent.tools import registry, results
 from hermes_config import config as configuration
 from hermes_config.version import VERSION
-from hermes_state import unrotate
+from hermes_state.conversations import uncompress
 from hermes_state.ids import LOCAL_OWNER, new_session_id
-from hermes_state.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE
 from tui_gateway import attach, frames
 from tui_gateway.frames import Params, RpcError
 from tui_gateway.place import Place
@@ -211,7 +211,7 @@ def messages(
     for segment in db.get_compression_lineage(session["session_key"]):
         if shown:
             shown.append({"role": "system", "text": _COMPRESSED})
-        found = db.live_rows(segment, after=unrotate.carried_up_to(db, segment))
+        found = db.live_rows(segment, after=uncompress.carried_up_to(db, segment))
         rows = [] if found is None else found.messages
         if found is not None and upto is not None and segment == session["session_key"]:
             rows = rows[: bisect.bisect_right(found.ids, upto)]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.ids import TurnId
-    from hermes_state.turns import Work
+    from hermes_state.turns.turns import Work
     from tui_gateway.attach import Served
     from tui_gateway.host import Host, Session
     from tui_gateway.transports import Transport

@@ -22,7 +22,7 @@ from tui_gateway.frames import Frame, RpcError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.approvals import Approval
+    from hermes_state.turns.approvals import Approval
     from tui_gateway.host import Host
 
 T = TypeVar("T")

@@ -15,10 +15,10 @@ from gateway.run import GatewayRunner
 from gateway.running import Running
 from gateway.watching import Watcher
 from hermes_state import SessionDB
-from hermes_state.aio import queued
 from hermes_state.ids import SessionKey
-from hermes_state.inbox import InboxRow
-from hermes_state.outbox import Parcel
+from hermes_state.storage.writer import queued
+from hermes_state.turns.inbox import InboxRow
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted_model import ScriptedModel
 

@@ -14,7 +14,7 @@ from gateway.entries import SessionSource
 from hermes_agent import references
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId
-from hermes_state.inbox import BESIDE, InboxRow
+from hermes_state.turns.inbox import BESIDE, InboxRow
 from hermes_testing.scripted_model import ScriptedModel, say
 
 CHAT = SessionSource(Platform.TELEGRAM, "42", chat_type="dm", user_id="42", user_name="Ada")

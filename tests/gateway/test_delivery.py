@@ -21,8 +21,8 @@ from gateway.delivery import Deliverer
 from gateway.platforms.base import Answer, SendResult
 from gateway.standing import SENT_AGAIN, note
 from hermes_agent import holders
-from hermes_state.aio import queued
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_state.storage.writer import queued
+from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.pretend import PretendAdapter
 

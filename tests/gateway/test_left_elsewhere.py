@@ -17,7 +17,7 @@ from gateway.entries import SessionSource
 from hermes_agent import AIAgent
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
-from hermes_state.journal import Journal
+from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
 from hermes_testing.pretend import PretendAdapter

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hermes_state import SessionDB
-from hermes_state.approvals import Approval
+from hermes_state.turns.approvals import Approval
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
 from hermes_testing.pretend import PretendAdapter, Shown

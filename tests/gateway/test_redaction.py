@@ -16,7 +16,7 @@ from tests.gateway.test_streaming import chatting, quick, speak
 from gateway.board import Board
 from hermes_config.secrets import COVER
 from hermes_state import SessionDB
-from hermes_state.outbox import Parcel
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.pretend import PretendAdapter
 from hermes_testing.scripted_model import ScriptedModel, call, say
 

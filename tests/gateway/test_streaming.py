@@ -23,9 +23,9 @@ from gateway.streaming import Projection
 from gateway.typing_signs import TypingSign
 from hermes_config import config
 from hermes_state.ids import ConversationId, SessionId, SessionKey
-from hermes_state.leases import Lease
-from hermes_state.outbox import OutboxItem, Parcel
-from hermes_state.turns import Work
+from hermes_state.turns.leases import Lease
+from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.turns import Work
 from hermes_testing.pretend import PretendAdapter
 
 FLOOD = SendResult(success=False, error="Too Many Requests", error_kind="rate_limited", retry_after=0.05, not_sent=True)

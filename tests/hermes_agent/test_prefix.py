@@ -14,8 +14,8 @@ from hermes_agent.models.base import Endpoint, Message, ToolSpec
 from hermes_agent.prefix import Checked, Watch, ensure
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId
-from hermes_state.leases import Lease
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.leases import Lease
 from hermes_testing.plain_wire import ENDPOINT, PlainWire
 
 C, S = ConversationId("c"), SessionId("c")

@@ -13,9 +13,9 @@ import pytest
 
 from hermes_agent import holders
 from hermes_state.ids import ConversationId, SessionId, SessionKey
-from hermes_state.leases import Lease
 from hermes_state.session_db import SessionDB
-from hermes_state.turns import Work
+from hermes_state.turns.leases import Lease
+from hermes_state.turns.turns import Work
 from hermes_testing.clock import Clock
 
 pytestmark = pytest.mark.usefixtures("named_store")

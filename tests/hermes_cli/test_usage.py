@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from hermes_agent import holders
-from hermes_state.budgets import NANO, Amount, Limit
 from hermes_state.ids import ConversationId, PersonId
+from hermes_state.people.budgets import NANO, Amount, Limit
 from hermes_state.session_db import SessionDB
 
 Run = Callable[..., Any]

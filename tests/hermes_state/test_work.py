@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hermes_state import traces
-from hermes_state.approvals import Exit
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, TurnId
-from hermes_state.leases import Lease
 from hermes_state.maintenance import retention
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
+from hermes_state.turns import events
+from hermes_state.turns.approvals import Exit
+from hermes_state.turns.leases import Lease
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.stores import TestStores
 
@@ -131,7 +131,7 @@ def test_a_trace_tells_of_events_that_are_no_turns(db: SessionDB) -> None:
 @pytest.mark.parametrize("name", ["inbox", "turns", "effects", "approvals", "outbox", "events", "begun"])
 def test_a_trace_walks_no_table(stores: TestStores, name: str) -> None:
     db = SessionDB(stores.sqlite())
-    statement = getattr(traces.Q, name)
+    statement = getattr(events.Q, name)
     params = (None,) * statement.sqlite.count("?")
     plan = db._read(lambda conn: [row[3] for row in conn.rows(f"EXPLAIN QUERY PLAN {statement.sqlite}", params)])
     assert plan and not any(step.startswith("SCAN") for step in plan), plan

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from gateway.splitting import split_blocks
 from gateway.standing import note
-from hermes_state.outbox import OutboxItem, Parcel
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.processes import Worker
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gateway.api import outcomes
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, Health, SendResult
-from hermes_state import media_files
 from hermes_state.errors import StateError
-from hermes_state.inbox import OUTCOMES
+from hermes_state.people import media_files
+from hermes_state.turns.inbox import OUTCOMES
 
 if TYPE_CHECKING:
     from gateway.api.exchange import Exchange

@@ -19,9 +19,9 @@ from gateway.api.shapes import ApiError
 from gateway.looking import look
 from gateway.platforms.base import Attachment, MessageEvent, MessageType, Receipt
 from hermes_config.home import private_open
-from hermes_state import media_files
 from hermes_state.ids import SessionKey, new_trace_id
-from hermes_state.inbox import OUTCOMES
+from hermes_state.people import media_files
+from hermes_state.turns.inbox import OUTCOMES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.intake import Intake
     from gateway.lanes import Lanes
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 _log = logging.getLogger("hermes.gateway")
 _GONE = "the client had gone"

@@ -16,7 +16,7 @@ from typing import Any
 from gateway.api.shapes import ApiError
 from hermes_config import secrets
 from hermes_state.ids import SessionKey
-from hermes_state.turns import Work
+from hermes_state.turns.turns import Work
 
 
 @dataclass(slots=True, eq=False)

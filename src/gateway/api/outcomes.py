@@ -9,8 +9,8 @@ from gateway.api.shapes import ApiError
 if TYPE_CHECKING:
     from gateway.api.exchange import Exchange
     from hermes_state import SessionDB
-    from hermes_state.inbox import InboxRow
-    from hermes_state.outbox import OutboxItem
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem
 
 
 def settle(db: SessionDB, exchange: Exchange, row: InboxRow | None) -> None:

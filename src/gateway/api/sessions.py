@@ -19,7 +19,7 @@ from gateway.api.bodies import Asked, Said
 from gateway.api.guard import App
 from gateway.api.shapes import ApiError
 from hermes_agent import closing
-from hermes_state import values
+from hermes_state import columns
 from hermes_state.errors import ConversationHeld
 from hermes_state.ids import ConversationId, SessionId, is_possible_id
 
@@ -175,7 +175,7 @@ class Sessions:
         return self._db.get_session(self._db.get_compression_tip(session_id))
 
     def _title(self, body: dict[str, Any]) -> str | None:
-        return values.sanitize_title(bodies.text_field(body, "title"))
+        return columns.sanitize_title(bodies.text_field(body, "title"))
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -33,12 +33,12 @@ from hermes_agent.approvals.policy import Policy, read_policy
 from hermes_agent.execution.base import CLOSED, Opening, Permit, Wall, content_digest, digest
 from hermes_agent.tools.base import Action, Verdict
 from hermes_config.records import field, record
-from hermes_state.approvals import Exit, Wanted
 from hermes_state.ids import ConversationId, PersonId, TurnId
+from hermes_state.turns.approvals import Exit, Wanted
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.approvals import Approval
+    from hermes_state.turns.approvals import Approval
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from hermes_agent.command_set import finding
 from hermes_agent.command_set.base import CommandContext
 from hermes_agent.command_set.conversations import NOTHING_YET
 from hermes_agent.command_set.wording import brief, counted, text_of
-from hermes_state.undo import Undone
+from hermes_state.conversations.undo import Undone
 
 
 async def stop(ctx: CommandContext, args: str) -> str:

@@ -18,8 +18,8 @@ from hermes_state.ids import SessionId
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.leases import Lease
-    from hermes_state.turn_writer import TurnWriter
+    from hermes_state.turns.journal import TurnWriter
+    from hermes_state.turns.leases import Lease
 
 _LOCK_SECONDS = 300.0
 _LEASE_SECONDS = 180.0
@@ -34,7 +34,7 @@ async def alone(db: SessionDB, session_id: str, writer: TurnWriter | None) -> As
     keeper: asyncio.Task[None] | None = None
     try:
         if lease is not None:
-            from hermes_state.turn_writer import TurnWriter  # a turn brings its own
+            from hermes_state.turns.journal import TurnWriter
 
             writer = TurnWriter(db, lease, SessionId(session_id))
         if locked and writer is not None:

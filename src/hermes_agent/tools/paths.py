@@ -27,7 +27,7 @@ from hermes_agent.tools.base import Action, ToolContext, Verdict
 from hermes_config import secret_places
 from hermes_config.errors import HermesError
 from hermes_config.records import record
-from hermes_state import session_files
+from hermes_state.conversations import delete
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -188,7 +188,7 @@ def is_private(place: Place, ctx: Surroundings) -> bool:
     home = Path(os.path.realpath(ctx.home))
     if place.real.is_relative_to(home):
         open_parts = [home / part for part in secret_places.OPEN_IN_HERMES_HOME]
-        open_parts.append(session_files.results_folder(home, ctx.conversation_id))
+        open_parts.append(delete.results_folder(home, ctx.conversation_id))
         if not any(place.real.is_relative_to(part) for part in open_parts):
             return True
     return any(

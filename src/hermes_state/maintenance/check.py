@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_state import chain, handles, leases, messages, sessions
-from hermes_state.engine.base import Connection, Row, first
-from hermes_state.engine.sqlite import SqliteEngine
+from hermes_state.columns import TITLE_CHARS
+from hermes_state.conversations import chain, ledger, sessions, transcript
 from hermes_state.errors import StoreDamaged
 from hermes_state.maintenance import retention
-from hermes_state.statements import Queries, Statement
-from hermes_state.values import TITLE_CHARS
+from hermes_state.storage.base import Connection, Row, first
+from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.statements import Queries, Statement
+from hermes_state.turns import leases
 
 if TYPE_CHECKING:
     from hermes_state.session_db import SessionDB
@@ -192,7 +193,7 @@ def _search(db: SessionDB) -> Iterator[Finding]:
 
 def _recount(conn: Connection, session_id: str) -> None:
     conn.run(Q.recount, (session_id,))
-    messages.settle_minute(conn, session_id)
+    transcript.settle_minute(conn, session_id)
 
 
 def _run(conn: Connection, statement: Statement, *params: Any) -> None:
@@ -250,7 +251,7 @@ def _close_parent(conn: Connection, session_id: str, now: float) -> None:
 
 
 def _move_routes(conn: Connection, session_id: str, now: float) -> None:
-    conn.run(handles.Q.move_routes, (chain.tip(conn, session_id), session_id))
+    conn.run(ledger.Q.move_routes, (chain.tip(conn, session_id), session_id))
 
 
 _PARTS = ("", "-wal", "-shm")

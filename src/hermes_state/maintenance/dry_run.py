@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, TypeVarTuple
 
-from hermes_state.engine.base import Connection, Engine
-from hermes_state.engine.writer import Job
+from hermes_state.storage.base import Connection, Engine
+from hermes_state.storage.writer import Job
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -14,16 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from hermes_state import deletion, leases, meta, notes
-from hermes_state.engine.base import Connection, scalar
-from hermes_state.engine.sqlite import SqliteEngine
+from hermes_state import notes
+from hermes_state.columns import DAY, texts
+from hermes_state.conversations import delete
+from hermes_state.conversations.delete import remove_files
+from hermes_state.conversations.sessions import clean
+from hermes_state.conversations.titles import like
 from hermes_state.errors import InvalidValue, StateError
-from hermes_state.rows import DAY, texts
-from hermes_state.session_files import remove_files
-from hermes_state.sessions import clean
-from hermes_state.statements import Queries, Statement
-from hermes_state.store import Store
-from hermes_state.titles import like
+from hermes_state.storage import meta
+from hermes_state.storage.base import Connection, Store, scalar
+from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.statements import Queries, Statement
+from hermes_state.turns import leases
 
 Q = Queries("prune")
 
@@ -132,13 +134,13 @@ class Pruning(Store):
             self.engine.read(lambda conn: conn.run(Q.vacuum))
 
     def _erase(self, chosen: _Chosen, sessions_dir: str | Path | None) -> int:
-        def step(conn: Connection, batch: list[str]) -> deletion.Erased:
-            return deletion.remove(conn, chosen.still(conn, batch))
+        def step(conn: Connection, batch: list[str]) -> delete.Erased:
+            return delete.remove(conn, chosen.still(conn, batch))
 
         total = 0
         ids = self.engine.read(chosen.ids)
-        for at in range(0, len(ids), deletion.BATCH):
-            erased = self.engine.write(partial(step, batch=ids[at : at + deletion.BATCH]))
+        for at in range(0, len(ids), delete.BATCH):
+            erased = self.engine.write(partial(step, batch=ids[at : at + delete.BATCH]))
             remove_files(self, erased.ids, sessions_dir)
             total += erased.asked
         return total

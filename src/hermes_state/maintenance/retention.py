@@ -13,24 +13,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_state import leases, meta, prefixes, rows
-from hermes_state.approvals import Approvals
-from hermes_state.budgets import Budgets
-from hermes_state.effects import Effects
-from hermes_state.engine.base import Connection, Engine
-from hermes_state.engine.sqlite import SqliteEngine
-from hermes_state.events import Events
+from hermes_state import columns
+from hermes_state.conversations.sessions import Sessions
 from hermes_state.ids import ConversationId
-from hermes_state.inbox import Inbox
 from hermes_state.maintenance.dry_run import rehearse
 from hermes_state.maintenance.prune import Pruning
-from hermes_state.outbox import Outbox
-from hermes_state.prefixes import Prefixes
-from hermes_state.sessions import Sessions
-from hermes_state.statements import Queries
-from hermes_state.store import Store
+from hermes_state.people.budgets import Budgets
+from hermes_state.storage import meta
+from hermes_state.storage.base import Connection, Engine, Store
+from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.statements import Queries
 from hermes_state.transfer import backup
-from hermes_state.turns import Turns
+from hermes_state.turns import leases, prefixes
+from hermes_state.turns.approvals import Approvals
+from hermes_state.turns.effects import Effects
+from hermes_state.turns.events import Events
+from hermes_state.turns.inbox import Inbox
+from hermes_state.turns.outbox import Outbox
+from hermes_state.turns.prefixes import Prefixes
+from hermes_state.turns.turns import Turns
 
 if TYPE_CHECKING:
     from hermes_config.config import SessionsConfig
@@ -42,7 +43,7 @@ Q = Queries("retention")
 
 def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
     """Remove every work row of these conversations, in the transaction that removes the conversations."""
-    ids = (rows.texts(conversation_ids),)
+    ids = (columns.texts(conversation_ids),)
     if ids == ("[]",):
         return
     conn.run(leases.Q.raise_floor, ids)
@@ -64,7 +65,7 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
         Q.erase_leases,
     ):
         conn.run(statement, ids)
-    prefixes.forget_unused(conn, limit=rows.NO_LIMIT)
+    prefixes.forget_unused(conn, limit=columns.NO_LIMIT)
 
 
 def prune(store: Store) -> dict[str, int]:
@@ -210,10 +211,10 @@ def empty_log(store: Store) -> int:
 
 
 def _remove_replaced(store: Store) -> int:
-    before = store.clock() - store.limits.replaced_days * rows.DAY
+    before = store.clock() - store.limits.replaced_days * columns.DAY
 
     def step(conn: Connection) -> int:
-        gone = rows.numbers(row[0] for row in conn.rows(Q.replaced, (before, _BATCH)))
+        gone = columns.numbers(row[0] for row in conn.rows(Q.replaced, (before, _BATCH)))
         conn.run(Q.forget, (gone,))
         return conn.run(Q.remove, (gone,))
 

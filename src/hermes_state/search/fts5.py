@@ -24,17 +24,16 @@ from typing import Any, TypeVar
 
 import apsw
 
-from hermes_state import statements
-from hermes_state.engine import files
-from hermes_state.engine.base import Connection, Row, scalar
-from hermes_state.engine.sqlite import SqliteEngine
 from hermes_state.errors import StateError
 from hermes_state.search import words
 from hermes_state.search.finder import FORMAT, Progress, Ranked, View
 from hermes_state.search.query import Query
 from hermes_state.search.search import IndexUnusable, Q
 from hermes_state.search.snippets import message_text
-from hermes_state.statements import Statement
+from hermes_state.storage import sqlite, statements
+from hermes_state.storage.base import Connection, Row, scalar
+from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.statements import Statement
 
 T = TypeVar("T")
 I = statements.Queries("search_index")  # noqa: E741 - I for the index, beside Q for the store
@@ -96,7 +95,7 @@ class IndexFile:
                     return
                 for path in self.all_files():
                     path.unlink(missing_ok=True)
-                files.prepare(self.path)
+                sqlite.prepare(self.path)
                 _Handle(self.path, read_only=False, empty=True).raw.close()
         except (OSError, StateError, apsw.Error) as error:
             raise IndexUnusable(str(error)) from error

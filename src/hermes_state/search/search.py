@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.engine.base import scalar
+from hermes_state.columns import scrub
 from hermes_state.errors import InvalidValue, StateError
-from hermes_state.statements import Queries
-from hermes_state.store import Store
-from hermes_state.values import scrub
+from hermes_state.storage.base import Store, scalar
+from hermes_state.storage.statements import Queries
 
 if TYPE_CHECKING:
     from hermes_state.search.finder import Index, SearchFilters, View
@@ -33,13 +32,13 @@ class Search(Store):
     def _index(self) -> Index:
         # Imported for the engine in use: each needs its own driver.
         if self.engine.dialect == "postgresql":
-            from hermes_state.engine.postgres import PgEngine
             from hermes_state.search.tsvector import TsvectorIndex
+            from hermes_state.storage.postgres import PgEngine
 
             assert isinstance(self.engine, PgEngine)
             return TsvectorIndex(self.engine)
-        from hermes_state.engine.sqlite import SqliteEngine
         from hermes_state.search.fts5 import Fts5Index
+        from hermes_state.storage.sqlite import SqliteEngine
 
         assert isinstance(self.engine, SqliteEngine)
         return Fts5Index(self.engine)

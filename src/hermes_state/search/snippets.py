@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hermes_state import values
+from hermes_state import columns
 from hermes_state.search import words
 from hermes_state.search.query import Phrase
 
@@ -27,9 +27,9 @@ def message_text(
     """Everything of a message that can be found, from its columns."""
     if escaped is not None:
         names = escaped.split(",")
-        tool_name = values.unescape(tool_name) if tool_name and "tool_name" in names else tool_name
-        tool_calls = values.unescape(tool_calls) if tool_calls and "tool_calls" in names else tool_calls
-    text = (content or "") if kind == "text" else values.text_of(values.decode_content(content, kind))
+        tool_name = columns.unescape(tool_name) if tool_name and "tool_name" in names else tool_name
+        tool_calls = columns.unescape(tool_calls) if tool_calls and "tool_calls" in names else tool_calls
+    text = (content or "") if kind == "text" else columns.text_of(columns.decode_content(content, kind))
     if tool_calls:
         text = f"{text}\n{tool_calls_text(tool_calls)}" if text else tool_calls_text(tool_calls)
     if tool_name:
@@ -74,10 +74,10 @@ def _flat(value: Any) -> Iterator[str]:
 
 def context_text(content: str | None, kind: str) -> str:
     """A neighbouring message in one short line's worth of text."""
-    decoded = values.decode_content(content, kind)
+    decoded = columns.decode_content(content, kind)
     if decoded is None or isinstance(decoded, str):
         return (decoded or "")[:CONTEXT_CHARS]
-    return (values.text_of(decoded) or "[multimodal content]")[:CONTEXT_CHARS]
+    return (columns.text_of(decoded) or "[multimodal content]")[:CONTEXT_CHARS]
 
 
 def snippet(text: str, found: Sequence[str], phrases: Sequence[Phrase]) -> str:

@@ -18,16 +18,16 @@ from typing import Any, TypeVar
 
 from psycopg import errors
 
-from hermes_state import statements
-from hermes_state.engine.base import Connection, Row, scalar
-from hermes_state.engine.postgres import PgEngine
 from hermes_state.errors import StateError
 from hermes_state.search import words
 from hermes_state.search.finder import FORMAT, Progress, Ranked, View
 from hermes_state.search.query import Query
 from hermes_state.search.search import IndexUnusable, Q
 from hermes_state.search.snippets import message_text
-from hermes_state.statements import Statement
+from hermes_state.storage import statements
+from hermes_state.storage.base import Connection, Row, scalar
+from hermes_state.storage.postgres import PgEngine
+from hermes_state.storage.statements import Statement
 
 T = TypeVar("T")
 _BATCH = 256

@@ -15,9 +15,9 @@ from pathlib import Path
 from hermes_config.errors import UsageError
 from hermes_config.home import hermes_home
 from hermes_config.limits import Limits
-from hermes_state import statements
-from hermes_state.engine.base import Connection, Engine, scalar
 from hermes_state.errors import ForeignHome, FutureSchema, NotADatabase, OldSchema, StateError, StoreUnavailable
+from hermes_state.storage import statements
+from hermes_state.storage.base import Connection, Engine, scalar
 
 # hermes-agent counts 1, 2, 3 …; ours starts at 100, so that a number tells whose file it is.
 OURS_FROM = 100
@@ -53,10 +53,10 @@ def open_engine(
 
 def close_engine(engine: Engine) -> None:
     if engine.dialect == "sqlite":
-        from hermes_state.engine import sqlite, sqlite_shared
+        from hermes_state.storage import sqlite
 
         if isinstance(engine, sqlite.SqliteEngine):
-            sqlite_shared.release(engine)
+            sqlite.release(engine)
             return
     engine.close()
 
@@ -76,7 +76,7 @@ def _as_path(address: str | Path) -> Path:
 
 def _open_postgres(url: str, read_only: bool, limits: Limits | None) -> Engine:
     try:
-        from hermes_state.engine import postgres
+        from hermes_state.storage import postgres
     except ImportError as error:
         raise StoreUnavailable(
             "PostgreSQL needs the package psycopg", hint="pip install 'hermes-gateway[postgres]'"
@@ -85,14 +85,14 @@ def _open_postgres(url: str, read_only: bool, limits: Limits | None) -> Engine:
 
 
 def _open_sqlite(path: Path, read_only: bool, synchronous: str, limits: Limits | None) -> Engine:
-    from hermes_state.engine import files, sqlite, sqlite_shared
+    from hermes_state.storage import sqlite
 
     if read_only:
         if not path.exists():
             raise StoreUnavailable("there is no database here", where=str(path))
         return sqlite.SqliteEngine(path, read_only=True, limits=limits)
-    files.prepare(path)
-    return sqlite_shared.open_shared(path, synchronous=synchronous, limits=limits)
+    sqlite.prepare(path)
+    return sqlite.open_shared(path, synchronous=synchronous, limits=limits)
 
 
 def _bring_up(engine: Engine, *, read_only: bool) -> None:

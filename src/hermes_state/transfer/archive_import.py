@@ -23,13 +23,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from hermes_state import chain
-from hermes_state.engine.base import Connection
+from hermes_state.conversations import chain
 from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_state.maintenance.dry_run import rehearse
-from hermes_state.people import People
-from hermes_state.statements import Queries
-from hermes_state.store import Store
+from hermes_state.people.people import People
+from hermes_state.storage.base import Connection, Store
+from hermes_state.storage.statements import Queries
 from hermes_state.transfer import archive_write, tables
 from hermes_state.transfer.archive_read import ArchiveFile, Conversation, Row
 

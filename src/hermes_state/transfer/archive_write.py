@@ -28,10 +28,9 @@ from hermes_config import home
 from hermes_config.errors import UsageError
 from hermes_config.home import advice
 from hermes_config.version import VERSION
-from hermes_state.engine.base import Connection, scalar
 from hermes_state.errors import SessionNotFound, StateError
-from hermes_state.statements import Queries
-from hermes_state.store import Store
+from hermes_state.storage.base import Connection, Store, scalar
+from hermes_state.storage.statements import Queries
 from hermes_state.transfer import tables
 
 Q = Queries("archive")

@@ -25,13 +25,11 @@ import apsw
 from hermes_config.errors import UsageError
 from hermes_config.home import sync_folder
 from hermes_config.limits import Limits
-from hermes_state.engine import files
-from hermes_state.engine.sqlite import SqliteEngine
-from hermes_state.engine.sqlite_connection import SqliteConnection
-from hermes_state.engine.sqlite_errors import translated
 from hermes_state.errors import BackupRefused, StateError, StoreUnavailable
-from hermes_state.storage import schema
-from hermes_state.store import Store
+from hermes_state.storage import schema, sqlite
+from hermes_state.storage.base import Store
+from hermes_state.storage.sqlite import SqliteConnection, SqliteEngine
+from hermes_state.storage.sqlite_errors import translated
 from hermes_state.transfer import copy_all, sqlite_copy, tables
 from hermes_state.transfer.archive_read import ArchiveFile
 
@@ -164,7 +162,7 @@ def restore(path: Path, database: Path, *, home: Path, limits: Limits) -> Path |
     if path.resolve() == database.resolve():
         raise UsageError("this is the database itself, not a backup of it", where=str(path))
     verify(path, limits=limits)
-    files.prepare(database)
+    sqlite.prepare(database)
     kept = home / FOLDER
     kept.mkdir(mode=0o700, parents=True, exist_ok=True)
     with sqlite_copy.reading(path) as source, _alone(database, kept) as (target, aside):
@@ -212,7 +210,7 @@ def _alone(database: Path, kept: Path) -> Iterator[tuple[apsw.Connection, Path |
     except _DAMAGED:
         raw.close()
         aside = _move_aside(database, kept)
-        files.prepare(database)
+        sqlite.prepare(database)
         raw = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
     try:
         yield raw, aside

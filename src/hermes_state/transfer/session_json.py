@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_config.limits import Limits
-from hermes_state import chain, messages, sessions, titles, transcript, values
-from hermes_state.engine.base import Connection, first
+from hermes_state import columns
+from hermes_state.columns import NO_LIMIT, numbers, texts
+from hermes_state.conversations import chain, sessions, titles, transcript
+from hermes_state.conversations.sessions import clean
+from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import LOCAL_OWNER, checked_id, is_possible_id
-from hermes_state.rows import NO_LIMIT, numbers, texts
-from hermes_state.sessions import clean
-from hermes_state.statements import Queries
-from hermes_state.store import Store
-from hermes_state.transcript import Encoded
+from hermes_state.storage.base import Connection, Store, first
+from hermes_state.storage.statements import Queries
 
 Q = Queries("session_json")
 
@@ -79,7 +79,7 @@ def _exported(conn: Connection, session_id: str) -> dict[str, Any] | None:
     row = sessions.fetch(conn, session_id)
     if row is None:
         return None
-    said = conn.rows(messages.Q.of_session, (session_id, 1, NO_LIMIT, 0))
+    said = conn.rows(transcript.Q.of_session, (session_id, 1, NO_LIMIT, 0))
     return {**row, "messages": [transcript.decode(message) for message in said]}
 
 
@@ -97,7 +97,7 @@ def _take(conn: Connection, ordered: list[Incoming], now: float) -> dict[str, An
             skipped.append(session.id)
             continue
         conn.run(Q.set_rest, (*(session.fields[name] for name in _REST), session.id))
-        messages.insert_rows(conn, session.id, session.rows, started_at=row["started_at"])
+        transcript.insert_rows(conn, session.id, session.rows, started_at=row["started_at"])
         _hide(conn, session)
         sessions.place(conn, session.id, row, now)
         imported.append(session.id)
@@ -232,7 +232,7 @@ def _session(record: Any, limits: Limits, now: float) -> Incoming:
     fields |= {name: _whole(name, record.get(name)) for name in _COUNTS}
     fields |= {name: _number(name, record.get(name)) for name in _NUMBERS}
     fields["source"] = _text("source", record.get("source")) or "import"
-    fields["title"] = values.sanitize_title(_text("title", record.get("title")))
+    fields["title"] = columns.sanitize_title(_text("title", record.get("title")))
     fields["model_config"] = _config(record.get("model_config"))
     fields["archived"] = int(bool(record.get("archived")))
     started = _number("started_at", record.get("started_at"))
@@ -287,7 +287,7 @@ def _text(name: str, value: object) -> str | None:
 def _config(value: object) -> str | None:
     if value is not None and not isinstance(value, (str, Mapping)):
         raise InvalidValue(f"model_config must be an object, not {value!r:.40}")
-    text: str | None = clean(values.encode_json(value))
+    text: str | None = clean(columns.encode_json(value))
     return text
 
 

@@ -19,12 +19,11 @@ from typing import NamedTuple
 import apsw
 
 from hermes_config.home import advice, sync_folder
-from hermes_state import statements
-from hermes_state.engine.base import Connection
-from hermes_state.engine.sqlite_connection import SqliteConnection
-from hermes_state.engine.sqlite_errors import translated
 from hermes_state.errors import StateError, StoreDamaged
-from hermes_state.storage import schema
+from hermes_state.storage import schema, statements
+from hermes_state.storage.base import Connection
+from hermes_state.storage.sqlite import SqliteConnection
+from hermes_state.storage.sqlite_errors import translated
 
 Q = statements.Queries("sqlite_copy")
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from hermes_state import statements
-from hermes_state.engine.base import Connection, Row, scalar
-from hermes_state.storage import schema
+from hermes_state.storage import schema, statements
+from hermes_state.storage.base import Connection, Row, scalar
 
 T = TypeVar("T")
 PAGE = 500

@@ -16,7 +16,7 @@ from typing import Any
 from gateway import intake, lane, sending
 from gateway.platforms.base import Receipt
 from hermes_cli.main import main as hermes
-from hermes_state import effects
+from hermes_state.turns import effects
 
 
 def resends() -> None:

@@ -11,8 +11,8 @@ from gateway.board import Board
 from gateway.config import Platform
 from gateway.delivery import Deliverer
 from gateway.platforms.telegram.adapter import TelegramAdapter
-from hermes_state import media_files
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_state.people import media_files
+from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.telegram_faults import Fault
 from hermes_testing.telegram_flood import FloodRules

@@ -15,7 +15,7 @@ import pytest
 
 from gateway import media
 from gateway.platforms.base import Attachment, CannotFetch, MessageType
-from hermes_state import media_files
+from hermes_state.people import media_files
 from hermes_testing.telegram_server import FakeTelegram
 
 Connected = Callable[..., Any]

@@ -15,7 +15,7 @@ from hermes_agent.models.base import ErrorKind, ModelError
 from hermes_state import SessionDB
 from hermes_state.errors import StaleFence
 from hermes_state.ids import SessionId
-from hermes_state.turn_writer import TurnWriter
+from hermes_state.turns.journal import TurnWriter
 from hermes_testing.clock import Clock
 
 WINDOW = Window(context_length=12_000, protect_last=6)

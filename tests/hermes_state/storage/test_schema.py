@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes_state import statements
-from hermes_state.engine.base import Connection, Engine
 from hermes_state.errors import FutureSchema, OldSchema, StateError
 from hermes_state.ids import ConversationId
 from hermes_state.session_db import SessionDB
-from hermes_state.storage import schema
+from hermes_state.storage import schema, statements
+from hermes_state.storage.base import Connection, Engine
 from hermes_testing.stores import ENGINES, EngineName, TestStores
 
 Address = str | Path
@@ -21,10 +20,10 @@ Address = str | Path
 
 def bare_engine(address: Address) -> Engine:
     if isinstance(address, Path):
-        from hermes_state.engine.sqlite import SqliteEngine
+        from hermes_state.storage.sqlite import SqliteEngine
 
         return SqliteEngine(address)
-    from hermes_state.engine.postgres import PgEngine
+    from hermes_state.storage.postgres import PgEngine
 
     return PgEngine(address)
 

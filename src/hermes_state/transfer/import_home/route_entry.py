@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from hermes_state.columns import scrub
 from hermes_state.ids import is_possible_id
-from hermes_state.values import scrub
 
 PLATFORMS = frozenset({
     "local", "telegram", "discord", "whatsapp", "whatsapp_cloud", "slack", "signal", "mattermost", "matrix",

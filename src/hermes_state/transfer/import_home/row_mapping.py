@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_state import transcript, values
-from hermes_state.engine.base import Row
+from hermes_state import columns
+from hermes_state.conversations import transcript
 from hermes_state.ids import is_possible_id
+from hermes_state.storage.base import Row
 
 _TEXT, _REAL, _COUNT = "text", "real", "count"
 
@@ -98,10 +99,10 @@ def readable_json(stored: Any) -> Any:
     if not isinstance(stored, str) or "\\u" not in stored:
         return stored
     try:
-        written = values.encode_json(json.loads(stored))
+        written = columns.encode_json(json.loads(stored))
     except ValueError:
         return stored
-    return stored if written is None else values.scrub(written)
+    return stored if written is None else columns.scrub(written)
 
 
 def usage(row: Row) -> tuple[Any, ...]:
@@ -191,7 +192,7 @@ def mark_old_children(rows: Iterable[dict[str, Any]], version: int) -> int:
     marked = 0
     for row in by_id.values():
         parent = by_id.get(row["parent_session_id"])
-        marks = values.decode_json(row["model_config"])
+        marks = columns.decode_json(row["model_config"])
         marks = dict(marks) if isinstance(marks, dict) else {}
         if parent is None or marks.get("_delegate_from") or marks.get("_branched_from"):
             continue
@@ -199,14 +200,14 @@ def mark_old_children(rows: Iterable[dict[str, Any]], version: int) -> int:
         if after_its_end and parent["end_reason"] == "compression":
             continue
         mark = "_branched_from" if after_its_end and parent["end_reason"] == "branched" else "_delegate_from"
-        row["model_config"] = values.encode_json(marks | {mark: parent["id"]})
+        row["model_config"] = columns.encode_json(marks | {mark: parent["id"]})
         marked += 1
     return marked
 
 
 def kind_of(row: Mapping[str, Any]) -> str:
     """What a row is to its parent. The marks count also where the parent is gone."""
-    marks = values.decode_json(row["model_config"])
+    marks = columns.decode_json(row["model_config"])
     if isinstance(marks, dict):
         if marks.get("_delegate_from"):
             return "delegate"

@@ -13,10 +13,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_state import transcript, values
+from hermes_state import columns
+from hermes_state.compat.routing import folder_name
+from hermes_state.conversations import transcript
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import LOCAL_SOURCES, checked_id
-from hermes_state.routing import folder_name
 from hermes_state.transfer.archive_write import strip_credentials
 from hermes_state.transfer.import_home import route_entry, row_mapping
 from hermes_state.transfer.import_home.source import Home, Source
@@ -102,9 +103,9 @@ def _sessions(found: Survey, source: Source) -> None:
             found.lost_messages += activity.get(row["id"], (0, None))[0]
             continue
         count, newest = activity.get(row["id"], (0, None))
-        started = row["started_at"] if row["started_at"] is not None else values.to_epoch(newest, 0.0)
+        started = row["started_at"] if row["started_at"] is not None else columns.to_epoch(newest, 0.0)
         row["started_at"] = started
-        row["last_active"] = values.to_epoch(newest, started)
+        row["last_active"] = columns.to_epoch(newest, started)
         row["preview"] = None
         row["message_count"] = count if row["message_count"] is None else row["message_count"]
         if row["tool_call_count"] is None:
@@ -112,7 +113,7 @@ def _sessions(found: Survey, source: Source) -> None:
         found.sessions[row["id"]] = row
     for session_id, content in source.first_user_messages():
         if session_id in found.sessions:
-            found.sessions[session_id]["preview"] = values.preview_of(row_mapping.content(content))
+            found.sessions[session_id]["preview"] = columns.preview_of(row_mapping.content(content))
     found.lost_messages += sum(count for one, (count, _) in activity.items() if one not in found.sessions)
     found.marked = row_mapping.mark_old_children(found.sessions.values(), source.version)
     _titles(found)
@@ -132,7 +133,7 @@ def _titles(found: Survey) -> None:
             continue
         if len(row["title"]) > _LONG_TITLE:
             found.note("title", row["id"], "it was longer than any title can be and was cut")
-            row["title"] = row["title"][: values.TITLE_CHARS]
+            row["title"] = row["title"][: columns.TITLE_CHARS]
         older = holders.get(row["title"])
         if older is not None:
             older["title"] = None
@@ -174,9 +175,9 @@ def _routes(found: Survey, source: Source | None, index: dict[str, Any]) -> None
     stored: list[tuple[str, str, Any, str]] = []
     if source is not None and "gateway_routing" in source.tables:
         rows = source.rows("gateway_routing", ("scope", "session_key", "entry_json", "updated_at"))
-        rows.sort(key=lambda row: values.to_epoch(row[3], 0.0), reverse=True)
+        rows.sort(key=lambda row: columns.to_epoch(row[3], 0.0), reverse=True)
         for scope, key, entry, _ in rows:
-            stored.append((folder_name(str(scope)), str(key), values.decode_json(entry), "gateway_routing"))
+            stored.append((folder_name(str(scope)), str(key), columns.decode_json(entry), "gateway_routing"))
     stored += [("sessions", key, entry, "sessions.json") for key, entry in index.items()]
     seen: set[tuple[str, str]] = set()
     tips = row_mapping.arrange({k: dict(v) for k, v in found.sessions.items()}, {})
@@ -220,12 +221,12 @@ def _fill_from_index(found: Survey, index: dict[str, Any]) -> None:
         for name in ("chat_id", "thread_id", "user_id"):
             row[name] = row[name] or _word(origin.get(name))
         if origin and not row["origin_json"]:
-            row["origin_json"] = values.encode_json(strip_credentials(origin))
+            row["origin_json"] = columns.encode_json(strip_credentials(origin))
         row["expiry_finalized"] = row["expiry_finalized"] or int(bool(entry.get("expiry_finalized")))
 
 
 def _word(value: object) -> str | None:
-    return None if value is None else values.scrub(str(value)).replace("\0", "")
+    return None if value is None else columns.scrub(str(value)).replace("\0", "")
 
 
 # -- people ------------------------------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ def is_direct(row: dict[str, Any]) -> bool:
 def _people(found: Survey) -> None:
     for row in found.sessions.values():
         if is_direct(row):
-            origin = values.decode_json(row["origin_json"])
+            origin = columns.decode_json(row["origin_json"])
             name = origin.get("user_name") if isinstance(origin, dict) else None
             key = (row["source"], row["user_id"])
             found.people[key] = found.people.get(key) or _word(name) or row["display_name"]

@@ -20,12 +20,12 @@ from urllib.parse import quote
 
 import apsw
 
-from hermes_state.engine.base import Row
-from hermes_state.engine.sqlite_errors import translated
-from hermes_state.engine.sqlite_shared import open_in_this_process
 from hermes_state.errors import FutureSchema, NotADatabase, StateError, StoreUnavailable
-from hermes_state.statements import Queries
 from hermes_state.storage import schema
+from hermes_state.storage.base import Row
+from hermes_state.storage.sqlite import open_in_this_process
+from hermes_state.storage.sqlite_errors import translated
+from hermes_state.storage.statements import Queries
 from hermes_state.transfer.sqlite_copy import quoted
 
 Q = Queries("import_home")

@@ -25,12 +25,11 @@ import apsw
 
 from hermes_config.home import sync_folder
 from hermes_config.limits import Limits
-from hermes_state.engine.base import Connection, scalar
-from hermes_state.engine.sqlite_errors import translated
 from hermes_state.errors import StateError, StoreUnavailable
 from hermes_state.session_db import SessionDB
-from hermes_state.statements import Queries
-from hermes_state.store import Store
+from hermes_state.storage.base import Connection, Store, scalar
+from hermes_state.storage.sqlite_errors import translated
+from hermes_state.storage.statements import Queries
 from hermes_state.transfer import backup, sqlite_copy
 from hermes_state.transfer.import_home import in_use, row_mapping, scan, write
 from hermes_state.transfer.import_home.scan import Survey

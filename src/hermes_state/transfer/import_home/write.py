@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from hermes_config.home import private_open
-from hermes_state import chain, values
-from hermes_state.engine.base import Connection, scalar
+from hermes_state import columns as values
+from hermes_state.conversations import chain
 from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, new_person_id
-from hermes_state.statements import Queries
-from hermes_state.store import Store
+from hermes_state.storage.base import Connection, Store, scalar
+from hermes_state.storage.statements import Queries
 from hermes_state.transfer.archive_import import NO_CHAT
 from hermes_state.transfer.import_home import row_mapping
 from hermes_state.transfer.import_home.home_files import Item
