@@ -67,6 +67,9 @@ def _create(args: argparse.Namespace) -> None:
         output.print_json({**_facts(made), "beside": [str(target) for target in beside]})
         return
     print(text.harmless(f"Backup {made.path} ({text.size(made.bytes)}): {_holds(made)}. Opened and checked."))
+    if made.left:
+        left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in made.left.items())
+        print(text.harmless(f"Not in it, kept from hermes-agent and not used here: {left}. A .db backup has them."))
     for target in beside:
         print(text.harmless(f"Beside it: {target}, which holds secrets"))
     if not beside:
@@ -182,4 +185,5 @@ def _facts(found: Backup) -> dict[str, Any]:
         "automatic": found.automatic,
         "rows": found.rows,
         "broken_links": found.broken_links,
+        "left": found.left,
     }

@@ -148,13 +148,18 @@ def _move(args: argparse.Namespace) -> None:
         finally:
             target.close()
         here, there = source.engine.where, target.engine.where
-    facts: dict[str, Any] = {"from": here, "to": there, "rows": moved.rows, "source_changed": moved.source_changed}
+    facts: dict[str, Any] = {
+        "from": here, "to": there, "rows": moved.rows, "left": moved.left, "source_changed": moved.source_changed,
+    }  # fmt: skip
     if args.json:
         output.print_json(facts)
     else:
         print(
             text.harmless(f"Moved {moved.total:,} rows from {here} to {there}. Every row was read back and compared.")
         )
+        if moved.left:
+            left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in moved.left.items())
+            print(text.harmless(f"Left behind, kept from hermes-agent and not used by Hermes: {left}."))
         print("To use it, set HERMES_DATABASE_URL to the address you gave, in the environment or in .env.")
         print(text.harmless(f"The source is as it was: {here}"))
     if moved.source_changed:

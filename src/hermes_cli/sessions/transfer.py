@@ -174,7 +174,7 @@ def _covered(session: dict[str, Any], redact: Redactor) -> dict[str, Any]:
         }
 
     for name in ("model_config", "origin_json"):
-        session = {**session, name: archive_write.without(session.get(name))}
+        session = {**session, name: archive_write.without_credentials(session.get(name))}
     messages = [row(message) for message in session.pop("messages")]
     return {**row(session), "messages": messages}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_state.columns import TITLE_CHARS
-from hermes_state.conversations import chain, routes, sessions, transcript
+from hermes_state.conversations import chain, ledger, sessions, transcript
 from hermes_state.errors import StoreDamaged
 from hermes_state.maintenance import retention
 from hermes_state.storage.base import Connection, Row, first
@@ -168,7 +168,7 @@ def _soundness(db: SessionDB, *, quick: bool) -> Iterator[Finding]:
 def _foreign(db: SessionDB) -> Iterator[Finding]:
     from hermes_state.transfer import sqlite_copy
 
-    found = db.engine.read(sqlite_copy.look)
+    found = db.engine.read(sqlite_copy.foreign_objects)
     if found.acting:
         what = "triggers, views or tables are not of our schema and act on our rows"
         fix = "stop Hermes and put a backup back that does not have them: hermes backup list"

@@ -1,9 +1,14 @@
-"""The file of a SQLite index: opening, making and replacing it.
+"""The index of a SQLite store: an FTS5 table in a file of its own beside the database.
 
-It is opened by several processes at once and may be deleted, damaged or locked at any moment. Before each use the path
-must still lead to the file that was opened (its inode: beside a new file lies another log than ours); if not, it is
-opened again, or made. A damaged file is replaced by an empty one. To make or replace the file, a process holds a lock
-on the folder, so that two of them never remove each other's fresh one.
+New messages are taken in by id, in short transactions; the position is read inside them, so several processes may feed
+at once. `synchronous=NORMAL`: after a power cut the index may be a little behind, which is its normal state; only the
+removal of deleted messages is made durable, before the store is told of it. A file that cannot be used makes the search
+read the transcript instead. Nothing here can fail a write to the store.
+
+The file is opened by several processes at once and may be deleted, damaged or locked at any moment. Before each use the
+path must still lead to the file that was opened (its inode: beside a new file lies another log than ours); if not, it
+is opened again, or made. A damaged file is replaced by an empty one. To make or replace the file, a process holds a
+lock on the folder, so that two of them never remove each other's fresh one.
 """
 
 from __future__ import annotations
@@ -21,11 +26,10 @@ import apsw
 
 from hermes_state.errors import StateError
 from hermes_state.search import words
-from hermes_state.search.finder import FORMAT, Progress, Q, Ranked, View
+from hermes_state.search.finder import FORMAT, Progress, Ranked, View
 from hermes_state.search.query import Query
-from hermes_state.search.search import IndexUnusable
+from hermes_state.search.search import IndexUnusable, Q
 from hermes_state.search.snippets import message_text
-from hermes_state.search.times import CachedTimes, TimeTable, widened
 from hermes_state.storage import sqlite, statements
 from hermes_state.storage.base import Connection, Row, scalar
 from hermes_state.storage.sqlite import SqliteEngine
@@ -180,7 +184,7 @@ class _Handle:
 
 
 def position(raw: apsw.Connection) -> Row:
-    """(format, generation, position, mark)."""
+    """(format, position, mark)."""
     rows: list[Row] = raw.execute(I.position.sqlite).fetchall()
     if not rows:
         raise Broken("it has no position")
@@ -190,7 +194,7 @@ def position(raw: apsw.Connection) -> Row:
 def _create(raw: apsw.Connection) -> None:
     raw.pragma("journal_mode", "wal")
     raw.execute("BEGIN IMMEDIATE")
-    for statement in statements.split(statements.script("sqlite/search_schema.sql")):
+    for statement in statements.split(I.make.sqlite):
         raw.execute(statement).fetchall()
     raw.execute(I.found.sqlite, (FORMAT,)).fetchall()
     raw.execute("COMMIT")
@@ -246,24 +250,21 @@ _BULK_BATCH = 20_000
 _MERGE_PAGES = 500
 
 
-class FileIndex:
+class Fts5Index:
     """`state.search.db` beside `state.db`."""
 
     def __init__(self, engine: SqliteEngine) -> None:
         self._engine = engine
         path = engine.path.with_name(f"{engine.path.stem}.search.db")
         self._file = IndexFile(path, read_only=engine.read_only)
-        self._times = CachedTimes()
 
     def look(self, fn: Callable[[View], T]) -> T:
         def view(raw: apsw.Connection) -> T:
             raw.execute("BEGIN")
             try:
-                _, generation, at, _ = position(raw)
-                # The index first, then the store: what is committed in between is simply still in the tail.
-                return self._engine.read(
-                    lambda main: fn(FileView(main, raw, at, generation, self._times)), snapshot=True
-                )
+                _, at, _ = position(raw)
+                # The index first, then the store: messages committed in between are simply still in the tail.
+                return self._engine.read(lambda main: fn(Fts5View(main, raw, at)), snapshot=True)
             finally:
                 if raw.in_transaction:
                     raw.execute("COMMIT")
@@ -271,7 +272,7 @@ class FileIndex:
         return self._file.use(view)
 
     def status(self) -> dict[str, Any]:
-        version, _, at, _ = self._file.use(position)
+        version, at, _ = self._file.use(position)
         behind = scalar(self._engine.read(lambda main: main.rows(Q.behind, (at,))))
         # stat only: to open a database file beside SQLite would drop its locks.
         size = sum(path.stat().st_size for path in self._file.all_files() if path.exists())
@@ -298,7 +299,7 @@ class FileIndex:
 
     def _feed_batch(self, raw: apsw.Connection, size: int, deadline: float) -> int:
         """How many messages one transaction took in."""
-        _, _, at, mark = position(raw)
+        _, at, mark = position(raw)
         head, found = self._engine.read(lambda main: main.rows(Q.head, (at,)))[0]
         if head < at or (found is not None and mark is not None and found != mark):
             raise Broken("the store was put back to an older state than its index")
@@ -307,13 +308,12 @@ class FileIndex:
         raw.set_busy_timeout(max(1, min(50, int((deadline - time.monotonic()) * 1000))))
         raw.execute("BEGIN IMMEDIATE")
         try:
-            _, _, at, _ = position(raw)
+            _, at, _ = position(raw)
             rows = self._engine.read(lambda main: main.rows(Q.next, (at, size)))
-            entries = [(row[0], words.indexed(message_text(*row[3:]))) for row in rows]
+            entries = [(row[0], words.indexed(message_text(*row[2:]))) for row in rows]
             raw.executemany(I.enter.sqlite, entries).fetchall()
-            raw.executemany(I.widen_block.sqlite, widened(rows)).fetchall()
             if rows:
-                at, mark = rows[-1][0], rows[-1][2]
+                at, mark = rows[-1][0], rows[-1][1]
                 raw.execute(I.advance.sqlite, (at, mark)).fetchall()
             if len(rows) < size and head > at:
                 # The newest ids were deleted: up to `head`, which was read before the rows, all are accounted for.
@@ -385,15 +385,15 @@ def _wipe(raw: apsw.Connection) -> None:
     raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-class FileView:
+class Fts5View:
     """One moment of the index file, and one not earlier of the store."""
 
-    def __init__(self, main: Connection, raw: apsw.Connection, at: int, generation: str, times: CachedTimes) -> None:
+    indexed = True
+
+    def __init__(self, main: Connection, raw: apsw.Connection, at: int) -> None:
         self.main = main
         self._raw = raw
         self._position = at
-        self._generation = generation
-        self._times = times
 
     def _rows(self, statement: Statement, params: Sequence[Any]) -> list[Row]:
         try:
@@ -425,9 +425,6 @@ class FileView:
     def ranked_among(self, query: Query, among: Sequence[int], limit: int) -> list[int]:
         params = (query.to_fts5(), among[-1], among[0], json.dumps(among), limit)
         return [row[0] for row in self._rows(I.ranked_among, params)]
-
-    def times(self) -> TimeTable:
-        return self._times.current(self._generation, lambda first: self._rows(I.blocks, (first,)))
 
     def tail(self, below: int, limit: int) -> list[Row]:
         return self.main.rows(Q.tail, (self._position, below, limit))

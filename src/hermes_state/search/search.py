@@ -32,16 +32,16 @@ class Search(Store):
     def _index(self) -> Index:
         # Imported for the engine in use: each needs its own driver.
         if self.engine.dialect == "postgresql":
-            from hermes_state.search.tsvector import SchemaIndex
+            from hermes_state.search.tsvector import TsvectorIndex
             from hermes_state.storage.postgres import PgEngine
 
             assert isinstance(self.engine, PgEngine)
-            return SchemaIndex(self.engine)
-        from hermes_state.search.fts5 import FileIndex
+            return TsvectorIndex(self.engine)
+        from hermes_state.search.fts5 import Fts5Index
         from hermes_state.storage.sqlite import SqliteEngine
 
         assert isinstance(self.engine, SqliteEngine)
-        return FileIndex(self.engine)
+        return Fts5Index(self.engine)
 
     def search_messages(
         self,

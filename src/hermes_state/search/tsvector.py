@@ -20,11 +20,10 @@ from psycopg import errors
 
 from hermes_state.errors import StateError
 from hermes_state.search import words
-from hermes_state.search.finder import FORMAT, Progress, Q, Ranked, View
+from hermes_state.search.finder import FORMAT, Progress, Ranked, View
 from hermes_state.search.query import Query
-from hermes_state.search.search import IndexUnusable
+from hermes_state.search.search import IndexUnusable, Q
 from hermes_state.search.snippets import message_text
-from hermes_state.search.times import TimeTable, widened
 from hermes_state.storage import statements
 from hermes_state.storage.base import Connection, Row, scalar
 from hermes_state.storage.postgres import PgEngine
@@ -38,7 +37,7 @@ _PLACES_OF_ONE = 255
 _VECTOR_BYTES = 900_000  # PostgreSQL refuses one of a megabyte
 
 
-class SchemaIndex:
+class TsvectorIndex:
     """`<schema of the store>_search` in the same database."""
 
     def __init__(self, engine: PgEngine) -> None:
@@ -50,8 +49,8 @@ class SchemaIndex:
     def look(self, fn: Callable[[View], T]) -> T:
         def view(conn: Connection) -> T:
             names = self._statements(conn)
-            _, _, xid, position = _one(conn, names.position)
-            return fn(SchemaView(conn, names, xid, position))
+            _, xid, position = _one(conn, names.position)
+            return fn(TsvectorView(conn, names, xid, position))
 
         self._ready()
         with _or_gone():
@@ -62,7 +61,7 @@ class SchemaIndex:
 
         def read(conn: Connection) -> dict[str, Any]:
             names = self._statements(conn)
-            format_, _, xid, position = _one(conn, names.position)
+            format_, xid, position = _one(conn, names.position)
             return {
                 "where": f"{self._engine.where} (schema {names.schema})",
                 "behind": scalar(conn.rows(Q.behind, (xid, position))),
@@ -164,8 +163,8 @@ class SchemaIndex:
                     if there:  # searches and feeds read it first: locked first, nobody waits in a circle
                         conn.run(f"LOCK TABLE {names.quoted}.feed IN ACCESS EXCLUSIVE MODE")
                     conn.run(f"DROP SCHEMA IF EXISTS {names.quoted} CASCADE")
-                    for statement in statements.split(statements.script("postgresql/search_schema.sql")):
-                        conn.run(names.placed(statement))
+                    for statement in statements.split(names.make.postgresql):
+                        conn.run(statement)
                     conn.run(names.found, (FORMAT,))
                 conn.run("COMMIT")
             except BaseException:
@@ -217,12 +216,11 @@ def _one(conn: Connection, statement: Statement) -> Row:
 
 
 def _feed_batch(conn: Connection, names: _Names, size: int) -> int:
-    _, _, xid, position = _one(conn, names.position)
+    _, xid, position = _one(conn, names.position)
     rows = conn.rows(Q.next, (xid, position, size))
     if rows:
-        conn.many(names.enter, [(row[0], *word_vector(words.words(message_text(*row[3:])))) for row in rows])
-        conn.many(names.widen_block, widened(rows))
-        conn.run(names.advance, (rows[-1][2], rows[-1][0]))
+        conn.many(names.enter, [(row[0], *word_vector(words.words(message_text(*row[2:])))) for row in rows])
+        conn.run(names.advance, (rows[-1][1], rows[-1][0]))
     return len(rows)
 
 
@@ -250,8 +248,10 @@ def word_vector(found: Sequence[str]) -> tuple[str | None, bool]:
     return vector, whole
 
 
-class SchemaView:
+class TsvectorView:
     """One moment of the database, index and store alike."""
+
+    indexed = True
 
     def __init__(self, main: Connection, names: _Names, xid: str, position: int) -> None:
         self.main = main
@@ -279,9 +279,6 @@ class SchemaView:
         exact = query.to_tsquery()
         params = (exact, exact, query.to_loose_tsquery(), among[-1], among[0], json.dumps(among), limit)
         return [row[0] for row in self.main.rows(self._names.ranked_among, params)]
-
-    def times(self) -> TimeTable:
-        return TimeTable(self.main.rows(self._names.blocks, (0,)))
 
     def tail(self, below: int, limit: int) -> list[Row]:
         return self.main.rows(Q.tail, (self._xid, self._position, below, limit))

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from hermes_state.conversations import chain
-from hermes_state.errors import ArchiveRefused
 from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_state.maintenance.dry_run import rehearse
 from hermes_state.people.people import People
@@ -68,10 +67,7 @@ def import_archive(
 ) -> Report:
     """Merge a `conversations` archive into the store."""
     with ArchiveFile(path, store.limits) as source:
-        if source.scope != "conversations":
-            raise ArchiveRefused(
-                "this is a backup of a whole store", where=str(path), hint="Use `hermes backup restore`."
-            )
+        source.require_scope("conversations")
         source.verify()
         return _Import(store, source, dry_run, progress).run()
 

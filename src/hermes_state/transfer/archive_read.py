@@ -27,6 +27,10 @@ from hermes_state.errors import ArchiveRefused, InvalidValue
 from hermes_state.transfer import archive_write, tables
 
 _MANIFEST_BYTES = 1 << 20
+_OTHER_SCOPE = {
+    "store": ("this archive holds conversations, not a whole store", "hermes sessions import"),
+    "conversations": ("this is a backup of a whole store", "hermes backup restore"),
+}
 _LARGEST = sys.float_info.max
 _IDS = ("root_id", "session_id")  # they stand in an index, whose entries have a bound
 _LINE_FACTOR = 8  # JSON may need more bytes for a character than the text it stands for
@@ -78,6 +82,12 @@ class ArchiveFile:
     @property
     def scope(self) -> str:
         return str(self.manifest["scope"])
+
+    def require_scope(self, scope: str) -> None:
+        """Raise unless this is an archive of that scope, with the command that takes the other one."""
+        if self.scope != scope:
+            what, command = _OTHER_SCOPE[scope]
+            raise ArchiveRefused(what, where=str(self.path), hint=f"Use `{command}`.")
 
     def rows_in(self, table: str) -> int:
         """How many rows of a table the manifest promises."""

@@ -139,7 +139,7 @@ class _Content:
         found = self._conn.execute(Q.sessions, (root,)).dicts()
         for row in found:
             for name in ("model_config", "origin_json"):
-                row[name] = without(row[name])
+                row[name] = without_credentials(row[name])
         return sorted(found, key=lambda row: str(row["id"]))
 
     def _messages(self) -> Iterator[Line]:
@@ -166,7 +166,7 @@ class _Content:
         else:
             found = [row for root in self._roots for row in self._conn.execute(Q.routes_of, (root,)).dicts()]
         for row in sorted(found, key=lambda row: (row["scope"], row["session_key"])):
-            row["entry_json"] = without(row["entry_json"]) or "{}"
+            row["entry_json"] = without_credentials(row["entry_json"]) or "{}"
             yield row
 
     def _listed_people(self) -> list[dict[str, Any]]:
@@ -275,26 +275,31 @@ def _member(name: str) -> zipfile.ZipInfo:
     return info
 
 
-_NAME = re.compile(r"(^|_)(api_?key|token|secret|password|passwd|credentials?|authorization|cookie)$", re.IGNORECASE)
+# -- credentials ---------------------------------------------------------------------------------------------------
+
+_CREDENTIAL = re.compile(
+    r"api_?key|secret|passw|credential|authorization|cookie|(access|refresh|bot|auth)_?token|(^|_)token$", re.IGNORECASE
+)
+"""Names whose values are not taken elsewhere. Values are not looked at."""
 
 
-def without(text: str | None) -> str | None:
-    """A stored JSON text without its credentials. One that cannot be read and might hold some becomes empty."""
+def without_credentials(text: str | None) -> str | None:
+    """A stored JSON text without the members that are named like a credential; byte for byte the same without any.
+
+    A text that cannot be read and might hold one becomes empty.
+    """
     if not text:
         return text
     try:
         value = json.loads(text)
     except ValueError:
-        return (
-            "{}" if re.search(r"key|token|secret|passw|credential|authorization|cookie", text, re.IGNORECASE) else text
-        )
-    clean = _clean(value)
+        return "{}" if re.search(r"key|token|secret|passw|credential|authorization|cookie", text, re.I) else text
+    clean = strip_credentials(value)
     return text if clean == value else json.dumps(clean, ensure_ascii=False)
 
 
-def _clean(value: Any) -> Any:
+def strip_credentials(value: Any) -> Any:
+    """A structure without the members that are named like a credential."""
     if isinstance(value, dict):
-        return {name: _clean(item) for name, item in value.items() if not _NAME.search(name)}
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    return value
+        return {str(k): strip_credentials(item) for k, item in value.items() if not _CREDENTIAL.search(str(k))}
+    return [strip_credentials(item) for item in value] if isinstance(value, list) else value

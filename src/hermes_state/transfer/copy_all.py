@@ -1,12 +1,16 @@
-"""Moving a store to another database: SQLite to PostgreSQL, or back.
+"""The whole store: moved to another database, or as an archive of every row.
 
-The target must be empty. Everything is copied in one transaction of the target, from one moment of the source, and
-before that transaction commits every row is read back and compared by value; so the target holds the whole store or
-nothing, and a kill or an error in between costs only time. The source is read and never written. Numbers that a
-database gives out (message ids, the order of the inbox) go on where the source stopped.
+The target must be empty. Everything is copied in one transaction of the target, from one moment of the source: the
+target holds the whole store or nothing, and a kill or an error in between costs only time. Numbers that a database
+gives out (message ids, the order of the inbox) go on where the source stopped. A move also reads every row back and
+compares it by value before it commits; the source is only read.
 
-What is derived stays behind: the target makes its own search index. A source that is still written to is noticed at
-the end and said, not prevented.
+Derived data stays behind: the target makes its own search index. Columns and tables of hermes-agent that an import kept
+beside our rows stay behind too (`left_behind` names them). A source that is still written to during a move is noticed
+at the end and said, not prevented.
+
+An archive of the whole store is the backup of a store on PostgreSQL, and a way to carry any store as one file. Unlike
+an export it holds the store's credentials and work in progress, so it is as private as the database itself.
 """
 
 from __future__ import annotations
@@ -17,22 +21,24 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from hermes_state.errors import ArchiveRefused, InvalidValue, StateError
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Engine, Row, Store
+from hermes_state.errors import InvalidValue, StateError
 from hermes_state.transfer import archive_write, tables
-from hermes_state.transfer.archive_import import as_tuple
 from hermes_state.transfer.archive_read import ArchiveFile
+from hermes_state.transfer.archive_write import Progress
 from hermes_state.transfer.tables import Table
 
-Progress = Callable[[int, int], None]
+Rows = Callable[[Table], Iterator[Row]]
+"""Every row of a table, as often as it is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move copied: rows by table, and whether the source changed meanwhile."""
+    """What a move copied: rows by table, what it left behind, and whether the source changed meanwhile."""
 
     rows: dict[str, int]
+    left: dict[str, int]
     source_changed: bool
 
     @property
@@ -44,56 +50,98 @@ def move(source: Engine, target: Engine, *, progress: Progress | None = None) ->
     """Copy all data of `source` into the empty `target`, verified row by row."""
     if source.where == target.where:
         raise InvalidValue("source and target are the same database", where=source.where)
-
     steps = _Steps(progress)
 
-    def run(theirs: Connection) -> tuple[dict[str, int], list[int]]:
-        copied = target.write(lambda ours: _copy_and_verify(theirs, ours, target.where, steps))
-        return copied, _mark(theirs)
+    def run(theirs: Connection) -> tuple[dict[str, int], list[int], dict[str, int]]:
+        counts = _counts(theirs)
+
+        def copy(ours: Connection) -> None:
+            steps.begin(2 * sum(counts.values()))
+            numbers = {table.name: tables.last_number(theirs, table) for table in tables.every() if table.numbered}
+            _fill(ours, target.where, lambda table: tables.rows(theirs, table), numbers, steps)
+            for table in tables.every():
+                verify(table, tables.rows(theirs, table), tables.rows(ours, table), steps.add)
+
+        target.write(copy)
+        return counts, _mark(theirs), left_behind(theirs)
 
     try:
-        copied, before = source.read(run, snapshot=True)
+        copied, before, left = source.read(run, snapshot=True)
     except InvalidValue as error:  # SQLite lets other programs store what a stricter database refuses
         raise StateError(
             f"a row of {steps.table} cannot be copied ({error.what}); nothing was changed", where=source.where
         ) from error
-    after = source.read(lambda conn: ({t.name: tables.count(conn, t) for t in tables.every()}, _mark(conn)))
-    return Moved(copied, source_changed=(copied, before) != after)
+    after = source.read(lambda conn: (_counts(conn), _mark(conn)))
+    return Moved(copied, left, source_changed=(copied, before) != after)
 
 
-def refuse_filled(conn: Connection, where: str) -> None:
-    """Raise unless there is nothing that a copy could mix with. Notes of the database to itself do not count."""
+def export_store(store: Store, path: Path, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Write every row of every table; the manifest."""
+
+    def files(conn: Connection) -> Iterator[tuple[str, Iterator[archive_write.Line]]]:
+        steps = _Steps(progress)
+        steps.begin(sum(_counts(conn).values()))
+
+        def lines(table: Table) -> Iterator[archive_write.Line]:
+            for row in tables.rows(conn, table):
+                yield dict(zip(table.names, row, strict=True))
+                steps.add(1)
+
+        for table in tables.every():
+            yield table.name, lines(table)
+
+    return archive_write.write(store, path, "store", files)
+
+
+def restore_store(store: Store, path: Path, *, progress: Progress | None = None) -> dict[str, int]:
+    """Put a `store` archive into an empty store; rows by table."""
+    with ArchiveFile(path, store.limits) as source:
+        source.require_scope("store")
+        source.verify()
+        counts = {table.name: source.rows_in(table.name) for table in tables.every()}
+        numbers = {table.name: source.last_number(table.name) for table in tables.every() if table.numbered}
+        steps = _Steps(progress)
+
+        def rows(table: Table) -> Iterator[Row]:
+            return (tuple(row[name] for name in table.names) for row in source.lines(table.name))
+
+        def run(conn: Connection) -> None:
+            steps.begin(sum(counts.values()))
+            _fill(conn, store.engine.where, rows, numbers, steps)
+
+        store.engine.write(run)
+    return counts
+
+
+def left_behind(conn: Connection) -> dict[str, int]:
+    """Rows of tables that are not of our schema, by table: an import of a home of hermes-agent made them."""
+    ours = tables.LOCAL | {table.name for table in tables.every()}
+    found = [name for name in tables.present(conn) if name not in ours and not name.startswith("sqlite_")]
+    counts = {name: tables.count(conn, name) for name in found}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _fill(conn: Connection, where: str, rows: Rows, numbers: dict[str, int], steps: _Steps) -> None:
+    """Put every table into a store that must be empty. Notes of a database to itself do not count."""
     for table in tables.every():
         if table.name != "state_meta" and not tables.is_empty(conn, table):
             raise StateError(
-                f"the target holds rows already ({tables.count(conn, table)} in {table.name}); nothing was changed",
+                f"the target holds rows already ({tables.count(conn, table.name)} in {table.name}); "
+                "nothing was changed",
                 where=where,
                 hint="Give an empty database.",
             )
     conn.run(meta.Q.clear)
-
-
-def _copy_and_verify(theirs: Connection, ours: Connection, where: str, steps: _Steps) -> dict[str, int]:
-    refuse_filled(ours, where)
-    counts = {table.name: tables.count(theirs, table) for table in tables.every()}
-    steps.begin(2 * sum(counts.values()))
     for table in tables.every():
         steps.table = table.name
-        _copy(theirs, ours, table, steps)
-    for table in tables.every():
-        verify(table, tables.rows(theirs, table), tables.rows(ours, table), steps.add)
-    return counts
-
-
-def _copy(theirs: Connection, ours: Connection, table: Table, steps: _Steps) -> None:
-    for page in tables.pages(tables.rows(theirs, table)):
-        tables.fill(ours, table, page)
-        steps.add(len(page))
-    if table.own_links:
-        for page in tables.pages(tables.rows(theirs, table)):
-            tables.link(ours, table, page)
-    if table.numbered:
-        tables.set_last_number(ours, table, tables.last_number(theirs, table))
+        for page in tables.pages(rows(table)):
+            tables.fill(conn, table, page)
+            steps.add(len(page))
+        if table.own_links:
+            for page in tables.pages(rows(table)):
+                tables.link(conn, table, page)
+        if table.numbered:
+            tables.set_last_number(conn, table, numbers[table.name])
 
 
 def verify(table: Table, expected: Iterator[Row], found: Iterator[Row], done: Callable[[int], None]) -> None:
@@ -104,6 +152,10 @@ def verify(table: Table, expected: Iterator[Row], found: Iterator[Row], done: Ca
             key = ", ".join(str((theirs or ours or ())[i])[:60] for i in at)
             raise StateError(f"{table.name} [{key}] did not arrive as it left; nothing was changed")
         done(1)
+
+
+def _counts(conn: Connection) -> dict[str, int]:
+    return {table.name: tables.count(conn, table.name) for table in tables.every()}
 
 
 def _mark(conn: Connection) -> list[int]:
@@ -126,54 +178,3 @@ class _Steps:
         self._done += rows
         if self._progress is not None:
             self._progress(self._done, self._total)
-
-
-def export_store(store: Store, path: Path, *, progress: archive_write.Progress | None = None) -> dict[str, Any]:
-    """Write every row of every table; the manifest."""
-
-    def files(conn: Connection) -> Iterator[tuple[str, Iterator[archive_write.Line]]]:
-        total = sum(tables.count(conn, table) for table in tables.every())
-        done = 0
-
-        def counted(table: tables.Table) -> Iterator[archive_write.Line]:
-            nonlocal done
-            for row in tables.rows(conn, table):
-                done += 1
-                yield dict(zip(table.names, row, strict=True))
-                if progress is not None:
-                    progress(done, total)
-
-        for table in tables.every():
-            yield table.name, counted(table)
-
-    return archive_write.write(store, path, "store", files)
-
-
-def restore_store(store: Store, path: Path, *, progress: archive_write.Progress | None = None) -> dict[str, int]:
-    """Put a `store` archive into an empty store; rows by table."""
-    with ArchiveFile(path, store.limits) as source:
-        if source.scope != "store":
-            raise ArchiveRefused(
-                "this archive holds conversations, not a whole store",
-                where=str(path),
-                hint="Use `hermes sessions import`.",
-            )
-        source.verify()
-        store.engine.write(lambda conn: _fill(conn, source, store.engine.where, progress))
-        return {table.name: source.rows_in(table.name) for table in tables.every()}
-
-
-def _fill(conn: Connection, source: ArchiveFile, where: str, progress: archive_write.Progress | None) -> None:
-    refuse_filled(conn, where)
-    done, total = 0, sum(source.rows_in(table.name) for table in tables.every())
-    for table in tables.every():
-        for page in tables.pages(source.lines(table.name)):
-            tables.fill(conn, table, [as_tuple(table.names, row) for row in page])
-            done += len(page)
-            if progress is not None:
-                progress(done, total)
-        if table.own_links:
-            for page in tables.pages(source.lines(table.name)):
-                tables.link(conn, table, [as_tuple(table.names, row) for row in page])
-        if table.numbered:
-            tables.set_last_number(conn, table, source.last_number(table.name))

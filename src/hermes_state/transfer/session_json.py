@@ -80,7 +80,7 @@ def _exported(conn: Connection, session_id: str) -> dict[str, Any] | None:
     row = sessions.fetch(conn, session_id)
     if row is None:
         return None
-    said = conn.rows(messages.Q.of_session, (session_id, 1, NO_LIMIT, 0))
+    said = conn.rows(transcript.Q.of_session, (session_id, 1, NO_LIMIT, 0))
     return {**row, "messages": [transcript.decode(message) for message in said]}
 
 
@@ -98,7 +98,7 @@ def _take(conn: Connection, ordered: list[Incoming], now: float) -> dict[str, An
             skipped.append(session.id)
             continue
         conn.run(Q.set_rest, (*(session.fields[name] for name in _REST), session.id))
-        messages.insert_rows(conn, session.id, session.rows, started_at=row["started_at"])
+        transcript.insert_rows(conn, session.id, session.rows, started_at=row["started_at"])
         _hide(conn, session)
         sessions.place(conn, session.id, row, now)
         imported.append(session.id)

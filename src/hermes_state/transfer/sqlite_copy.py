@@ -1,19 +1,122 @@
-"""What a SQLite database holds that is not of our schema: triggers, views, virtual tables, changed tables.
+"""Copies of a SQLite database that are believed: made by SQLite itself, then opened, checked and counted.
+
+Backups, upgrades and migrations copy with `copy`. An open database file is never read by other means, which would drop
+SQLite's locks on it.
 
 A database file is more than its rows. A trigger in it runs inside our own writes (`UPDATE people SET role = 'owner'`),
-so a backup is restored only when its schema is ours. Plain tables with other names are inert, because nothing of ours
-reads them; homes that were imported have some. They are named, and they are no reason to refuse.
+so a backup is restored only when its schema is ours (`foreign_objects`). Plain tables with other names are inert,
+because nothing of ours reads them; imported homes have some. They are named, and they are no reason to refuse.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import apsw
 
+from hermes_config.home import advice, sync_folder
+from hermes_state.errors import StateError, StoreDamaged
 from hermes_state.storage import schema, statements
 from hermes_state.storage.base import Connection
 from hermes_state.storage.sqlite import SqliteConnection
+from hermes_state.storage.sqlite_errors import translated
+
+Q = statements.Queries("sqlite_copy")
+
+Progress = Callable[[int, int], None]
+_WAIT_MS = 5_000
+_STEP = 256  # pages at a time: small enough that a progress bar moves and nobody waits for us
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[apsw.Connection]:
+    """A connection of our own that stays at one moment."""
+    with translated(str(path)):
+        opened = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+        try:
+            opened.set_busy_timeout(_WAIT_MS)
+            opened.execute("BEGIN")
+            opened.execute(Q.schema.sqlite).fetchall()  # the moment is now, not at the first copy
+            yield opened
+        finally:
+            opened.close()
+
+
+def raw(conn: Connection) -> apsw.Connection:
+    """SQLite's own connection behind ours."""
+    assert isinstance(conn, SqliteConnection)
+    return conn.raw
+
+
+def copy(source: apsw.Connection, path: Path, *, progress: Progress | None = None, checked: bool = True) -> None:
+    """A copy of a database at `path`, whole or not at all; `checked`: and only if it is sound and has all rows."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            with translated(str(path)):
+                _fill(source, draft, progress, checked)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        draft.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StateError(
+            f"the backup cannot be written: {error.strerror}; nothing was changed", where=str(path), hint=advice(error)
+        ) from error
+    finally:
+        with suppress(FileNotFoundError):  # it has its name already, or was never made
+            draft.unlink()
+
+
+def _fill(source: apsw.Connection, draft: Path, progress: Progress | None, checked: bool) -> None:
+    target = apsw.Connection(str(draft))
+    try:
+        with target.backup("main", source, "main") as copying:
+            while not copying.done:
+                copying.step(_STEP)
+                if progress is not None:
+                    progress(copying.page_count - copying.remaining, copying.page_count)
+        if checked:
+            target.pragma("journal_mode", "delete")  # one file, that can be opened anywhere
+            check_sound(target, draft)
+            if row_counts(target) != row_counts(source):
+                raise StateError("the copy does not hold the same rows; it was removed", where=str(draft))
+    finally:
+        target.close()
+
+
+def check_sound(opened: apsw.Connection, path: Path) -> None:
+    """Raise when pages of the file are damaged.
+
+    Full-text indexes do not count: those of hermes-agent are left behind, ours lies in another file, and a newer
+    SQLite than the one that wrote them finds fault with sound ones.
+    """
+    said = [str(row[0]) for row in opened.execute(Q.sound.sqlite).fetchall()]
+    for line in said:
+        if line != "ok" and " FTS5 table " not in line:
+            raise StoreDamaged(f"this database is damaged: {line}", where=str(path), hint="Use an older backup.")
+
+
+def row_counts(opened: apsw.Connection) -> dict[str, int]:
+    """Rows of every table, virtual ones left out."""
+    counts = {}
+    for (table,) in opened.execute(Q.tables.sqlite).fetchall():
+        counts[str(table)] = int(str(opened.execute(f"SELECT count(*) FROM {quoted(str(table))}").fetchall()[0][0]))  # noqa: S608
+    return counts
+
+
+def quoted(name: str) -> str:
+    """A name from a schema that is not ours as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+# -- what is not of our schema -------------------------------------------------------------------------------------
 
 _UNIQUE = "unique index"
 _Shape = dict[tuple[str, str], object]
@@ -26,19 +129,15 @@ class ForeignObjects(NamedTuple):
     inert: list[str]
 
 
-def look(conn: Connection) -> ForeignObjects:
-    """Compare a SQLite database of ours with the schema of its version."""
+def foreign_objects(conn: Connection) -> ForeignObjects:
+    """Compare a SQLite database with our schema."""
     fresh = apsw.Connection(":memory:")
     try:
-        ours = SqliteConnection(fresh)
         for statement in statements.schema("sqlite"):
-            ours.run(statement)
-        return _compare(conn, _shape(ours))
+            fresh.execute(statement)
+        ours = _shape(SqliteConnection(fresh))
     finally:
         fresh.close()
-
-
-def _compare(conn: Connection, ours: _Shape) -> ForeignObjects:
     acting: list[str] = []
     inert: list[str] = []
     current = schema.found_version(conn) == schema.CURRENT
@@ -64,9 +163,9 @@ def _is_plain(name: str, table: object) -> bool:
 
 
 def _shape(conn: Connection) -> _Shape:
-    """Everything of the schema in a form that can be compared; None for what can act as it likes."""
+    """Everything of the schema in a form that can be compared; None for virtual tables, which run code of their own."""
     found: _Shape = {}
-    for kind, name, sql in conn.rows("SELECT type, name, sql FROM sqlite_schema"):
+    for kind, name, sql in conn.rows(Q.schema):
         if name.startswith("sqlite_"):
             continue
         text = " ".join(str(sql or "").split())
@@ -80,7 +179,5 @@ def _shape(conn: Connection) -> _Shape:
 
 
 def _table(conn: Connection, name: str) -> object:
-    quoted = "'" + name.replace("'", "''") + "'"
-    columns = conn.rows(f'SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo({quoted})')  # noqa: S608 - quoted
-    links = conn.rows(f"PRAGMA foreign_key_list({quoted})")
+    columns, links = conn.rows(Q.columns, (name,)), conn.rows(Q.links_of, (name,))
     return sorted(map(repr, columns)), sorted(map(repr, links))

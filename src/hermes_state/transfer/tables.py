@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from hermes_state.storage import statements
+from hermes_state.storage import schema, statements
 from hermes_state.storage.base import Connection, Row, scalar
 
 T = TypeVar("T")
@@ -152,8 +152,15 @@ def link(conn: Connection, table: Table, found: Sequence[Row]) -> None:
             conn.many(" ".join(("UPDATE", table.name, "SET", column, "= ? WHERE", where)), linked)
 
 
-def count(conn: Connection, table: Table) -> int:
-    return int(scalar(conn.rows(" ".join(("SELECT count(*) FROM", table.name)))))
+def count(conn: Connection, name: str) -> int:
+    """Rows of a table; its name may be one that an import brought."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    return int(scalar(conn.rows(" ".join(("SELECT count(*) FROM", quoted)))))
+
+
+def present(conn: Connection) -> list[str]:
+    """The tables of a database, ours and others."""
+    return sorted(row[0] for row in conn.rows(schema.Q.tables))
 
 
 def is_empty(conn: Connection, table: Table) -> bool:

@@ -9,7 +9,6 @@ messages are only counted here and are streamed when they are written. Everythin
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from hermes_state.compat.routing import folder_name
 from hermes_state.conversations import transcript
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import LOCAL_SOURCES, checked_id
+from hermes_state.transfer.archive_write import strip_credentials
 from hermes_state.transfer.import_home import route_entry, row_mapping
 from hermes_state.transfer.import_home.source import Home, Source
 
@@ -28,7 +28,6 @@ _TAKEN = {
     "compression_locks",
 }  # fmt: skip
 _LONG_TITLE = 1_000
-_SECRET = re.compile(r"api_?key|secret|passw|credential|authorization|(access|refresh|bot|auth)_?token|^token$", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,7 @@ def _routes(found: Survey, source: Source | None, index: dict[str, Any]) -> None
             written = _written(found, key, entry)
         except route_entry.BadEntry as error:
             found.note("route", key, f"in {place}: {error}")
-            found.set_aside.setdefault(place, {})[key] = without_secrets(entry)
+            found.set_aside.setdefault(place, {})[key] = strip_credentials(entry)
             continue
         seen.add((scope, key))
         named = written["session_id"]
@@ -209,13 +208,6 @@ def _written(found: Survey, key: str, entry: Any) -> dict[str, Any]:
         return route_entry.parse({**entry, "origin": None})
 
 
-def without_secrets(value: Any) -> Any:
-    """A foreign structure as it may lie in a file of ours."""
-    if isinstance(value, dict):
-        return {str(name): without_secrets(item) for name, item in value.items() if not _SECRET.search(str(name))}
-    return [without_secrets(item) for item in value] if isinstance(value, list) else value
-
-
 def _fill_from_index(found: Survey, index: dict[str, Any]) -> None:
     """Files before schema 18 knew a chat's name and place only in `sessions.json`."""
     for key, entry in index.items():
@@ -229,7 +221,7 @@ def _fill_from_index(found: Survey, index: dict[str, Any]) -> None:
         for name in ("chat_id", "thread_id", "user_id"):
             row[name] = row[name] or _word(origin.get(name))
         if origin and not row["origin_json"]:
-            row["origin_json"] = columns.encode_json(without_secrets(origin))
+            row["origin_json"] = columns.encode_json(strip_credentials(origin))
         row["expiry_finalized"] = row["expiry_finalized"] or int(bool(entry.get("expiry_finalized")))
 
 

@@ -26,6 +26,7 @@ from hermes_state.storage.base import Row
 from hermes_state.storage.sqlite import open_in_this_process
 from hermes_state.storage.sqlite_errors import translated
 from hermes_state.storage.statements import Queries
+from hermes_state.transfer.sqlite_copy import quoted
 
 Q = Queries("import_home")
 
@@ -241,11 +242,6 @@ class Source:
 
 def readable(value: object) -> object:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-def quoted(name: str) -> str:
-    """A name from a foreign schema as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _state_of(path: Path) -> dict[str, tuple[int, int]]:

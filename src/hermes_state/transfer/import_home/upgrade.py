@@ -1,4 +1,4 @@
-"""A home of the reference converted in place.
+"""A home of hermes-agent converted in place.
 
     1  refuse when anybody uses the home; then lock its database, so that nobody can until the end
     2  back the database up through SQLite (its log included), check the copy and count its rows
@@ -6,7 +6,7 @@
     4  compare the two row by row
     5  move the old log into the old file and rename the new file over the old
 
-A kill before the rename leaves the home as it was, openable by the reference; after it, the new one. The backup is
+A kill before the rename leaves the home as it was, openable by hermes-agent; after it, the new one. The backup is
 there from step 2 on. A log must never lie beside a file it does not belong to, which is why the old one is emptied
 and removed before the rename. The lock is SQLite's own and the kernel's: whoever opens the file meanwhile is told that
 it is locked, and a kill frees it. (Comparing `data_version` before and after is not enough: a checkpoint hides a
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +25,15 @@ import apsw
 
 from hermes_config.home import sync_folder
 from hermes_config.limits import Limits
-from hermes_state.errors import StateError, StoreDamaged, StoreUnavailable
+from hermes_state.errors import StateError, StoreUnavailable
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection, Store, scalar
 from hermes_state.storage.sqlite_errors import translated
 from hermes_state.storage.statements import Queries
+from hermes_state.transfer import backup, sqlite_copy
 from hermes_state.transfer.import_home import in_use, row_mapping, scan, write
 from hermes_state.transfer.import_home.scan import Survey
-from hermes_state.transfer.import_home.source import AlreadyOurs, Home, Source, quoted
+from hermes_state.transfer.import_home.source import AlreadyOurs, Home, Source
 from hermes_state.transfer.import_home.write import Outcome, Tick
 
 Q = Queries("import_home")
@@ -75,11 +75,11 @@ def upgrade(home: Path, *, step: Step | None = None, limits: Limits | None = Non
         old = _locked(database)
         draft: Path | None = None
         try:
-            draft = home / f".upgrade-{_stamp()}-{os.getpid()}"
+            draft = home / f".upgrade-{os.getpid()}-{os.urandom(4).hex()}"
             draft.mkdir(mode=0o700)
-            backup = _back_up(old, home, draft, _tick(step, "backing up"))
+            kept = _back_up(old, home, _tick(step, "backing up"))
             new = draft / "state.db"
-            found, done = _build(_as_home(home, backup), new, step, limits)
+            found, done = _build(_as_home(home, kept), new, step, limits)
             _swap(old, new, database)
         except OSError as error:  # no space, no permission: before the rename, or after everything
             raise StoreUnavailable(f"the upgrade stopped: {error.strerror}", where=str(home)) from error
@@ -87,7 +87,7 @@ def upgrade(home: Path, *, step: Step | None = None, limits: Limits | None = Non
             old.close()
             if draft is not None:
                 shutil.rmtree(draft, ignore_errors=True)
-    return Upgraded(backup, found, done)
+    return Upgraded(kept, found, done)
 
 
 def _as_home(home: Path, database: Path) -> Home:
@@ -99,59 +99,14 @@ def _tick(step: Step | None, what: str) -> write.Tick | None:
     return None if step is None else step(what)
 
 
-def _back_up(old: apsw.Connection, home: Path, draft: Path, tick: write.Tick | None) -> Path:
+def _back_up(old: apsw.Connection, home: Path, tick: write.Tick | None) -> Path:
     """A copy of the database that is known to be whole; it gets its name only then."""
-    path = draft / "backup.db"
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    copy = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)
-    try:
-        with copy.backup("main", old, "main") as backup:
-            while not backup.done:
-                backup.step(4_096)
-                if tick is not None:
-                    tick(backup.page_count - backup.remaining, backup.page_count)
-        copy.pragma("journal_mode", "delete")  # one file that needs no other
-        wrong = _damage(copy)
-        if wrong:
-            raise StoreDamaged(f"the database is damaged ({wrong}); it was left as it is", where=str(home / "state.db"))
-        if _row_counts(copy) != _row_counts(old):
-            raise StateError("the backup has not as many rows as the original; nothing was changed", where=str(home))
-    finally:
-        copy.close()
-    folder = home / "backups"
+    folder = home / backup.FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
-    named = _free_name(folder, f"state-before-upgrade-{_stamp()}")
-    path.replace(named)
-    sync_folder(folder)
+    # An upgrade that was killed may have left a backup of this very second. Nobody else is here: we have the lock.
+    named = backup.new_path(folder, stem="state-before-upgrade")
+    sqlite_copy.copy(old, named, progress=tick)
     return named
-
-
-def _free_name(folder: Path, stem: str) -> Path:
-    """An upgrade that was killed may have left a backup of this very second. Nobody else is here: we have the lock."""
-    path, number = folder / f"{stem}.db", 1
-    while path.exists():
-        number += 1
-        path = folder / f"{stem}-{number}.db"
-    return path
-
-
-def _damage(raw: apsw.Connection) -> str:
-    """The first thing that is wrong with the file; empty for nothing.
-
-    Their full-text indexes do not count: we leave them behind, and a newer SQLite than the one that wrote them finds
-    fault with sound ones.
-    """
-    said = [str(row[0]) for row in raw.execute("PRAGMA integrity_check").fetchall()]
-    return next((line for line in said if line != "ok" and " FTS5 table " not in line), "")
-
-
-def _row_counts(raw: apsw.Connection) -> dict[str, int]:
-    tables = [str(row[0]) for row in raw.execute(Q.source_tables.sqlite).fetchall()]
-    counts = {}
-    for table in tables:
-        sql = Q.source_count.sqlite.replace("{table}", quoted(table))
-        counts[table] = int(str(raw.execute(sql).fetchall()[0][0]))
-    return counts
 
 
 def _build(home: Home, new: Path, step: Step | None, limits: Limits | None) -> tuple[scan.Survey, write.Outcome]:
@@ -204,10 +159,6 @@ def _swap(old: apsw.Connection, new: Path, database: Path) -> None:
         sync_folder(database.parent)
     finally:
         old.execute("ROLLBACK")
-
-
-def _stamp() -> str:
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime())
 
 
 _ENOUGH = 20

@@ -26,7 +26,8 @@ from hermes_state.transfer.archive_import import NO_CHAT
 from hermes_state.transfer.import_home import row_mapping
 from hermes_state.transfer.import_home.home_files import Item
 from hermes_state.transfer.import_home.scan import Survey, is_direct
-from hermes_state.transfer.import_home.source import Source, quoted
+from hermes_state.transfer.import_home.source import Source
+from hermes_state.transfer.sqlite_copy import quoted
 
 Q = Queries("import_home")
 Tick = Callable[[int, int | None], None]

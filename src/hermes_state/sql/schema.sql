@@ -1,25 +1,26 @@
--- The whole store on SQLite, as a fresh file gets it. `migrations/` brings older files to the same
--- shape and a test proves the two equal. Names and meanings of `sessions` and `messages` are those
--- other tools already read; everything below `-- ours` is added by us.
+-- The whole store, as a fresh database gets it, for both engines. `{integer}`, `{real}`, `{bytes}`, `{key}` and
+-- `{identity}` are each engine's own words (storage/statements.py); a line that ends in `-- @sqlite` or `-- @postgresql`
+-- is for that engine alone. Names and meanings of `sessions` and `messages` are those that plug-ins of hermes-agent read;
+-- the columns below `-- ours` are added by us.
 
-CREATE TABLE schema_version (version INTEGER NOT NULL);
+CREATE TABLE schema_version (version {integer} NOT NULL);
 
 CREATE TABLE state_meta (key TEXT PRIMARY KEY, value TEXT);
 
 -- One conversation = one chain of compressions. Its id is the id of its first segment and never changes.
 CREATE TABLE conversations (
-    id TEXT PRIMARY KEY,
-    tip_id TEXT NOT NULL,                        -- the segment that is written to
-    owner_id TEXT,                               -- person; NULL belongs to the group, never to one of them
-    origin_kind TEXT NOT NULL DEFAULT 'new',     -- new | branch | reset | delegate | child
+    id {key},
+    tip_id TEXT NOT NULL,                       -- the segment that is written to
+    owner_id TEXT,                              -- person; NULL belongs to the group, never to one of them
+    origin_kind TEXT NOT NULL DEFAULT 'new',    -- new | branch | reset | delegate | child
     origin_session_id TEXT,
-    rotations INTEGER NOT NULL DEFAULT 0,        -- how often the ledger compressed it
-    created_at REAL NOT NULL
+    rotations {integer} NOT NULL DEFAULT 0,     -- how often the ledger compressed it
+    created_at {real} NOT NULL
 );
 CREATE INDEX idx_conversations_owner ON conversations(owner_id) WHERE owner_id IS NOT NULL;
 
 CREATE TABLE sessions (
-    id TEXT PRIMARY KEY,
+    id {key},
     source TEXT NOT NULL,
     user_id TEXT,
     session_key TEXT,
@@ -28,54 +29,55 @@ CREATE TABLE sessions (
     thread_id TEXT,
     display_name TEXT,
     origin_json TEXT,
-    expiry_finalized INTEGER DEFAULT 0,
+    expiry_finalized {integer} DEFAULT 0,
     model TEXT,
     model_config TEXT,
     system_prompt TEXT,
     parent_session_id TEXT REFERENCES sessions(id),
-    started_at REAL NOT NULL,
-    ended_at REAL,
+    started_at {real} NOT NULL,
+    ended_at {real},
     end_reason TEXT,
-    message_count INTEGER DEFAULT 0,
-    tool_call_count INTEGER DEFAULT 0,
-    input_tokens INTEGER DEFAULT 0,
-    output_tokens INTEGER DEFAULT 0,
-    cache_read_tokens INTEGER DEFAULT 0,
-    cache_write_tokens INTEGER DEFAULT 0,
-    reasoning_tokens INTEGER DEFAULT 0,
+    message_count {integer} DEFAULT 0,
+    tool_call_count {integer} DEFAULT 0,
+    input_tokens {integer} DEFAULT 0,
+    output_tokens {integer} DEFAULT 0,
+    cache_read_tokens {integer} DEFAULT 0,
+    cache_write_tokens {integer} DEFAULT 0,
+    reasoning_tokens {integer} DEFAULT 0,
     cwd TEXT,
     git_branch TEXT,
     git_repo_root TEXT,
     billing_provider TEXT,
     billing_base_url TEXT,
     billing_mode TEXT,
-    estimated_cost_usd REAL,
-    actual_cost_usd REAL,
+    estimated_cost_usd {real},
+    actual_cost_usd {real},
     cost_status TEXT,
     cost_source TEXT,
     pricing_version TEXT,
     title TEXT,
-    api_call_count INTEGER DEFAULT 0,
+    api_call_count {integer} DEFAULT 0,
     handoff_state TEXT,
     handoff_platform TEXT,
     handoff_error TEXT,
-    compression_failure_cooldown_until REAL,
+    compression_failure_cooldown_until {real},
     compression_failure_error TEXT,
-    compression_fallback_streak INTEGER NOT NULL DEFAULT 0,
+    compression_fallback_streak {integer} NOT NULL DEFAULT 0,
     profile_name TEXT,
-    rewind_count INTEGER NOT NULL DEFAULT 0,
-    archived INTEGER NOT NULL DEFAULT 0,
+    rewind_count {integer} NOT NULL DEFAULT 0,
+    archived {integer} NOT NULL DEFAULT 0,
     -- ours
-    root_id TEXT NOT NULL,                       -- the conversation; equal to id on its first segment
-    last_active REAL NOT NULL,                   -- newest message, else started_at
-    preview TEXT,                                -- beginning of the first user text; NULL until there is one
-    listed INTEGER NOT NULL DEFAULT 1,           -- 1 on the one row that stands for its conversation in lists
-    active_minute INTEGER NOT NULL DEFAULT 0     -- last_active in minutes: set by a trigger, and by whoever moves it
+    root_id TEXT NOT NULL,                      -- the conversation; equal to id on its first segment
+    last_active {real} NOT NULL,                -- newest message, else started_at
+    preview TEXT,                               -- beginning of the first user text; NULL until there is one
+    -- last_active in minutes, for lists. An index on last_active itself would be written to with every message; the minute
+    -- changes seldom, and within a minute few rows are left to sort. SQLite: set by the trigger, and by each update.
+    active_minute INTEGER NOT NULL DEFAULT 0, -- @sqlite
+    active_minute BIGINT GENERATED ALWAYS AS (floor(last_active / 60)::bigint) STORED, -- @postgresql
+    listed {integer} NOT NULL DEFAULT 1         -- 1 on the one row that stands for its conversation in lists
 );
--- Lists are ordered by last activity. An index on last_active itself would be written to with every message; the minute
--- changes seldom, and within a minute few rows are left to sort.
-CREATE TRIGGER sessions_minute_insert AFTER INSERT ON sessions
-    BEGIN UPDATE sessions SET active_minute = CAST(new.last_active / 60 AS INTEGER) WHERE id = new.id; END;
+CREATE TRIGGER sessions_minute_insert AFTER INSERT ON sessions -- @sqlite
+    BEGIN UPDATE sessions SET active_minute = CAST(new.last_active / 60 AS INTEGER) WHERE id = new.id; END; -- @sqlite
 CREATE INDEX idx_sessions_title ON sessions(title) WHERE title IS NOT NULL;
 CREATE INDEX idx_sessions_root ON sessions(root_id);
 CREATE INDEX idx_sessions_parent ON sessions(parent_session_id) WHERE parent_session_id IS NOT NULL;
@@ -94,7 +96,7 @@ CREATE INDEX idx_sessions_handoff_state ON sessions(handoff_state, started_at) W
 --   summarised  active=0, compacted=1
 --   replaced    replaced>0: hidden from every reader, removed by retention
 CREATE TABLE messages (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,        -- never used twice: the search index follows it
+    id {identity},                              -- never used twice: the search index follows it
     session_id TEXT NOT NULL REFERENCES sessions(id),
     role TEXT NOT NULL,
     content TEXT,
@@ -102,8 +104,8 @@ CREATE TABLE messages (
     tool_calls TEXT,
     tool_name TEXT,
     effect_disposition TEXT,
-    timestamp REAL NOT NULL,
-    token_count INTEGER,
+    timestamp {real} NOT NULL,
+    token_count {integer},
     finish_reason TEXT,
     reasoning TEXT,
     reasoning_content TEXT,
@@ -111,24 +113,27 @@ CREATE TABLE messages (
     codex_reasoning_items TEXT,
     codex_message_items TEXT,
     platform_message_id TEXT,
-    observed INTEGER NOT NULL DEFAULT 0,
-    active INTEGER NOT NULL DEFAULT 1,
-    compacted INTEGER NOT NULL DEFAULT 0,
+    observed {integer} NOT NULL DEFAULT 0,
+    active {integer} NOT NULL DEFAULT 1,
+    compacted {integer} NOT NULL DEFAULT 0,
     api_content TEXT,
     -- ours
-    content_kind TEXT NOT NULL DEFAULT 'text',   -- text | json | escaped (see values.py)
-    escaped TEXT,                                -- names of the other columns that are escaped, NULL for none
-    replaced INTEGER NOT NULL DEFAULT 0,        -- when, in epoch seconds; 0 for a row that stands
+    content_kind TEXT NOT NULL DEFAULT 'text',  -- text | json | escaped (see values.py)
+    escaped TEXT,                               -- names of the other columns that are escaped, NULL for none
+    replaced {integer} NOT NULL DEFAULT 0,      -- when, in epoch seconds; 0 for a row that stands
     turn_id TEXT,
-    person_id TEXT                               -- who wrote it, where that is known
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(), -- @postgresql
+    person_id TEXT                              -- who wrote it, where that is known
 );
+-- Ids do not commit in order on PostgreSQL: followers of the transcript and of the events go by (xid, id).
+CREATE INDEX idx_messages_feed ON messages(xid, id); -- @postgresql
 CREATE INDEX idx_messages_session ON messages(session_id, id);
 CREATE INDEX idx_messages_platform_msg_id ON messages(session_id, platform_message_id)
     WHERE platform_message_id IS NOT NULL;
 CREATE INDEX idx_messages_hidden ON messages(id) WHERE (active = 0 AND compacted = 0) OR replaced > 0;
 
 -- Rows the search index must forget; filled by whoever removes messages, emptied by the feeder.
-CREATE TABLE search_forget (message_id INTEGER PRIMARY KEY);
+CREATE TABLE search_forget (message_id {integer} PRIMARY KEY);
 
 CREATE TABLE session_model_usage (
     session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
@@ -137,29 +142,29 @@ CREATE TABLE session_model_usage (
     billing_base_url TEXT NOT NULL DEFAULT '',
     billing_mode TEXT NOT NULL DEFAULT '',
     task TEXT NOT NULL DEFAULT '',
-    api_call_count INTEGER NOT NULL DEFAULT 0,
-    input_tokens INTEGER NOT NULL DEFAULT 0,
-    output_tokens INTEGER NOT NULL DEFAULT 0,
-    cache_read_tokens INTEGER NOT NULL DEFAULT 0,
-    cache_write_tokens INTEGER NOT NULL DEFAULT 0,
-    reasoning_tokens INTEGER NOT NULL DEFAULT 0,
-    estimated_cost_usd REAL NOT NULL DEFAULT 0,
-    actual_cost_usd REAL NOT NULL DEFAULT 0,
+    api_call_count {integer} NOT NULL DEFAULT 0,
+    input_tokens {integer} NOT NULL DEFAULT 0,
+    output_tokens {integer} NOT NULL DEFAULT 0,
+    cache_read_tokens {integer} NOT NULL DEFAULT 0,
+    cache_write_tokens {integer} NOT NULL DEFAULT 0,
+    reasoning_tokens {integer} NOT NULL DEFAULT 0,
+    estimated_cost_usd {real} NOT NULL DEFAULT 0,
+    actual_cost_usd {real} NOT NULL DEFAULT 0,
     cost_status TEXT,
     cost_source TEXT,
-    first_seen REAL,
-    last_seen REAL,
+    first_seen {real},
+    last_seen {real},
     PRIMARY KEY (session_id, model, billing_provider, billing_base_url, billing_mode, task)
 );
 
 -- Where people write from, and what that place points at. A route may name a session that has no row
 -- yet (an imported index); the row is made at first use.
 CREATE TABLE routes (
-    scope TEXT NOT NULL DEFAULT '',              -- name of the sessions folder, never its path
+    scope TEXT NOT NULL DEFAULT '',             -- name of the sessions folder, never its path
     session_key TEXT NOT NULL,
     session_id TEXT,
-    entry_json TEXT NOT NULL,                    -- the rest of the entry, as other tools read it
-    updated_at REAL NOT NULL,
+    entry_json TEXT NOT NULL,                   -- the rest of the entry, as other tools read it
+    updated_at {real} NOT NULL,
     PRIMARY KEY (scope, session_key)
 );
 CREATE INDEX idx_routes_session ON routes(session_id);
@@ -168,24 +173,24 @@ CREATE INDEX idx_routes_updated ON routes(scope, updated_at);
 CREATE TABLE compression_locks (
     session_id TEXT PRIMARY KEY,
     holder TEXT NOT NULL,
-    acquired_at REAL NOT NULL,
-    expires_at REAL NOT NULL
+    acquired_at {real} NOT NULL,
+    expires_at {real} NOT NULL
 );
 
 CREATE TABLE people (
-    id TEXT PRIMARY KEY,
+    id {key},
     display_name TEXT,
-    role TEXT NOT NULL DEFAULT 'guest',          -- owner | admin | member | guest
-    zone TEXT,                                   -- IANA
-    created_at REAL NOT NULL
+    role TEXT NOT NULL DEFAULT 'guest',         -- owner | admin | member | guest
+    zone TEXT,                                  -- IANA
+    created_at {real} NOT NULL
 );
 CREATE TABLE identities (
     platform TEXT NOT NULL,
-    account TEXT NOT NULL DEFAULT '',            -- which of our accounts on that platform
+    account TEXT NOT NULL DEFAULT '',           -- which of our accounts on that platform
     native_id TEXT NOT NULL,
     person_id TEXT NOT NULL REFERENCES people(id) ON DELETE CASCADE,
     display_name TEXT,
-    created_at REAL NOT NULL,
+    created_at {real} NOT NULL,
     PRIMARY KEY (platform, account, native_id)
 );
 CREATE INDEX idx_identities_person ON identities(person_id);
@@ -195,8 +200,8 @@ CREATE TABLE pairings (
     platform TEXT NOT NULL,
     account TEXT NOT NULL DEFAULT '',
     native_id TEXT NOT NULL,
-    state TEXT NOT NULL,                         -- paired | revoked
-    changed_at REAL NOT NULL,
+    state TEXT NOT NULL,                        -- paired | revoked
+    changed_at {real} NOT NULL,
     PRIMARY KEY (platform, account, native_id)
 );
 
@@ -208,17 +213,17 @@ CREATE TABLE pairing_requests (
     display_name TEXT,
     salt TEXT NOT NULL,
     code_hash TEXT NOT NULL,
-    requested_at REAL NOT NULL,
-    expires_at REAL NOT NULL,
+    requested_at {real} NOT NULL,
+    expires_at {real} NOT NULL,
     PRIMARY KEY (platform, account, native_id)
 );
 
 -- How often a code was wrong lately; whoever issues or approves one holds this row meanwhile.
 CREATE TABLE pairing_guards (
     platform TEXT PRIMARY KEY,
-    failures INTEGER NOT NULL,
-    failed_at REAL NOT NULL,
-    locked_until REAL                            -- NULL: not locked
+    failures {integer} NOT NULL,
+    failed_at {real} NOT NULL,
+    locked_until {real}                         -- NULL: not locked
 );
 
 -- Work: what came in, who works on it, what goes out, and the marks that make a killed turn recoverable.
@@ -227,31 +232,31 @@ CREATE TABLE pairing_guards (
 
 -- Who may write to a conversation. The row stays after a release, so that its fence never goes back.
 CREATE TABLE leases (
-    conversation_id TEXT PRIMARY KEY,
-    fence INTEGER NOT NULL,
-    holder TEXT,                                 -- NULL: free
-    acquired_at REAL,
-    expires_at REAL,
-    ttl REAL                                     -- of the last renewal: more than this left means the clock went back
+    conversation_id {key},
+    fence {integer} NOT NULL,
+    holder TEXT,                                -- NULL: free
+    acquired_at {real},
+    expires_at {real},
+    ttl {real}                                  -- of the last renewal: more than this left means the clock went back
 );
 
 -- One row per message and version. The whole message for an allowed one, key and reason for a refused one.
 CREATE TABLE inbox (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,        -- the order of a route
+    id {identity},                              -- the order of a route
     platform TEXT NOT NULL,
     account TEXT NOT NULL,
     chat_id TEXT NOT NULL,
     message_id TEXT NOT NULL,
-    version INTEGER NOT NULL,                    -- 0 as first sent, then one per edit
+    version {integer} NOT NULL,                 -- 0 as first sent, then one per edit
     route TEXT,
     person_id TEXT,
     trace_id TEXT NOT NULL,
-    payload TEXT,                                -- JSON
-    state TEXT NOT NULL,                         -- queued | claimed | answered | error | silent | dropped | superseded | refused
+    payload TEXT,                               -- JSON
+    state TEXT NOT NULL,                        -- queued | claimed | answered | error | silent | dropped | superseded | refused
     turn_id TEXT,
     reason TEXT,
-    received_at REAL NOT NULL,
-    ended_at REAL
+    received_at {real} NOT NULL,
+    ended_at {real}
 );
 CREATE UNIQUE INDEX idx_inbox_message ON inbox(platform, account, chat_id, message_id, version);
 CREATE INDEX idx_inbox_queued ON inbox(route, id) WHERE state = 'queued';
@@ -261,19 +266,19 @@ CREATE INDEX idx_inbox_trace ON inbox(trace_id);
 CREATE INDEX idx_inbox_ended ON inbox(ended_at) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE turns (
-    id TEXT PRIMARY KEY,
+    id {key},
     conversation_id TEXT NOT NULL,
-    session_id TEXT NOT NULL,                    -- the segment it wrote to last
+    session_id TEXT NOT NULL,                   -- the segment it wrote to last
     route TEXT,
     trace_id TEXT NOT NULL,
-    fence INTEGER NOT NULL,                      -- of the attempt that runs
-    attempt INTEGER NOT NULL,
-    state TEXT NOT NULL,                         -- running | done | failed | cancelled | parked
+    fence {integer} NOT NULL,                   -- of the attempt that runs
+    attempt {integer} NOT NULL,
+    state TEXT NOT NULL,                        -- running | done | failed | cancelled | parked
     reason TEXT,
-    progress TEXT,                               -- JSON, for people who look on
-    started_at REAL NOT NULL,
-    updated_at REAL NOT NULL,
-    ended_at REAL
+    progress TEXT,                              -- JSON, for people who look on
+    started_at {real} NOT NULL,
+    updated_at {real} NOT NULL,
+    ended_at {real}
 );
 CREATE INDEX idx_turns_conversation ON turns(conversation_id, started_at);
 CREATE INDEX idx_turns_running ON turns(started_at) WHERE state = 'running';
@@ -285,17 +290,17 @@ CREATE TABLE effects (
     turn_id TEXT NOT NULL,
     call_id TEXT NOT NULL,
     tool TEXT NOT NULL,
-    attempt INTEGER NOT NULL,                    -- of the turn that started it
-    started_at REAL NOT NULL,
-    finished_at REAL,
-    result TEXT,                                 -- where the result is, not the result
+    attempt {integer} NOT NULL,                 -- of the turn that started it
+    started_at {real} NOT NULL,
+    finished_at {real},
+    result TEXT,                                -- where the result is, not the result
     PRIMARY KEY (turn_id, call_id)
 );
 CREATE INDEX idx_effects_started ON effects(started_at);
 
 -- What we owe a chat. `attempts` is also the fence of the sender that has it.
 CREATE TABLE outbox (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,        -- the order of a chat
+    id {identity},                              -- the order of a chat
     dedup_key TEXT NOT NULL,
     platform TEXT NOT NULL,
     account TEXT NOT NULL,
@@ -303,18 +308,18 @@ CREATE TABLE outbox (
     conversation_id TEXT,
     turn_id TEXT,
     trace_id TEXT NOT NULL,
-    payload TEXT NOT NULL,                       -- JSON
-    state TEXT NOT NULL,                         -- draft | pending | sending | sent | failed | unknown | dropped
-    attempts INTEGER NOT NULL DEFAULT 0,
-    give_up_after INTEGER NOT NULL,              -- attempts
-    next_attempt_at REAL,
+    payload TEXT NOT NULL,                      -- JSON
+    state TEXT NOT NULL,                        -- draft | pending | sending | sent | failed | unknown | dropped
+    attempts {integer} NOT NULL DEFAULT 0,
+    give_up_after {integer} NOT NULL,           -- attempts
+    next_attempt_at {real},
     sender TEXT,
-    sending_until REAL,
-    platform_ids TEXT NOT NULL DEFAULT '[]',     -- JSON: what stands in the chat, in order
-    draft TEXT,                                  -- JSON: what the chat shows while it is not final
+    sending_until {real},
+    platform_ids TEXT NOT NULL DEFAULT '[]',    -- JSON: what stands in the chat, in order
+    draft TEXT,                                 -- JSON: what the chat shows while it is not final
     error TEXT,
-    created_at REAL NOT NULL,
-    ended_at REAL
+    created_at {real} NOT NULL,
+    ended_at {real}
 );
 CREATE UNIQUE INDEX idx_outbox_dedup ON outbox(dedup_key);
 CREATE INDEX idx_outbox_open ON outbox(platform, account, chat_id, id) WHERE state IN ('pending', 'sending');
@@ -328,20 +333,20 @@ CREATE INDEX idx_outbox_ended ON outbox(ended_at) WHERE ended_at IS NOT NULL;
 
 -- Questions: one exact call, one turn, one answer. What a yes permits is a row of `grants`.
 CREATE TABLE approvals (
-    id TEXT PRIMARY KEY,
+    id {key},
     conversation_id TEXT NOT NULL,
     turn_id TEXT NOT NULL,
     call_hash TEXT NOT NULL,
-    call TEXT NOT NULL,                          -- JSON: what the approver is shown
+    call TEXT NOT NULL,                         -- JSON: what the approver is shown
     requester_id TEXT,
-    approver_id TEXT,                            -- who may decide; then who did
-    state TEXT NOT NULL,                         -- pending | granted | used | denied | lapsed | revoked
-    scope TEXT,                                  -- once | task | session | always, when granted
+    approver_id TEXT,                           -- who may decide; then who did
+    state TEXT NOT NULL,                        -- pending | granted | used | denied | lapsed | revoked
+    scope TEXT,                                 -- once | task | session | always, when granted
     reason TEXT,
-    created_at REAL NOT NULL,
-    expires_at REAL NOT NULL,                    -- of the question
-    decided_at REAL,
-    used_at REAL
+    created_at {real} NOT NULL,
+    expires_at {real} NOT NULL,                 -- of the question
+    decided_at {real},
+    used_at {real}
 );
 CREATE UNIQUE INDEX idx_approvals_call ON approvals(turn_id, call_hash);
 CREATE INDEX idx_approvals_pending ON approvals(expires_at) WHERE state = 'pending';
@@ -350,23 +355,23 @@ CREATE INDEX idx_approvals_decided ON approvals(decided_at) WHERE decided_at IS 
 
 -- What a person's yes permits: how much (kind, value), where (span), and until when (expires_at, uses_left).
 CREATE TABLE grants (
-    id TEXT PRIMARY KEY,
-    person_id TEXT,                              -- for whom; NULL: somebody nobody knows, for one use in one turn
+    id {key},
+    person_id TEXT,                             -- for whom; NULL: somebody nobody knows, for one use in one turn
     conversation_id TEXT NOT NULL,
-    turn_id TEXT NOT NULL,                       -- the task: the turn, or the one that started it
-    kind TEXT NOT NULL,                          -- folder | network | tool | exact
-    value TEXT NOT NULL,                         -- a path, nothing, a tool's name, a hash
-    patterns TEXT,                               -- JSON: what a tool's arguments must match; NULL: anything
-    shown TEXT NOT NULL,                         -- for people: the command or path that was asked about
-    span TEXT NOT NULL,                          -- task | conversation | always
-    uses_left INTEGER,                           -- NULL: as often as wanted
-    expires_at REAL,                             -- NULL: no time is set
-    approval_id TEXT,                            -- the question that was answered
-    granted_by TEXT,                             -- the person who said yes
-    state TEXT NOT NULL,                         -- live | used | revoked
+    turn_id TEXT NOT NULL,                      -- the task: the turn, or the one that started it
+    kind TEXT NOT NULL,                         -- folder | network | tool | exact
+    value TEXT NOT NULL,                        -- a path, nothing, a tool's name, a hash
+    patterns TEXT,                              -- JSON: what a tool's arguments must match; NULL: anything
+    shown TEXT NOT NULL,                        -- for people: the command or path that was asked about
+    span TEXT NOT NULL,                         -- task | conversation | always
+    uses_left {integer},                        -- NULL: as often as wanted
+    expires_at {real},                          -- NULL: no time is set
+    approval_id TEXT,                           -- the question that was answered
+    granted_by TEXT,                            -- the person who said yes
+    state TEXT NOT NULL,                        -- live | used | revoked
     reason TEXT,
-    created_at REAL NOT NULL,
-    ended_at REAL
+    created_at {real} NOT NULL,
+    ended_at {real}
 );
 CREATE INDEX idx_grants_person ON grants(person_id) WHERE state = 'live';
 CREATE INDEX idx_grants_turn ON grants(turn_id);
@@ -376,62 +381,64 @@ CREATE INDEX idx_grants_ended ON grants(ended_at) WHERE ended_at IS NOT NULL;
 
 -- What left the wall, and who allowed it; written with the use of the permission.
 CREATE TABLE wall_exits (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    at REAL NOT NULL,
+    id {identity},
+    at {real} NOT NULL,
     person_id TEXT,
     conversation_id TEXT NOT NULL,
     turn_id TEXT NOT NULL,
-    kind TEXT NOT NULL,                          -- command | write | read | plugin
-    text TEXT NOT NULL,                          -- the command or the path
+    kind TEXT NOT NULL,                         -- command | write | read | plugin
+    text TEXT NOT NULL,                         -- the command or the path
     workdir TEXT NOT NULL,
-    opening TEXT NOT NULL,                       -- for people: what was open for it
-    digest TEXT NOT NULL,                        -- of exactly what was permitted
-    allowed_by TEXT NOT NULL,                    -- grant | config
-    grants TEXT NOT NULL,                        -- JSON: the ids of the grants it used
-    rule TEXT                                    -- the setting that allowed it
+    opening TEXT NOT NULL,                      -- for people: what was open for it
+    digest TEXT NOT NULL,                       -- of exactly what was permitted
+    allowed_by TEXT NOT NULL,                   -- grant | config
+    grants TEXT NOT NULL,                       -- JSON: the ids of the grants it used
+    rule TEXT                                   -- the setting that allowed it
 );
 CREATE INDEX idx_wall_exits_conversation ON wall_exits(conversation_id);
 CREATE INDEX idx_wall_exits_at ON wall_exits(at);
 
 -- The rendered prefix of a conversation, byte for byte, shared by hash.
 CREATE TABLE prefix_blobs (
-    hash TEXT PRIMARY KEY,                       -- SHA-256
-    bytes BLOB NOT NULL,
-    created_at REAL NOT NULL
+    hash {key},                                 -- SHA-256
+    bytes {bytes} NOT NULL,
+    created_at {real} NOT NULL
 );
 CREATE TABLE prefix_epochs (
     conversation_id TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
+    epoch {integer} NOT NULL,
     hash TEXT NOT NULL REFERENCES prefix_blobs(hash),
     reason TEXT NOT NULL,
-    started_at REAL NOT NULL,
+    started_at {real} NOT NULL,
     PRIMARY KEY (conversation_id, epoch)
 );
 CREATE INDEX idx_prefix_epochs_hash ON prefix_epochs(hash);
 CREATE TABLE prefix_breaks (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id {identity},
     conversation_id TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
+    epoch {integer} NOT NULL,
     expected TEXT NOT NULL,
     seen TEXT NOT NULL,
     reason TEXT NOT NULL,
-    at REAL NOT NULL
+    at {real} NOT NULL
 );
 CREATE INDEX idx_prefix_breaks_conversation ON prefix_breaks(conversation_id, id);
 -- Counted apart: the rows above are bounded. The row of conversation '' is the total and never falls.
-CREATE TABLE prefix_break_counts (conversation_id TEXT PRIMARY KEY, breaks INTEGER NOT NULL);
+CREATE TABLE prefix_break_counts (conversation_id {key}, breaks {integer} NOT NULL);
 
 -- What happened, per conversation, bounded. `seq` counts within the conversation.
 CREATE TABLE events (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id {identity},
     conversation_id TEXT NOT NULL,
-    seq INTEGER NOT NULL,
+    seq {integer} NOT NULL,
     kind TEXT NOT NULL,
     turn_id TEXT,
     trace_id TEXT,
-    detail TEXT,                                 -- JSON
-    at REAL NOT NULL
+    detail TEXT,                                -- JSON
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(), -- @postgresql
+    at {real} NOT NULL
 );
+CREATE INDEX idx_events_feed ON events(xid, id); -- @postgresql
 CREATE INDEX idx_events_conversation ON events(conversation_id, seq);
 -- That a turn has begun is found through the turn, or through what was written of it later.
 CREATE INDEX idx_events_trace ON events(trace_id) WHERE trace_id IS NOT NULL AND kind <> 'turn.begun';
@@ -440,45 +447,45 @@ CREATE INDEX idx_events_trace ON events(trace_id) WHERE trace_id IS NOT NULL AND
 -- those of the machine that wrote it. Rows of a deleted session become rows of session '': sums without a name.
 CREATE TABLE usage_days (
     session_id TEXT NOT NULL,
-    day TEXT NOT NULL,                           -- 2026-11-01
-    person_id TEXT NOT NULL,                     -- '' where nobody is known
+    day TEXT NOT NULL,                          -- 2026-11-01
+    person_id TEXT NOT NULL,                    -- '' where nobody is known
     model TEXT NOT NULL,
     billing_provider TEXT NOT NULL,
-    task TEXT NOT NULL,                          -- '' for the chat itself
-    calls INTEGER NOT NULL,
-    unpriced_calls INTEGER NOT NULL,             -- those of `calls` whose cost nobody knows
-    input_tokens INTEGER NOT NULL,
-    output_tokens INTEGER NOT NULL,
-    cache_read_tokens INTEGER NOT NULL,
-    cache_write_tokens INTEGER NOT NULL,
-    cost_usd REAL NOT NULL,
+    task TEXT NOT NULL,                         -- '' for the chat itself
+    calls {integer} NOT NULL,
+    unpriced_calls {integer} NOT NULL,          -- those of `calls` whose cost nobody knows
+    input_tokens {integer} NOT NULL,
+    output_tokens {integer} NOT NULL,
+    cache_read_tokens {integer} NOT NULL,
+    cache_write_tokens {integer} NOT NULL,
+    cost_usd {real} NOT NULL,
     PRIMARY KEY (session_id, day, person_id, model, billing_provider, task)
 );
 CREATE INDEX idx_usage_days_day ON usage_days(day);
 
 -- What counts against a spending limit: settled and reserved together. Kept while any limit is configured.
 CREATE TABLE budget_tallies (
-    scope TEXT NOT NULL,                         -- day | person_day | conversation
-    subject TEXT NOT NULL,                       -- '' | person | conversation
-    period TEXT NOT NULL,                        -- the day, '' for a conversation
-    nano_usd INTEGER NOT NULL,                   -- whole numbers: sums of many processes stay exact
-    tokens INTEGER NOT NULL,
-    warned_nano_usd INTEGER,                     -- the limit a warning was given about
-    warned_tokens INTEGER,
-    updated_at REAL NOT NULL,
+    scope TEXT NOT NULL,                        -- day | person_day | conversation
+    subject TEXT NOT NULL,                      -- '' | person | conversation
+    period TEXT NOT NULL,                       -- the day, '' for a conversation
+    nano_usd {integer} NOT NULL,                -- whole numbers: sums of many processes stay exact
+    tokens {integer} NOT NULL,
+    warned_nano_usd {integer},                  -- the limit a warning was given about
+    warned_tokens {integer},
+    updated_at {real} NOT NULL,
     PRIMARY KEY (scope, subject, period)
 );
 
 -- Calls that are being made, at their estimate. A row that outlives its process stays counted: it may have been billed.
 CREATE TABLE budget_reservations (
-    id TEXT PRIMARY KEY,
+    id {key},
     day TEXT NOT NULL,
     person_id TEXT NOT NULL,
     person_day TEXT NOT NULL,
     conversation_id TEXT NOT NULL,
     model TEXT NOT NULL,
     task TEXT NOT NULL,
-    nano_usd INTEGER NOT NULL,
-    tokens INTEGER NOT NULL,
-    made_at REAL NOT NULL
+    nano_usd {integer} NOT NULL,
+    tokens {integer} NOT NULL,
+    made_at {real} NOT NULL
 );

@@ -558,7 +558,7 @@ def test_a_whole_store_goes_into_an_empty_one_only(db: SessionDB, tmp_path: Path
 
 
 def test_the_page_on_the_format_names_every_file_and_column() -> None:
-    page = Path(__file__).parents[2] / "docs" / "contributors" / "archive-format.md"
+    page = Path(__file__).parents[3] / "docs" / "contributors" / "archive-format.md"
     text = page.read_text(encoding="utf-8")
     for name in archive_write.CONVERSATIONS:
         line = next((line for line in text.splitlines() if line.startswith(f"| `{name}.jsonl`")), "")

@@ -129,14 +129,14 @@ def test_a_difference_found_on_reading_back_is_an_error_that_names_the_row() -> 
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hermes_state import move
+from hermes_state.transfer import copy_all
 from hermes_state.session_db import SessionDB
 def opened(address):
     return SessionDB(address if "://" in address else Path(address)).engine
 def progress(done, total):
     if done > total * float(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
-move.move(opened(sys.argv[1]), opened(sys.argv[2]), progress=progress)
+copy_all.move(opened(sys.argv[1]), opened(sys.argv[2]), progress=progress)
 """
 
 

@@ -19,7 +19,7 @@ from hermes_state.session_db import SessionDB
 from hermes_state.transfer.import_home import scan, source, write
 from hermes_testing.clock import Clock
 
-FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
+FIXTURES = Path(__file__).parents[5] / "shared" / "fixtures"
 pytestmark = pytest.mark.skipif(
     not FIXTURES.is_dir(), reason=f"THE REFERENCE'S HOME IS NOT HERE ({FIXTURES}): Must show 3 is not tested"
 )

@@ -47,11 +47,11 @@ def test_every_finding_says_what_to_do(db: SessionDB) -> None:
     for rule in check.rules():
         assert rule.what
         assert rule.fix
-        assert ("--fix" in rule.fix) == (rule.mend is not None), rule.code
+        assert ("--fix" in rule.fix) == (rule.repair is not None), rule.code
 
 
 def test_the_page_for_operators_names_every_finding() -> None:
-    page = Path(__file__).parents[2] / "docs" / "operators" / "maintenance.md"
+    page = Path(__file__).parents[3] / "docs" / "operators" / "maintenance.md"
     text = page.read_text(encoding="utf-8")
     assert [rule.code for rule in check.rules() if f"`{rule.code}`" not in text] == []
 
