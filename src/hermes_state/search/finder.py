@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hermes_state.search import snippets, words
 from hermes_state.search.query import Query
-from hermes_state.storage.base import Connection, Row
 from hermes_state.search.search import Q, SearchHits
+from hermes_state.storage.base import Connection, Row
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]

@@ -25,8 +25,8 @@ import apsw
 from hermes_config.errors import UsageError
 from hermes_config.home import sync_folder
 from hermes_config.limits import Limits
-from hermes_state.storage import schema, sqlite
 from hermes_state.errors import BackupRefused, StateError, StoreUnavailable
+from hermes_state.storage import schema, sqlite
 from hermes_state.storage.base import Store
 from hermes_state.storage.sqlite import SqliteConnection, SqliteEngine
 from hermes_state.storage.sqlite_errors import translated

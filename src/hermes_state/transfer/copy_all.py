@@ -21,9 +21,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from hermes_state.errors import InvalidValue, StateError
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Engine, Row, Store
-from hermes_state.errors import InvalidValue, StateError
 from hermes_state.transfer import archive_write, tables
 from hermes_state.transfer.archive_read import ArchiveFile
 from hermes_state.transfer.archive_write import Progress
