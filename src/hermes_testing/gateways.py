@@ -21,14 +21,14 @@ import yaml
 from gateway import run, run_parts
 from gateway.config import load_gateway_config
 from hermes_config import config as configuration
-from hermes_testing.pretend import PretendAdapter
+from hermes_testing.memory_platform import PretendAdapter
 
 if TYPE_CHECKING:
     from gateway.board import Board
     from gateway.lane import Commands
     from hermes_state import SessionDB
     from hermes_state.inbox import InboxRow
-    from hermes_testing.scripted_model import ScriptedModel
+    from hermes_testing.scripted.model import ScriptedModel
 
 MakeCommands = Callable[["Board", "run.GatewayRunner"], "Commands"]
 OWNER = "42"

@@ -20,7 +20,7 @@ from hermes_state.ids import SessionKey
 from hermes_state.inbox import InboxRow
 from hermes_state.outbox import Parcel
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import ScriptedModel
+from hermes_testing.scripted.model import ScriptedModel
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 _NOW = ("new", "stop", "status")

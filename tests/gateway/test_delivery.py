@@ -24,7 +24,7 @@ from hermes_agent import holders
 from hermes_state.aio import queued
 from hermes_state.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.pretend import PretendAdapter
+from hermes_testing.memory_platform import PretendAdapter
 
 FLOOD = SendResult(success=False, error="Too Many Requests", error_kind="rate_limited", retry_after=7.0, not_sent=True)
 TIMED_OUT = SendResult(success=False, error="timed out", error_kind="transient")

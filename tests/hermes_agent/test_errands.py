@@ -19,7 +19,7 @@ from hermes_state.inbox import InboxRow
 from hermes_state.journal import Journal
 from hermes_state.outbox import Parcel
 from hermes_state.turns import Work
-from hermes_testing.scripted_model import Hold, ScriptedModel, call, fail, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, fail, say
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.old_homes import ReferenceHome
 
 from gateway import status
 from hermes_config import config
@@ -18,7 +19,6 @@ from hermes_config.limits import table
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
-from hermes_testing.reference_homes import ReferenceHome
 
 from .doctors import MODEL, THE_REST, Opened, doctor, shell, typed, wrong
 from .model_server import KEY, ModelServer

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.platforms.telegram import meeting
 from hermes_config import config
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.server import FakeTelegram
 from hermes_testing.terminal import Terminal
 
 from .doctors import MODEL, THE_REST, doctor, shell, typed, wrong

@@ -15,8 +15,8 @@ import pytest
 
 from hermes_cli.store import open_store
 from hermes_state.ids import LOCAL_OWNER
-from hermes_testing.telegram_client import Said
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.client import Said
+from hermes_testing.telegram.server import FakeTelegram
 
 from .conftest import Run
 

@@ -12,7 +12,7 @@ import pytest
 from hermes_cli.store import open_store
 from hermes_config import config
 from hermes_state.ids import LOCAL_OWNER
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.server import FakeTelegram
 from hermes_testing.terminal import Terminal
 
 from .conftest import Run

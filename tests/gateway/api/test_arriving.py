@@ -22,7 +22,7 @@ from hermes_state.engine.writer import Job
 from hermes_state.errors import InvalidValue, NotQueued, SessionNotFound, StoreBusy, StoreFull
 from hermes_state.inbox import Arriving, Inbox
 from hermes_state.journal import Journal
-from hermes_testing.scripted_model import ScriptedModel, always, say
+from hermes_testing.scripted.model import ScriptedModel, always, say
 from hermes_testing.stores import TestStores
 
 HOUR = 3_600.0

@@ -16,7 +16,7 @@ from hermes_state import SessionDB, messages
 from hermes_state.errors import StoreBusy, StoreFull
 from hermes_state.inbox import Arriving, InboxRow
 from hermes_state.journal import Journal
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="

@@ -14,9 +14,8 @@ from gateway.platforms.telegram.adapter import TelegramAdapter
 from hermes_state import media_files
 from hermes_state.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.telegram_faults import Fault
-from hermes_testing.telegram_flood import FloodRules
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.faults import Fault, FloodRules
+from hermes_testing.telegram.server import FakeTelegram
 
 Connected = Callable[..., Any]
 
