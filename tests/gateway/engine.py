@@ -18,7 +18,7 @@ from hermes_state.storage.writer import queued
 from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import ScriptedModel
+from hermes_testing.scripted.model import ScriptedModel
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 _NOW = ("new", "stop", "status")

@@ -9,7 +9,7 @@ from tests.hermes_agent.conftest import MakeAgent
 from hermes_agent import sync_loop
 from hermes_agent.models import http
 from hermes_config.limits import DEFAULTS
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_testing.scripted.model import ScriptedModel, say
 
 
 def test_connections_end_with_the_loop(make_agent: MakeAgent) -> None:

@@ -19,7 +19,7 @@ from hermes_agent.models import call as model_call
 from hermes_agent.models import provider_table
 from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, Usage
 from hermes_agent.models.http import close_clients
-from hermes_testing.scripted_model import (
+from hermes_testing.scripted.model import (
     Hold,
     ScriptedModel,
     always,

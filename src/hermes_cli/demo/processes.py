@@ -77,7 +77,7 @@ class Backstage:
         people = f"ada={OWNER_ID},mallory"
         state, announced = str(self._home / "telegram.json"), str(self._home / PHONE)
         self._telegram = self._start(
-            "hermes_testing.telegram_server", "--people", people, "--started", "ada", "--state", state,
+            "hermes_testing.telegram", "--people", people, "--started", "ada", "--state", state,
             "--announce", announced,
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_state.columns import TITLE_CHARS
-from hermes_state.conversations import chain, sessions, transcript
+from hermes_state.conversations import chain, routes, sessions, transcript
 from hermes_state.errors import StoreDamaged
 from hermes_state.maintenance import retention
 from hermes_state.storage.base import Connection, Row, first

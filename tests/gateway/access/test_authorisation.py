@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import authorisation_page
 
 from gateway.access.authorisation import (
     TERMINAL,
@@ -30,7 +31,6 @@ from gateway.access.authorisation import (
 from hermes_agent.commands import registry as command_registry
 from hermes_agent.tools import registry
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId
-from hermes_testing import authorisation_page
 
 PAGE = Path(__file__).parents[3] / "docs" / "operators" / "authorisation.md"
 

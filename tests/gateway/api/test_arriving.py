@@ -22,7 +22,7 @@ from hermes_state.errors import InvalidValue, NotQueued, SessionNotFound, StoreB
 from hermes_state.storage.writer import Job
 from hermes_state.turns.inbox import Arriving, Inbox
 from hermes_state.turns.journal import Journal
-from hermes_testing.scripted_model import ScriptedModel, always, say
+from hermes_testing.scripted.model import ScriptedModel, always, say
 from hermes_testing.stores import TestStores
 
 HOUR = 3_600.0

@@ -17,7 +17,7 @@ from hermes_state.conversations import transcript
 from hermes_state.errors import StoreBusy, StoreFull
 from hermes_state.turns.inbox import Arriving, InboxRow
 from hermes_state.turns.journal import Journal
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
 
 pytestmark = pytest.mark.both_engines
 

@@ -15,9 +15,9 @@ from hermes_agent.commands import registry
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
 from hermes_testing.gateways import PretendGateway
+from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.plugins import plugin_home
-from hermes_testing.pretend import PretendAdapter
-from hermes_testing.scripted_model import Hold, ScriptedModel, call, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 OWNER, MEMBER = "42", "8"

@@ -15,7 +15,7 @@ from hermes_config.limits import Limits
 from hermes_state import SessionDB
 from hermes_state.turns.journal import Journal
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, say, saying
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say, saying
 
 QUEUE = {"display": {"busy_input_mode": "queue"}}
 STEER = {"display": {"busy_input_mode": "steer"}}

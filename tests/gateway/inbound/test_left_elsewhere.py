@@ -20,9 +20,9 @@ from hermes_state.ids import SessionKey
 from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.pretend import PretendAdapter
-from hermes_testing.scripted_model import Hold, ScriptedModel, say
-from hermes_testing.scripted_steps import Say
+from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scripted.model import Hold, ScriptedModel, say
+from hermes_testing.scripted.steps import Say
 from tui_gateway.session import attach
 
 FOR_A = "only for the first place"

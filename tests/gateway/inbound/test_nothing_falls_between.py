@@ -27,8 +27,8 @@ from hermes_state.turns.inbox import Arriving, Inbox
 from hermes_state.turns.turns import Turns
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.pretend import PretendAdapter
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, say
+from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 
 pytestmark = pytest.mark.both_engines
 

@@ -18,8 +18,8 @@ from hermes_state.storage.writer import queued
 from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
-from hermes_testing.pretend import PretendAdapter
-from hermes_testing.scripted_model import ScriptedModel, always, say
+from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scripted.model import ScriptedModel, always, say
 
 HOUR = 3_600.0
 

@@ -15,7 +15,7 @@ from hermes_agent import mentions
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId
 from hermes_state.turns.inbox import BESIDE, InboxRow
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_testing.scripted.model import ScriptedModel, say
 
 CHAT = SessionSource(Platform.TELEGRAM, "42", chat_type="dm", user_id="42", user_name="Ada")
 

@@ -24,7 +24,7 @@ from hermes_agent import process_identity
 from hermes_state.storage.writer import queued
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.pretend import PretendAdapter
+from hermes_testing.memory_platform import PretendAdapter
 
 pytestmark = pytest.mark.both_engines
 

@@ -12,7 +12,7 @@ from tests.gateway.engine import Start, starter
 
 from gateway.turns import live_view
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_testing.scripted.model import ScriptedModel, say
 
 PACED = {"provider": "demo", "default": "demo"}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from tests.support.processes import Worker
 
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.approvals.policy import read_policy
@@ -21,7 +22,6 @@ from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.plugins import plugin_home
-from hermes_testing.processes import Worker
 
 CHAT, OTHER_CHAT = ConversationId("c1"), ConversationId("c2")
 ANA, BEN, OWNER = PersonId("ana"), PersonId("ben"), PersonId("owner")

@@ -25,7 +25,7 @@ from hermes_state.people.people import Person
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.plugins import PluginHome, plugin_home
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_testing.scripted.model import ScriptedModel, say
 
 
 @dataclass

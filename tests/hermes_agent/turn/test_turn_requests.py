@@ -20,7 +20,7 @@ from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.journal import Journal
 from hermes_state.turns.outbox import Parcel
 from hermes_state.turns.turns import Work
-from hermes_testing.scripted_model import Hold, ScriptedModel, call, fail, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, fail, say
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 

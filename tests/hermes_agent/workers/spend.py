@@ -7,6 +7,8 @@ import asyncio
 import os
 import sys
 
+from tests.support.processes import say, wait_for_go
+
 from hermes_agent.budget import Budget
 from hermes_agent.models import call, http
 from hermes_agent.models.base import Endpoint, ModelError
@@ -14,7 +16,6 @@ from hermes_agent.models.provider_table import wire_for
 from hermes_config import config
 from hermes_state.ids import ConversationId, PersonId
 from hermes_state.session_db import SessionDB
-from hermes_testing.processes import say, wait_for_go
 
 
 async def spend(budget: Budget, endpoint: Endpoint, number: int) -> str:

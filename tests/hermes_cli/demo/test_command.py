@@ -20,7 +20,7 @@ from tests.hermes_cli.demo.scene import clone, hermes, processes, until
 
 from gateway import status
 from hermes_cli.demo.processes import CannotShow, Port
-from hermes_testing.telegram_client import RemoteTelegram
+from hermes_testing.telegram.client import RemoteTelegram
 from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.xdist_group("demo")  # they look for a free port, one after the other

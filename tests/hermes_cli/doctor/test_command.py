@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.hermes_cli.doctors import MODEL, THE_REST, Opened, doctor, shell, typed, wrong
 from tests.hermes_cli.model_server import KEY, ModelServer
+from tests.support.old_homes import ReferenceHome
 
 from gateway import status
 from hermes_config import config
@@ -20,7 +21,6 @@ from hermes_config.limits import table
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
-from hermes_testing.reference_homes import ReferenceHome
 
 pytestmark = pytest.mark.usefixtures("healthy")
 Fault = Callable[[Path], None]

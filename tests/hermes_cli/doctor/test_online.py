@@ -16,7 +16,7 @@ from tests.hermes_cli.model_server import KEY, ModelServer
 
 from gateway.platforms.telegram import setup
 from hermes_config import config
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.server import FakeTelegram
 from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.usefixtures("healthy")

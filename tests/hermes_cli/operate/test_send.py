@@ -24,7 +24,7 @@ from gateway.session import SessionStore
 from hermes_agent import process_identity
 from hermes_config import config
 from hermes_state.session_db import SessionDB
-from hermes_testing.pretend import PretendAdapter
+from hermes_testing.memory_platform import PretendAdapter
 
 pytestmark = pytest.mark.usefixtures("named_store")
 Run = Callable[..., Any]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.sample_store import tell_story
 
 from hermes_config.config import SessionsConfig
 from hermes_config.limits import Limits
@@ -15,7 +16,6 @@ from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import tables
 from hermes_testing.clock import Clock
-from hermes_testing.samples import tell_story
 
 DAY = 86_400
 

@@ -15,8 +15,8 @@ from gateway import status
 from gateway.api import auth
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
-from hermes_testing.telegram_client import Person
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.client import Person
+from hermes_testing.telegram.server import FakeTelegram
 
 CONFIG = {"model": "demo", "demo": {"tokens_per_second": 200}, "auto_title": False}
 

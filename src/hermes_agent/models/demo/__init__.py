@@ -1,1 +1,1 @@
-"""demo: to be described."""
+"""The built-in demo model: scripted and offline. Start at `model`; `replies` says what it answers."""

@@ -14,9 +14,8 @@ from gateway.services import Services
 from hermes_state.people import media_files
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.telegram_faults import Fault
-from hermes_testing.telegram_flood import FloodRules
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.faults import Fault, FloodRules
+from hermes_testing.telegram.server import FakeTelegram
 
 Connected = Callable[..., Any]
 
