@@ -13,6 +13,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.support import api_probe
+
 from gateway.access.authorisation import (
     TERMINAL,
     Action,
@@ -28,8 +30,6 @@ from gateway.access.authorisation import (
     decide,
 )
 from hermes_agent.commands import registry as command_registry
-from tests.support import api_probe
-
 from hermes_agent.tools import registry
 from hermes_state.ids import LOCAL_OWNER, PersonId
 
