@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hermes_agent.models import call, provider_table
 from hermes_agent.models.base import Endpoint
 from hermes_agent.prompt import tokens
-from hermes_agent.setup import Setup
 from hermes_state.ids import ConversationId, SessionId
+
+if TYPE_CHECKING:
+    from hermes_agent.turn.state import Setup
 
 
 async def ask(

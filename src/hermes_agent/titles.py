@@ -17,7 +17,7 @@ from hermes_config.errors import HermesError
 from hermes_state.ids import ConversationId, SessionId
 
 if TYPE_CHECKING:
-    from hermes_agent.setup import Setup
+    from hermes_agent.turn.state import Setup
     from hermes_state import SessionDB
 
 _log = logging.getLogger("hermes.agent")

@@ -13,16 +13,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent import skills
 from hermes_agent.memory import MemoryStore
 from hermes_agent.models.base import ToolSpec
 from hermes_agent.prompt.injection_scan import suspicion
-from hermes_agent.setup import Setup
 from hermes_agent.tools import descriptors
 from hermes_config import secret_files
 from hermes_config.limits import DEFAULTS, Limits
+
+if TYPE_CHECKING:
+    from hermes_agent.turn.state import Setup
 
 IDENTITY = """\
 You are Hermes, an assistant that lives on this person's own machine and can be reached from wherever they write.

@@ -22,13 +22,13 @@ from hermes_agent.models import provider_table
 from hermes_agent.models.base import Endpoint, Message, Wire
 from hermes_agent.prompt import prefix, system_prompt, tokens
 from hermes_agent.prompt.prefix import Head, PromptPrefix
-from hermes_agent.setup import Setup
 from hermes_agent.tools import registry
 from hermes_state import columns as values
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import ConversationId, SessionId
 
 if TYPE_CHECKING:
+    from hermes_agent.turn.state import Setup
     from hermes_state import SessionDB
     from hermes_state.conversations.transcript import LiveRows, LiveState
     from hermes_state.turns.journal import Begun

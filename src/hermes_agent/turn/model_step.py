@@ -1,99 +1,40 @@
-"""One model step: reserve, send, read, settle — and what is done when it fails.
+"""One model step: compress if due, reserve, send, read, settle — and what is done when it fails.
 
 A passing fault is retried on the same endpoint, a lasting one moves on to the next of the fallback chain; the primary
 comes first again at the next turn. An endpoint keeps its own bytes, so going over to another and back breaks nothing.
+
+The conversation is compressed before a request that would come too near to the window, after one that was too large,
+and on request; at most two summary calls a turn. A compression is applied by one rotation: from then on the turn writes
+to the new segment, its context variables name it, and the next request starts from the compacted bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from hermes_agent import hooks
-from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, Usage
 from hermes_agent.models.call import Retry, call_with_retry
+from hermes_agent import aux_calls, context, hooks
+from hermes_agent.compression import policy
+from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply
 from hermes_agent.prompt import tokens
-from hermes_agent.prompt.transcript import Body, TranscriptCache
-from hermes_agent.setup import Setup
-from hermes_agent.turn.callbacks import Callbacks
-from hermes_agent.turn.control import Signals, Stop
-from hermes_state.people.usage import Used
-from hermes_state.turns.journal import Journal
+from hermes_agent.turn.control import Interrupted, Stop, until_stopped
+from hermes_agent.turn.result import Spent
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from hermes_agent.prompt.transcript import Body, TranscriptCache
+    from hermes_agent.turn.callbacks import Callbacks
+    from hermes_agent.turn.state import Setup
+    from hermes_state.turns.journal import Journal
 
 # What another endpoint may well manage. A request that is wrong in itself is wrong everywhere.
 _ELSEWHERE = ModelError.RETRYABLE | {"auth", "billing", "model_not_found", "policy"}
-
-
-class Interrupted(Exception):
-    """The person stopped the turn; `text` is what was shown until then."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__("interrupted")
-        self.text = text
-
-
-async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T:
-    """What the work gives. It is cancelled, and `Interrupted` raised, as soon as the person stops the turn."""
-    task = asyncio.current_task()
-    assert task is not None, "a turn is a task"
-    before, told = task.cancelling(), False
-
-    def cancel() -> None:
-        nonlocal told
-        told = True
-        task.cancel()
-
-    if stop.is_set():
-        work.close()
-        raise Interrupted("")
-    stop.tell(cancel)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if told and task.cancelling() == before + 1:  # nobody else wants it ended
-            raise Interrupted("") from None
-        raise
-    finally:
-        stop.forget(cancel)
-        if told:
-            task.uncancel()
-
-
-@dataclass(slots=True)
-class Spent:
-    """What the calls of a turn came to."""
-
-    calls: int = 0
-    usage: Usage = field(default_factory=Usage)
-    last_prompt_tokens: int = 0
-    cost: float | None = None
-    notices: tuple[str, ...] = ()
-    person_id: str | None = None
-
-    def add(self, usage: Usage | None, cost: float | None) -> None:
-        self.calls += 1
-        if usage is None:
-            return
-        self.last_prompt_tokens = usage.input_tokens
-        self.usage += usage
-        if cost is not None:
-            self.cost = (self.cost or 0.0) + cost
-
-    def used(self, endpoint: Endpoint) -> Used:
-        """For the session's counters."""
-        u = self.usage
-        return Used(
-            input_tokens=u.input_tokens, output_tokens=u.output_tokens, cache_read_tokens=u.cache_read_tokens,
-            cache_write_tokens=u.cache_write_tokens, reasoning_tokens=u.reasoning_tokens, api_call_count=self.calls,
-            estimated_cost_usd=self.cost, cost_status="estimated" if self.cost is not None else "unknown",
-            model=endpoint.model, billing_provider=endpoint.provider, billing_base_url=endpoint.base_url,
-            person_id=self.person_id,
-        )  # fmt: skip
+_OVERFLOW = frozenset({"context_overflow", "payload_too_large"})
+_SUMMARISER = (
+    "You write summaries of conversations between a person and an assistant. You answer with the summary alone."
+)
 
 
 class _Heard:
@@ -104,28 +45,47 @@ class _Heard:
         self.all: list[str] = []
 
 
-class Asker:
-    """Asks the model, for one turn."""
+class ModelSteps:
+    """The model calls of one turn."""
 
     def __init__(
-        self, setup: Setup, track: TranscriptCache, journal: Journal, listeners: Callbacks, signals: Signals
+        self, setup: Setup, transcript: TranscriptCache, journal: Journal, callbacks: Callbacks, stop: Stop
     ) -> None:
-        self._setup, self._track, self._journal = setup, track, journal
-        self._listeners, self._signals = listeners, signals
+        self._setup, self._transcript, self._journal = setup, transcript, journal
+        self._callbacks, self._stop = callbacks, stop
         self._chain = (setup.endpoint, *setup.fallbacks)
         self._at = 0
+        self._summary_calls_left = policy.SUMMARY_CALLS
+        self._compressions = 0
         self.spent = Spent(person_id=setup.person_id)
 
     @property
     def endpoint(self) -> Endpoint:
         return self._chain[self._at]
 
-    async def ask(self, stop: Stop) -> Reply:
-        """The model's next step; moves along the chain when an endpoint gives up."""
+    async def next_reply(self) -> Reply:
+        """The model's next step. A request that comes too near to the window, or was too large, is compressed first."""
+        estimate = await self._compress_if_due()
+        while True:
+            try:
+                reply = await self._ask()
+            except ModelError as error:
+                again = error.kind in _OVERFLOW and self._compressions < policy.PASSES
+                if not again or not await self.compress(must=True):
+                    raise
+            else:
+                pace, counted = self._transcript.pace, self.spent.last_prompt_tokens
+                pace.counted(self._window(), estimated=estimate, reported=counted)
+                return reply
+
+    # -- asking --------------------------------------------------------------------------------------------
+
+    async def _ask(self) -> Reply:
+        """One step, from the first endpoint of the chain that manages it."""
         while True:
             heard = _Heard()
             try:
-                return await self._try(stop, heard)
+                return await self._try(heard)
             except ModelError as error:
                 said = {"type": error.kind, "message": error.one_line()}
                 await hooks.fire(
@@ -135,45 +95,45 @@ class Asker:
                 if error.kind not in _ELSEWHERE or self._at + 1 >= len(self._chain) or heard.text:
                     raise
                 failed, self._at = self.endpoint, self._at + 1
-                self._listeners.tell_status(
+                self._callbacks.tell_status(
                     "warn",
                     f"{failed.provider}/{failed.model}: {error.what}; going on with "
                     f"{self.endpoint.provider}/{self.endpoint.model}",
                 )  # fmt: skip
 
-    async def _try(self, stop: Stop, heard: _Heard) -> Reply:
+    async def _try(self, heard: _Heard) -> Reply:
         endpoint = self.endpoint
-        conversation = self._track.of(endpoint)
+        transcript = self._transcript.of(endpoint)
         # Bytes that are there are joined at once; what has to be read first is read beside the loop.
-        cold = conversation.nbytes == 0
-        body = await asyncio.to_thread(conversation.body, endpoint) if cold else conversation.body(endpoint)
-        self._track.watch.check(body, endpoint)
-        estimate = tokens.estimate(body.weight, endpoint.model)
-        reservation = await self._setup.budget.reserve(
-            endpoint, estimated_input=estimate, max_tokens=endpoint.max_tokens,
+        cold = transcript.nbytes == 0
+        body = await asyncio.to_thread(transcript.body, endpoint) if cold else transcript.body(endpoint)
+        self._transcript.watch.check(body, endpoint)
+        budget = self._setup.budget
+        reservation = await budget.reserve(
+            endpoint, estimated_input=tokens.estimate(body.weight, endpoint.model), max_tokens=endpoint.max_tokens,
             conversation_id=self._journal.conversation_id, person_id=self._setup.person_id,
         )  # fmt: skip
         began = time.time()
         try:
             await hooks.fire("pre_api_request", **self._facts(), started_at=began, message_count=body.rows)
-            reply = await self._send(endpoint, body, stop, heard)
+            reply = await self._send(endpoint, body, heard)
         except BaseException:
-            await self._setup.budget.release(reservation, received="".join(heard.all))
+            await budget.release(reservation, received="".join(heard.all))
             raise
-        cost = await self._setup.budget.settle(reservation, reply.usage)
+        cost = await budget.settle(reservation, reply.usage)
         self.spent.add(reply.usage, cost)
         self.spent.notices += tuple(reservation.notices)
         for notice in reservation.notices:
-            self._listeners.tell_status("warn", notice)
+            self._callbacks.tell_status("warn", notice)
         if reply.usage is not None and reply.usage.input_tokens:
-            conversation.measured(body, endpoint, reply.usage.input_tokens)
+            transcript.measured(body, endpoint, reply.usage.input_tokens)
         await hooks.fire(
             "post_api_request", **self._facts(), ended_at=time.time(), api_duration=time.time() - began,
             finish_reason=reply.finish_reason, usage=reply.usage,
         )  # fmt: skip
         return reply
 
-    async def _send(self, endpoint: Endpoint, body: Body, stop: Stop, heard: _Heard) -> Reply:
+    async def _send(self, endpoint: Endpoint, body: Body, heard: _Heard) -> Reply:
         """The call, given up at once when the person stops the turn: cancelling closes the connection."""
         call = call_with_retry(
             endpoint, body.content, lambda delta: self._hear(delta, heard),
@@ -181,7 +141,7 @@ class Asker:
             bounds=self._setup.config.limits,
         )  # fmt: skip
         try:
-            return await until_stopped(call, stop)
+            return await until_stopped(call, self._stop)
         except Interrupted:
             raise Interrupted("".join(heard.text)) from None
 
@@ -189,16 +149,16 @@ class Asker:
         heard.all.append(delta.text)
         if delta.kind == "text":
             heard.text.append(delta.text)
-            self._listeners.tell_text(delta.text)
+            self._callbacks.tell_text(delta.text)
         elif delta.kind == "reasoning":
-            self._listeners.tell_reasoning(delta.text)
+            self._callbacks.tell_reasoning(delta.text)
         else:
-            self._listeners.tell_tool_named(delta.text)
+            self._callbacks.tell_tool_named(delta.text)
 
     def _say_retry(self, retry: Retry) -> None:
         when = f"in {retry.wait:.0f} s" if retry.wait >= 1 else "now"
         what = retry.error.what.rstrip(".")
-        self._listeners.tell_status(
+        self._callbacks.tell_status(
             "lifecycle", f"{what}; trying again {when} ({retry.attempt} of {retry.max_retries})"
         )
 
@@ -209,3 +169,61 @@ class Asker:
             "model": endpoint.model, "provider": endpoint.provider, "base_url": endpoint.base_url,
             "api_mode": endpoint.wire, "api_call_count": self.spent.calls,
         }  # fmt: skip
+
+    # -- compression ---------------------------------------------------------------------------------------
+
+    def _window(self) -> policy.ContextWindow:
+        return policy.window_for(self.endpoint, self._setup.tree)
+
+    async def _compress_if_due(self) -> int:
+        """Compress when the next request would come too near to the window; how large it was estimated to be."""
+        transcript = self._transcript.of(self.endpoint)
+        if transcript.nbytes == 0:  # an endpoint of another format took over
+            await asyncio.to_thread(transcript.refresh)
+        estimate = transcript.estimate_tokens(self.endpoint)
+        if policy.due(self._window(), estimated=estimate, compactions=self._compressions, pace=self._transcript.pace):
+            await self.compress()
+        return estimate
+
+    async def compress(self, *, force: bool = False, must: bool = False, focus: str | None = None) -> bool:
+        """True when the conversation is smaller now. `force`: a person asked; `must`: it does not fit as it is."""
+        from hermes_agent.compression import compress as compression  # most turns never need it
+
+        old = self._journal.session_id
+        outcome = await compression.compress(
+            db=self._setup.db, writer=self._journal.writer, session_id=old, summarise=self._summarise,
+            window=replace(self._window(), prefix_tokens=self._transcript.prefix_tokens(self.endpoint)),
+            focus=focus, force=force, must=must, calls_left=self._summary_calls_left,
+        )  # fmt: skip
+        self._summary_calls_left -= outcome.summary_calls
+        if outcome.kind != "rotated":
+            if outcome.reason:
+                self._callbacks.tell_status("warn", outcome.reason)
+            return False
+        self._compressions += 1
+        self._transcript.pace.compacted()
+        await self._moved(old)
+        self._callbacks.tell_status(
+            "lifecycle",
+            f"The conversation was compressed: about {outcome.before_tokens:,} → {outcome.after_tokens:,} tokens",
+        )  # fmt: skip
+        return True
+
+    async def _moved(self, old: str) -> None:
+        """Bring everything of this turn that names the segment in line with the new one."""
+        new = self._journal.session_id
+        context.set_current_session_id(new)
+        self._transcript.announce("compression")
+        await self._transcript.ready(new, fence=self._journal.fence)
+        facts: dict[str, Any] = {
+            "platform": self._setup.platform, "session_id": new, "old_session_id": old, "in_place": False,
+            "compression_count": self._compressions,
+        }  # fmt: skip
+        self._callbacks.tell_event("session:compress", facts)
+
+    async def _summarise(self, prompt: str, max_tokens: int) -> str:
+        call = aux_calls.ask(
+            self._setup, self.endpoint, prompt, task="compression", system=_SUMMARISER, max_tokens=max_tokens,
+            conversation_id=self._journal.conversation_id, session_id=self._journal.session_id,
+        )  # fmt: skip
+        return await until_stopped(call, self._stop)

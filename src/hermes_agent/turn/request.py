@@ -1,10 +1,10 @@
-"""A turn on somebody's behalf: which stored messages it answers, and what is owed for its end.
+"""A turn on behalf of a chat: which inbox rows it answers, and the reply that is stored with its end.
 
-The switchboard gives an agent a `TurnRequest`. The turn then claims those inbox rows in the transaction that opens it, and
-owes what `owe` makes of its end in the transaction that ends it, so between a message and its answer there is nothing
-that a crash could lose or double. `owe` is pure and quick: it runs before the commit and must not touch the store. It
-is asked with the turn's own `Work`, because an agent that is given one turn may first have to end another, which a lost
-process left behind: of the same place, of a terminal, or, for a request of no place, of any.
+The turn claims the rows in the transaction that opens it, and stores what `owe` makes of its end in the transaction
+that ends it, so between a message and its answer there is nothing that a crash could lose or double. `owe` is pure and
+quick: it runs before the commit and must not touch the store. It is given the turn's own `Work`, because an agent may
+first have to end another turn, which a lost process left open: of the same route, of a terminal, or, for a request
+without a route, of any.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class TurnRequest:
     them are still queued."""
     owe: Owe
     began: Callable[[Work], None] = lambda work: None
-    """Told when a turn, this one or one that was left behind, has its row."""
+    """Told when a turn, this one or one that was left open, has its row."""
     taken_up: Callable[[dict[str, Any] | None], None] = lambda result: None
-    """Told how a turn that was left behind has ended, before this one begins; None: there was nothing to answer."""
+    """Told how a turn that was left open has ended, before this one begins; None: there was nothing to answer."""
     person_id: PersonId | None = None
     """Who speaks in this turn: in a room they take turns at one agent. What they may do is theirs alone."""
     approver_id: PersonId | None = None
@@ -51,8 +51,8 @@ class TurnRequest:
     """What tools and their children are told of where a turn comes from."""
 
     def covers(self, left: Turn) -> bool:
-        """Whether a turn that was left behind may be brought to its end for this request.
+        """Whether a turn that was left open may be brought to its end for this request.
 
-        Not that of another place: what is shown and said of it would stand where it was not asked.
+        Not that of another route: what is shown and said of it would appear where it was not asked.
         """
         return self.route is None or left.route is None or left.route == self.route

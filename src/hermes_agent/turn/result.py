@@ -1,14 +1,71 @@
-"""A turn's outcome as the dictionary other code knows (contract §4.2)."""
+"""How a turn ended: its outcome, what it cost, and the dictionary that other code knows (contract §4.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, overload
 
-from hermes_agent.turn.run import TurnOutcome
+from hermes_agent.models.base import Endpoint, ErrorKind, Usage
 from hermes_state.ids import SessionId
+from hermes_state.outbox import OutboxItem
+from hermes_state.usage import Used
 
 Message = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Spent:
+    """The sum of a turn's model calls."""
+
+    calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    last_prompt_tokens: int = 0
+    cost: float | None = None
+    notices: tuple[str, ...] = ()
+    person_id: str | None = None
+
+    def add(self, usage: Usage | None, cost: float | None) -> None:
+        self.calls += 1
+        if usage is None:
+            return
+        self.last_prompt_tokens = usage.input_tokens
+        self.usage += usage
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
+
+    def used(self, endpoint: Endpoint) -> Used:
+        """For the session's counters."""
+        u = self.usage
+        return Used(
+            input_tokens=u.input_tokens, output_tokens=u.output_tokens, cache_read_tokens=u.cache_read_tokens,
+            cache_write_tokens=u.cache_write_tokens, reasoning_tokens=u.reasoning_tokens, api_call_count=self.calls,
+            estimated_cost_usd=self.cost, cost_status="estimated" if self.cost is not None else "unknown",
+            model=endpoint.model, billing_provider=endpoint.provider, billing_base_url=endpoint.base_url,
+            person_id=self.person_id,
+        )  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnOutcome:
+    """How a turn ended."""
+
+    text: str | None
+    exit_reason: str
+    spent: Spent
+    endpoint: Endpoint
+    failed: bool = False
+    partial: bool = False
+    interrupted: bool = False
+    error: str | None = None
+    error_kind: ErrorKind | None = None
+    """What kind of model error it was; None for every other end."""
+    compression_exhausted: bool = False
+    reasoning: str | None = None
+    transformed: bool = False
+    steps: int = 0
+    outbox_item: OutboxItem | None = None
+    """The reply that was stored for the chat that asked."""
 
 
 class ResultHistory(Sequence[Message]):
@@ -46,13 +103,13 @@ class ResultHistory(Sequence[Message]):
 def result_of(outcome: TurnOutcome, *, session_id: SessionId, history: ResultHistory) -> dict[str, Any]:
     """Every key that is always there, and the ones that say something about this turn."""
     result = {**facts_of(outcome, session_id=session_id), "messages": history}
-    if outcome.owed is not None:
-        result["outbox_item"] = outcome.owed
+    if outcome.outbox_item is not None:
+        result["outbox_item"] = outcome.outbox_item
     return result
 
 
 def facts_of(outcome: TurnOutcome, *, session_id: SessionId) -> dict[str, Any]:
-    """The result without the conversation, which whoever owes an answer for it is told before it is committed."""
+    """The result without the conversation: a chat's reply is made from it before the turn is committed."""
     usage, spent, endpoint = outcome.spent.usage, outcome.spent, outcome.endpoint
     result: dict[str, Any] = {
         "final_response": outcome.text, "last_reasoning": outcome.reasoning,

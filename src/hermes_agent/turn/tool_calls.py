@@ -9,20 +9,18 @@ the provider called it. A call that was still waiting for a person's answer had 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import hooks
+from hermes_agent import context, hooks
 from hermes_agent.models.base import ToolCall
-from hermes_agent.tools import registry
-from hermes_agent.tools.base import Action, Gate, Tool, ToolContext, ToolResult
-from hermes_agent.turn.callbacks import Callbacks
-from hermes_agent.turn.control import Signals
-from hermes_state.turns.journal import Journal
+from hermes_agent.tools import environment, registry
+from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
 
 if TYPE_CHECKING:
+    from hermes_agent.turn.state import TurnRun
     from hermes_state.turns.effects import Effect
 
 LOST = (
@@ -33,63 +31,41 @@ INTERRUPTED = "The person interrupted before this call ran."
 NOT_RUN = "The turn ended before this call ran."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workbench:
-    """What the calls of a turn are run with."""
-
-    journal: Journal
-    tools: Mapping[str, Tool]
-    context: Callable[[str, str], ToolContext]
-    """call id, mark → what the call may use."""
-    asking: Callable[[str, str], Gate]
-    """call id, reason → the gate that asks a person whatever the judge says."""
-    was_waiting: Callable[[str], Awaitable[bool]]
-    """mark → whether a call of a lost process had got no further than asking for permission."""
-    listeners: Callbacks
-    signals: Signals
-    clock: Callable[[], float]
-    facts: Mapping[str, Any]
-    """What hooks are told with every call: session_id, turn_id, task_id."""
-
-
-async def run_all(
-    step: int | str, calls: Sequence[ToolCall], bench: Workbench, *, first: int = 0
-) -> list[dict[str, Any]]:
+async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, first: int = 0) -> list[dict[str, Any]]:
     """Run the calls from place `first` on; the stored result rows, with their ids, in order. `step`: their row."""
     rows = []
     for place in range(first, len(calls)):
         call = calls[place]
-        if bench.signals.stopped:
-            result = ToolResult(INTERRUPTED, is_error=True)
-            rows.append(await _store(bench, call, result, mark=None))
-            continue
-        rows.append(await _run(f"{step}:{place}", call, bench))
+        if turn.signals.stopped:
+            rows.append(await _store(turn, call, ToolResult(INTERRUPTED, is_error=True), mark=None))
+        else:
+            rows.append(await _run(turn, f"{step}:{place}", call))
     return rows
 
 
-async def _run(mark: str, call: ToolCall, bench: Workbench) -> dict[str, Any]:
-    tool = bench.tools.get(call.name)
+async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
+    tool, told = turn.setup.tools.get(call.name), turn.callbacks
     arguments = _arguments(call)
-    bench.listeners.tell_tool_started(call.id, call.name, arguments)
-    bench.listeners.tell_tool_progress("tool.started", call.name, _summary(tool, arguments), arguments)
+    told.tell_tool_started(call.id, call.name, arguments)
+    told.tell_tool_progress("tool.started", call.name, _summary(tool, arguments), arguments)
     began = time.monotonic()
     marked = False
-    veto = await _veto(call, bench)
+    veto = await _veto(turn, call)
     if veto is not None:
         result, status = ToolResult(veto, is_error=True), "blocked"
-    elif tool is not None and tool.changes and (lost := await _lost(mark, call, bench)) is not None:
+    elif tool is not None and tool.changes and (lost := await _lost(turn, mark, call)) is not None:
         result, status = ToolResult(LOST, is_error=True), "error"
         marked = lost.outcome_unknown
     else:
         marked = tool is not None and tool.changes
         result = (
-            registry.unknown_tool(call.name, bench.tools)
+            registry.unknown_tool(call.name, turn.setup.tools)
             if tool is None
-            else await registry.run_call(tool, call.arguments, bench.context(call.id, mark))
+            else await registry.run_call(tool, call.arguments, _context(turn, call.id, mark))
         )
         status = "error" if result.is_error else "ok"
     took = time.monotonic() - began
-    facts = {**bench.facts, "tool_name": call.name, "args": arguments, "tool_call_id": call.id}
+    facts = {**turn.facts, "tool_name": call.name, "args": arguments, "tool_call_id": call.id}
     outcome = {"result": result.content, "duration_ms": round(took * 1000), "status": status}
     await hooks.fire(
         "post_tool_call", **facts, **outcome, error_type=None, error_message=result.content if result.is_error else None
@@ -97,42 +73,57 @@ async def _run(mark: str, call: ToolCall, bench: Workbench) -> dict[str, Any]:
     replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts, **outcome))
     if replaced is not None:
         result = ToolResult(replaced, is_error=result.is_error, shown=result.shown)
-    row = await _store(bench, call, result, mark=mark if marked else None)
-    bench.listeners.tell_tool_completed(call.id, call.name, arguments, result.content)
-    bench.listeners.tell_tool_progress(
+    row = await _store(turn, call, result, mark=mark if marked else None)
+    told.tell_tool_completed(call.id, call.name, arguments, result.content)
+    told.tell_tool_progress(
         "tool.completed", call.name, result.shown or result.content[:200], arguments,
         duration=took, is_error=result.is_error,
     )  # fmt: skip
     return row
 
 
-async def _lost(mark: str, call: ToolCall, bench: Workbench) -> Effect | None:
-    """Mark the call as started; what is known of it when it began in a process that is gone."""
-    started = await bench.journal.call_started(mark, tool=call.name)
-    if started.new or (started.effect.outcome_unknown and await bench.was_waiting(mark)):
-        return None
-    return started.effect
-
-
-async def _veto(call: ToolCall, bench: Workbench) -> str | None:
+async def _veto(turn: TurnRun, call: ToolCall) -> str | None:
     """Why a plug-in keeps this call from being made: by itself, or because it wants a person asked who says no."""
-    decision = await hooks.decided(tool_name=call.name, args=_arguments(call), tool_call_id=call.id, **bench.facts)
+    decision = await hooks.decided(tool_name=call.name, args=_arguments(call), tool_call_id=call.id, **turn.facts)
     if decision is None:
         return None
     if decision.action == "block":
         return decision.message
-    ctx = bench.context(call.id, "")
-    asked = Action(kind="plugin", text=f"{call.name} {call.arguments}", workdir=str(ctx.workdir))
-    verdict = await bench.asking(call.id, decision.message or "a plug-in wants you to be asked").permit(asked)
+    gate = turn.gate.for_call(call.id, extra_reasons=(decision.message or "a plug-in wants you to be asked",))
+    asked = Action(kind="plugin", text=f"{call.name} {call.arguments}", workdir=str(turn.setup.workdir))
+    verdict = await gate.permit(asked)
     return None if verdict.allowed else f"{call.name} was not run: {verdict.reason}"
 
 
-async def _store(bench: Workbench, call: ToolCall, result: ToolResult, *, mark: str | None) -> dict[str, Any]:
-    row = result_row(call, result.content, bench.clock())
+async def _lost(turn: TurnRun, mark: str, call: ToolCall) -> Effect | None:
+    """Mark the call as started; what is known of it when it began in a process that is gone."""
+    started = await turn.journal.call_started(mark, tool=call.name)
+    if started.new or (started.effect.outcome_unknown and await turn.gate.was_waiting(mark)):
+        return None
+    return started.effect
+
+
+def _context(turn: TurnRun, call_id: str, mark: str) -> ToolContext:
+    """What the call may use."""
+    setup, journal = turn.setup, turn.journal
+    return ToolContext(
+        db=setup.db, home=setup.home, workdir=setup.workdir, conversation_id=journal.conversation_id,
+        session_id=lambda: journal.session_id, turn_id=journal.turn_id, call_id=call_id,
+        person_id=setup.person_id, platform=setup.platform, gate=turn.gate.for_call(call_id, mark=mark),
+        ask=setup.ask, emit=lambda text: turn.callbacks.tell_tool_progress("tool.output", "", text, None),
+        environ=environment.child_environment(
+            os.environ, config=setup.tree, identity=context.child_environment(), home=setup.home
+        ),
+        stop=turn.stop, config=setup.tree, agent=turn.state.notes,
+    )  # fmt: skip
+
+
+async def _store(turn: TurnRun, call: ToolCall, result: ToolResult, *, mark: str | None) -> dict[str, Any]:
+    row = result_row(call, result.content, turn.setup.db.clock())
     if mark is not None:
-        row_id = await bench.journal.call_finished(mark, row)
+        row_id = await turn.journal.call_finished(mark, row)
     else:
-        (row_id,) = await bench.journal.append(row)
+        (row_id,) = await turn.journal.append(row)
     return {**row, "id": row_id}
 
 

@@ -157,7 +157,7 @@ class TestTheTable:
         async def handler(ctx: registry.CommandContext, args: str) -> str:
             return f"home is {args}"
 
-        row = registry.Command(
+        row = registry.SlashCommand(
             name="set-home",
             description="d",
             category="Chat",
