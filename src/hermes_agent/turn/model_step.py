@@ -15,10 +15,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent.models.call import Retry, call_with_retry
 from hermes_agent import aux_calls, context, hooks
 from hermes_agent.compression import policy
 from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply
+from hermes_agent.models.call import Retry, call_with_retry
 from hermes_agent.prompt import tokens
 from hermes_agent.turn.control import Interrupted, Stop, until_stopped
 from hermes_agent.turn.result import Spent
