@@ -64,12 +64,12 @@ types: $(READY) ## Check types, strictly, on src/
 	@$(BIN)/mypy --no-error-summary
 
 docs: $(READY) ## Regenerate the pages that are made from code
-	@$(BIN)/python -m hermes_config.limits > docs/operators/limits.md
+	@$(BIN)/python -m tools.limits_page > docs/operators/limits.md
 	@$(BIN)/python -m hermes_agent.tools.page > docs/users/tools.md
 	@$(BIN)/python -m hermes_testing.authorisation_page > docs/operators/authorisation.md
 	@$(BIN)/python -m tui_gateway.page > docs/contributors/rpc.md
 	@$(BIN)/python -m hermes_cli.reference_page > docs/users/commands.md
-	@$(BIN)/python -m hermes_cli.config_page > docs/operators/config-reference.md
+	@$(BIN)/python -m tools.settings_page > docs/operators/config-reference.md
 
 pictures: $(READY) ## Take the docs' pictures of the terminal window anew
 	@$(BIN)/python -m hermes_testing.pictures docs/users/images

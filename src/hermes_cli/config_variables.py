@@ -11,9 +11,10 @@ import sys
 from typing import Any
 
 from hermes_cli import secret_input
-from hermes_config import config, redaction, settings
+from hermes_config import config, redaction
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import hermes_home
+from hermes_config.sections import table
 
 
 def variable(key: str) -> str:
@@ -22,7 +23,7 @@ def variable(key: str) -> str:
         return ""
     if key.isupper():
         return key
-    meant = redaction.is_secret_name(key) and "_" in key and not settings.is_known(key) and _in_yaml(key) is None
+    meant = redaction.is_secret_name(key) and "_" in key and not table().is_known(key) and _in_yaml(key) is None
     return key.upper() if meant else ""
 
 
