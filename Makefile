@@ -65,9 +65,9 @@ types: $(READY) ## Check types, strictly, on src/
 
 docs: $(READY) ## Regenerate the pages that are made from code
 	@$(BIN)/python -m tools.limits_page > docs/operators/limits.md
-	@$(BIN)/python -m hermes_agent.tools.page > docs/users/tools.md
+	@$(BIN)/python tools/tools_page.py > docs/users/tools.md
 	@$(BIN)/python -m hermes_testing.authorisation_page > docs/operators/authorisation.md
-	@$(BIN)/python -m tui_gateway.page > docs/contributors/rpc.md
+	@$(BIN)/python -m tools.rpc_page > docs/contributors/rpc.md
 	@$(BIN)/python -m hermes_cli.reference_page > docs/users/commands.md
 	@$(BIN)/python -m tools.settings_page > docs/operators/config-reference.md
 

@@ -14,23 +14,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import assembling, hooks, loop_thread, signals, user_row
-from hermes_agent.approvals.base import Approver, Yolo
-from hermes_agent.asking import Interrupted, Spent
+from hermes_agent import assembling, hooks, sync_loop
+from hermes_agent.approvals.types import Approver, Yolo
 from hermes_agent.attempt import Attempt
-from hermes_agent.errand import Errand
-from hermes_agent.listeners import Listeners
 from hermes_agent.models.base import Endpoint
-from hermes_agent.seat import Seat
+from hermes_agent.prompt import transcript
+from hermes_agent.prompt.transcript import Content
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals, Stop
 from hermes_agent.tools.base import Ask
-from hermes_agent.user_row import Content
+from hermes_agent.turn import control
+from hermes_agent.turn.callbacks import Callbacks
+from hermes_agent.turn.control import Signals, Stop
+from hermes_agent.turn.model_step import Interrupted, Spent
+from hermes_agent.turn.request import TurnRequest
+from hermes_agent.turn.state import AgentState
 from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionId, TurnId
-from hermes_state.journal import Journal
+from hermes_state.turns.journal import Journal
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -53,7 +55,7 @@ class LeftElsewhere(ConversationBusy):
         self.turn_id = turn_id
 
 
-class AIAgent(Listeners):
+class AIAgent(Callbacks):
     """One conversation's agent. Callbacks are attributes, set by whoever shows the turn to a person."""
 
     def __init__(
@@ -100,7 +102,7 @@ class AIAgent(Listeners):
             disabled=disabled_toolsets, extra_text=ephemeral_system_prompt or "", with_memory=not skip_memory,
             with_context_files=not skip_context_files,
         )  # fmt: skip
-        self._seat = Seat(self._setup, None if session_id is None else SessionId(session_id), origin or {})
+        self._seat = AgentState(self._setup, None if session_id is None else SessionId(session_id), origin or {})
         self._signals = Signals()
 
     # -- what surfaces read ------------------------------------------------------------------------------
@@ -187,7 +189,7 @@ class AIAgent(Listeners):
 
     def run_conversation(self, user_message: Content, *args: Any, **options: Any) -> dict[str, Any]:
         """`arun_conversation` for callers without an event loop. Ctrl-C stops the turn and keeps what was done."""
-        return loop_thread.run(self.arun_conversation(user_message, *args, **options), interrupt=self.interrupt)
+        return sync_loop.run(self.arun_conversation(user_message, *args, **options), interrupt=self.interrupt)
 
     def chat(self, text: str) -> str:
         result = self.run_conversation(text)
@@ -203,7 +205,7 @@ class AIAgent(Listeners):
         persist_user_message: Content | None = None,
         persist_user_timestamp: float | None = None,
         platform_message_id: str | None = None,
-        errand: Errand | None = None,
+        request: TurnRequest | None = None,
     ) -> dict[str, Any]:
         """One turn. The store is the history; `conversation_history` only fills a session that has no rows yet.
 
@@ -218,19 +220,19 @@ class AIAgent(Listeners):
                 self._setup = replace(self._setup, extra_text=system_message)
                 self._seat.exchange(self._setup, "the caller's system text")
             await self._seat.ready(conversation_history or ())
-            person = self._setup.person_id if errand is None else errand.person_id
+            person = self._setup.person_id if request is None else request.person_id
             user = await self._user_row(
                 user_message, persist_user_message, persist_user_timestamp, platform_message_id, person
             )
-            journal = await self._open(user, stop, errand)
-            result = await self._attempt(journal, stop, errand, task_id).run(said=user_message)
+            journal = await self._open(user, stop, request)
+            result = await self._attempt(journal, stop, request, task_id).run(said=user_message)
             if late := self._signals.end():
-                result["pending_steer"] = signals.words(late)
+                result["pending_steer"] = control.words(late)
             return result
         finally:
             self._signals.clear()
 
-    async def resume_unfinished(self, *, errand: Errand | None = None) -> dict[str, Any] | None:
+    async def resume_unfinished(self, *, request: TurnRequest | None = None) -> dict[str, Any] | None:
         """Take up a turn of this conversation whose process was lost; its result, or None when there is none."""
         stop = self._signals.bind()
         try:
@@ -241,16 +243,16 @@ class AIAgent(Listeners):
                 setup.db, self._seat.known_session, holder=setup.holder, ttl=setup.lease_seconds,
                 left_open=self._is_abandoned,
             )  # fmt: skip
-            return None if journal is None else await self._take_up(journal, stop, errand)
+            return None if journal is None else await self._take_up(journal, stop, request)
         finally:
             self._signals.clear()
 
-    async def compress(self, focus: str | None = None, *, errand: Errand | None = None) -> bool:
+    async def compress(self, focus: str | None = None, *, request: TurnRequest | None = None) -> bool:
         """`/compress`: now, whatever the thresholds say. True when the conversation is smaller."""
         stop = self._signals.bind()
         try:
             await self._seat.ready()
-            journal = await self._open(None, stop, errand)
+            journal = await self._open(None, stop, request)
             return await self._attempt(journal, stop, None).compress(focus)
         except Interrupted:
             return False
@@ -274,10 +276,10 @@ class AIAgent(Listeners):
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    async def _open(self, user: Mapping[str, Any] | None, stop: Stop, errand: Errand | None) -> Journal:
+    async def _open(self, user: Mapping[str, Any] | None, stop: Stop, request: TurnRequest | None) -> Journal:
         """A new turn. One that a lost process left in this conversation is brought to its end first."""
         setup, seat = self._setup, self._seat
-        route, claim = (None, ()) if errand is None else (errand.route, errand.claim)
+        route, claim = (None, ()) if request is None else (request.route, request.claim)
         freed = False
         while True:
             try:
@@ -296,25 +298,27 @@ class AIAgent(Listeners):
                     raise ConversationBusy(where=str(seat.session_id))
                 freed = True
             elif journal.resumed:
-                result = await self._take_up(journal, stop, errand)
-                if errand is not None:
-                    errand.taken_up(result)
+                result = await self._take_up(journal, stop, request)
+                if request is not None:
+                    request.taken_up(result)
             else:
                 return journal
 
-    async def _take_up(self, journal: Journal, stop: Stop, errand: Errand | None) -> dict[str, Any] | None:
+    async def _take_up(self, journal: Journal, stop: Stop, request: TurnRequest | None) -> dict[str, Any] | None:
         """Whoever cannot say what a chat is owed leaves its turn to those who can, and one place that of another."""
-        if errand is None and journal.work.inbox:
+        if request is None and journal.work.inbox:
             await journal.leave()
             raise ConversationBusy("a chat's message waits here for its answer", hint="hermes gateway run gives it.")
-        if errand is not None and not errand.covers(journal.work.turn):
+        if request is not None and not request.covers(journal.work.turn):
             await journal.leave()
             raise LeftElsewhere(journal.turn_id, where=str(journal.session_id))
-        return await self._attempt(journal, stop, errand).take_up()
+        return await self._attempt(journal, stop, request).take_up()
 
-    def _attempt(self, journal: Journal, stop: Stop, errand: Errand | None, task_id: str | None = None) -> Attempt:
+    def _attempt(
+        self, journal: Journal, stop: Stop, request: TurnRequest | None, task_id: str | None = None
+    ) -> Attempt:
         return Attempt(
-            self._setup, self._seat, journal, listeners=self, signals=self._signals, stop=stop, errand=errand,
+            self._setup, self._seat, journal, listeners=self, signals=self._signals, stop=stop, request=request,
             task_id=task_id,
         )  # fmt: skip
 
@@ -339,7 +343,7 @@ class AIAgent(Listeners):
                 platform=self.platform, sender_id=person_id,
             )
         )  # fmt: skip
-        return user_row.made(
+        return transcript.user_message(
             message, persist=persist, added=added, person_id=person_id, platform_message_id=platform_id,
             timestamp=self._setup.db.clock() if timestamp is None else timestamp,
         )  # fmt: skip

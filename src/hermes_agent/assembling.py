@@ -8,28 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import context, holders
-from hermes_agent.approvals.base import Approver, Yolo
-from hermes_agent.approvals.gate import CommandGate
-from hermes_agent.asking import Asker
+from hermes_agent import context, process_identity
+from hermes_agent.approvals.types import Approver, Yolo
 from hermes_agent.budget import Budget
-from hermes_agent.calls import Workbench
 from hermes_agent.compacting import Compactor
-from hermes_agent.execution import executor
-from hermes_agent.listeners import Listeners
 from hermes_agent.models import providers
 from hermes_agent.models.base import Endpoint
+from hermes_agent.prompt.transcript import TranscriptCache
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals, Stop
 from hermes_agent.tools import environment, registry
 from hermes_agent.tools.base import Ask, ToolContext
-from hermes_agent.track import Track
-from hermes_agent.turn import Outcome, Running, nothing_owed
+from hermes_agent.turn.callbacks import Callbacks
+from hermes_agent.turn.control import Signals, Stop
+from hermes_agent.turn.model_step import Asker
+from hermes_agent.turn.run import Running, TurnOutcome, nothing_owed
+from hermes_agent.turn.tool_calls import Workbench
 from hermes_config import config as configuration
 from hermes_state.ids import PersonId
-from hermes_state.journal import Journal
-from hermes_state.outbox import Parcel
-from hermes_state.turns import EndState
+from hermes_state.turns.journal import Journal
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import EndState
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -77,7 +75,7 @@ def setup(
         fallbacks=providers.fallbacks(loaded) if fallbacks is None else tuple(fallbacks),
         tools={tool.name: tool for tool in tools}, specs=known.described(tools),
         budget=Budget(db, loaded), platform=platform, person_id=person_id, role=role, approver=approver,
-        approver_id=approver_id, ask=ask, yolo=yolo, holder=holders.new_holder(),
+        approver_id=approver_id, ask=ask, yolo=yolo, holder=process_identity.new_holder(),
         max_steps=max_steps or _number(tree, "max_turns", _STEPS),
         max_retries=_number(tree, "api_max_retries", _RETRIES), extra_text=extra_text, with_memory=with_memory,
         with_context_files=with_context_files,
@@ -86,16 +84,20 @@ def setup(
 
 def assemble(
     setup: Setup,
-    track: Track,
+    track: TranscriptCache,
     journal: Journal,
-    listeners: Listeners,
+    listeners: Callbacks,
     signals: Signals,
     stop: Stop,
     facts: Mapping[str, Any],
     notes: dict[str, Any],
-    owe: Callable[[EndState, Outcome], Parcel | None] = nothing_owed,
+    owe: Callable[[EndState, TurnOutcome], Parcel | None] = nothing_owed,
 ) -> Running:
     """A turn that can be run. `notes` is small state that lives as long as the agent: the to-do list."""
+    # Imported here because together they take 40 ms, which a process that runs no turn need not spend.
+    from hermes_agent.approvals.gate import CommandGate
+    from hermes_agent.execution import executor
+
     gate = CommandGate(
         db=setup.db, home=setup.home, config=setup.tree, wall=executor.wall_of(setup.tree).wall,
         conversation_id=journal.conversation_id, turn_id=journal.turn_id, person_id=setup.person_id,
@@ -134,13 +136,13 @@ def assemble(
     )  # fmt: skip
 
 
-def identity(setup: Setup, origin: Mapping[str, Any]) -> context.Identity:
+def identity(setup: Setup, origin: Mapping[str, Any]) -> context.TurnIdentity:
     """Who the turn is for, as its tools and their children are told."""
 
     def said(name: str) -> str:
         return str(origin.get(name) or "")
 
-    return context.Identity(
+    return context.TurnIdentity(
         platform=setup.platform, source=setup.platform, chat_id=said("chat_id"), chat_name=said("display_name"),
         thread_id=said("thread_id"), user_id=said("user_id") or str(setup.person_id or ""),
         session_key=said("session_key"),

@@ -13,23 +13,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import assembling, context, hooks, recovery, reporting, stop_wish, turn
-from hermes_agent.asking import Asker, Spent
-from hermes_agent.errand import Ending, Errand
-from hermes_agent.listeners import Listeners
-from hermes_agent.seat import Seat
+from hermes_agent import assembling, context, hooks
+from hermes_agent.prompt.transcript import Content
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals, Stop
-from hermes_agent.user_row import Content
+from hermes_agent.turn import control, recovery
+from hermes_agent.turn import result as reporting
+from hermes_agent.turn import run as turn
+from hermes_agent.turn.callbacks import Callbacks
+from hermes_agent.turn.control import Signals, Stop
+from hermes_agent.turn.model_step import Asker, Spent
+from hermes_agent.turn.request import TurnEnd, TurnRequest
+from hermes_agent.turn.state import AgentState
 from hermes_config.errors import HermesError
 from hermes_state.errors import StaleFence
 from hermes_state.ids import LOCAL_SOURCES
-from hermes_state.journal import Journal
-from hermes_state.outbox import Parcel
-from hermes_state.turns import EndState
+from hermes_state.turns.journal import Journal
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import EndState
 
 if TYPE_CHECKING:
-    from hermes_state.usage import Used
+    from hermes_state.people.usage import Used
 
 _log = logging.getLogger("hermes.agent")
 
@@ -40,28 +43,28 @@ class Attempt:
     def __init__(
         self,
         setup: Setup,
-        seat: Seat,
+        seat: AgentState,
         journal: Journal,
         *,
-        listeners: Listeners,
+        listeners: Callbacks,
         signals: Signals,
         stop: Stop,
-        errand: Errand | None = None,
+        request: TurnRequest | None = None,
         task_id: str | None = None,
     ) -> None:
         self._setup, self._seat, self._journal = setup, seat, journal
         self._listeners, self._signals, self._stop = listeners, signals, stop
-        self._errand = errand
+        self._errand = request
         self._task_id = task_id
 
-    async def run(self, *, said: Content | None = None, pending: recovery.Pending | None = None) -> dict[str, Any]:
+    async def run(self, *, said: Content | None = None, pending: recovery.PendingCalls | None = None) -> dict[str, Any]:
         """The turn to its end: the result that other code knows."""
-        journal, seat, errand = self._journal, self._seat, self._errand
+        journal, seat, request = self._journal, self._seat, self._errand
         seat.session_id = journal.session_id
-        if errand is not None:
-            errand.began(journal.work)
-        if errand is not None and errand.identity is not None:
-            identity = errand.identity(journal.work)
+        if request is not None:
+            request.began(journal.work)
+        if request is not None and request.identity is not None:
+            identity = request.identity(journal.work)
         else:
             identity = assembling.identity(self._setup, seat.origin)
         with context.bind(identity, context.CurrentSession(journal.session_id)):
@@ -80,7 +83,7 @@ class Attempt:
         if lost >= most:
             said = f"This turn was given up: the process was lost {most} times while it ran."
             row = {"role": "assistant", "content": said, "timestamp": db.clock(), "finish_reason": "stopped"}
-            outcome = turn.Outcome(
+            outcome = turn.TurnOutcome(
                 text=said, exit_reason="parked", spent=Spent(), endpoint=self._setup.endpoint, partial=True
             )
             await recovery.close(db, journal, "parked", row, reason=said, reply=self._owing()("parked", outcome))
@@ -110,32 +113,32 @@ class Attempt:
             self._seat.spent = Spent()  # how full the context is now, the next turn tells
         return done
 
-    def _assembled(self, owe: Callable[[EndState, turn.Outcome], Parcel | None]) -> turn.Running:
-        journal, setup, errand = self._journal, self._setup, self._errand
+    def _assembled(self, owe: Callable[[EndState, turn.TurnOutcome], Parcel | None]) -> turn.Running:
+        journal, setup, request = self._journal, self._setup, self._errand
         facts = {"session_id": journal.session_id, "turn_id": journal.turn_id, "task_id": self._task_id}
-        if errand is not None:
+        if request is not None:
             rows = journal.work.inbox  # a turn that was left behind may be another person's
-            speaker = rows[0].person_id if rows else errand.person_id
-            if (speaker, errand.approver_id) != (setup.person_id, setup.approver_id):
-                setup = replace(setup, person_id=speaker, approver_id=errand.approver_id)
+            speaker = rows[0].person_id if rows else request.person_id
+            if (speaker, request.approver_id) != (setup.person_id, setup.approver_id):
+                setup = replace(setup, person_id=speaker, approver_id=request.approver_id)
         return assembling.assemble(
             setup, self._seat.track(journal), journal, self._listeners, self._signals, self._stop, facts,
             self._seat.notes, owe,
         )  # fmt: skip
 
-    def _owing(self) -> Callable[[EndState, turn.Outcome], Parcel | None]:
+    def _owing(self) -> Callable[[EndState, turn.TurnOutcome], Parcel | None]:
         """What somebody is owed for the end of this turn, from the turn's own rows."""
         if self._errand is None:
             return turn.nothing_owed
         owe, journal = self._errand.owe, self._journal
 
-        def owed(state: EndState, outcome: turn.Outcome) -> Parcel | None:
+        def owed(state: EndState, outcome: turn.TurnOutcome) -> Parcel | None:
             facts = reporting.facts_of(outcome, session_id=journal.session_id)
-            return owe(journal.work, Ending(state=state, text=outcome.text, facts=facts))
+            return owe(journal.work, TurnEnd(state=state, text=outcome.text, facts=facts))
 
         return owed
 
-    async def _outcome(self, pending: recovery.Pending | None) -> turn.Outcome:
+    async def _outcome(self, pending: recovery.PendingCalls | None) -> turn.TurnOutcome:
         """The turn's end, also when it went wrong in a way nobody foresaw: its row never stays open because of us."""
         db, journal, asker = self._setup.db, self._journal, None
         owing = self._owing()
@@ -146,7 +149,7 @@ class Attempt:
             await running.track.ready(journal.session_id, fence=journal.fence, begun=journal.begun)
             if self._errand is not None and self._errand.route is not None:
                 return await turn.run(running, pending=pending)
-            async with stop_wish.heeded(db, journal, self._signals):
+            async with control.cancel_requests_obeyed(db, journal, self._signals):
                 return await turn.run(running, pending=pending)
         except StaleFence:
             raise  # another process has the conversation now; it is not ours to write the end
@@ -166,7 +169,7 @@ class Attempt:
             kind = type(error).__name__
             said = f"something went wrong inside Hermes ({kind})"
             _log.exception("a turn failed", extra={"action": "turn_failed", "turn_id": journal.turn_id})
-        outcome = turn.Outcome(
+        outcome = turn.TurnOutcome(
             text=None, exit_reason=f"local_processing_error({kind})", failed=True, error=said,
             spent=Spent() if asker is None else asker.spent,
             endpoint=self._setup.endpoint if asker is None else asker.endpoint,
@@ -175,10 +178,10 @@ class Attempt:
         outcome.owed = await recovery.close(db, journal, "failed", reason=said, used=_used(asker), reply=reply)
         return outcome
 
-    async def _reported(self, outcome: turn.Outcome, said: Content | None) -> dict[str, Any]:
+    async def _reported(self, outcome: turn.TurnOutcome, said: Content | None) -> dict[str, Any]:
         """Plug-ins are told, then the caller."""
         db, session_id = self._setup.db, self._journal.session_id
-        history = reporting.History(lambda: db.get_messages_as_conversation(session_id))
+        history = reporting.ResultHistory(lambda: db.get_messages_as_conversation(session_id))
         facts = {
             "session_id": session_id, "task_id": self._task_id, "turn_id": self._journal.turn_id,
             "model": outcome.endpoint.model, "platform": self._setup.platform,

@@ -10,15 +10,15 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from hermes_agent import context, side_calls
-from hermes_agent.asking import Asker, until_stopped
-from hermes_agent.compression import when
-from hermes_agent.listeners import Listeners
+from hermes_agent import aux_calls, context
+from hermes_agent.compression import policy
 from hermes_agent.models.base import Endpoint, ModelError, Reply
+from hermes_agent.prompt.transcript import TranscriptCache
 from hermes_agent.setup import Setup
-from hermes_agent.signals import Stop
-from hermes_agent.track import Track
-from hermes_state.journal import Journal
+from hermes_agent.turn.callbacks import Callbacks
+from hermes_agent.turn.control import Stop
+from hermes_agent.turn.model_step import Asker, until_stopped
+from hermes_state.turns.journal import Journal
 
 _OVERFLOW = frozenset({"context_overflow", "payload_too_large"})
 _SYSTEM = "You write summaries of conversations between a person and an assistant. You answer with the summary alone."
@@ -27,12 +27,14 @@ _SYSTEM = "You write summaries of conversations between a person and an assistan
 class Compactor:
     """Compression for one turn."""
 
-    def __init__(self, setup: Setup, track: Track, journal: Journal, listeners: Listeners, stop: Stop) -> None:
+    def __init__(
+        self, setup: Setup, track: TranscriptCache, journal: Journal, listeners: Callbacks, stop: Stop
+    ) -> None:
         self._setup, self._track, self._journal, self._listeners = setup, track, journal, listeners
         self._stop = stop
-        self._calls_left = when.SUMMARY_CALLS
+        self._calls_left = policy.SUMMARY_CALLS
         self._estimate = 0
-        self._last_window: tuple[Endpoint, when.Window] | None = None
+        self._last_window: tuple[Endpoint, policy.ContextWindow] | None = None
         self.count = 0
 
     async def before_call(self, asker: Asker) -> None:
@@ -42,7 +44,7 @@ class Compactor:
         if conversation.nbytes == 0:  # an endpoint of another format took over
             await asyncio.to_thread(conversation.refresh)
         self._estimate = estimate = conversation.estimate_tokens(asker.endpoint)
-        if when.due(window, estimated=estimate, compactions=self.count, pace=self._track.pace):
+        if policy.due(window, estimated=estimate, compactions=self.count, pace=self._track.pace):
             await self.compress(asker)
 
     def counted(self, asker: Asker) -> None:
@@ -55,7 +57,7 @@ class Compactor:
             try:
                 reply = await asker.ask(stop)
             except ModelError as error:
-                again = error.kind in _OVERFLOW and when.again_after_overflow(self.count)
+                again = error.kind in _OVERFLOW and policy.again_after_overflow(self.count)
                 if not again or not await self.compress(asker, must=True):
                     raise
             else:
@@ -66,7 +68,7 @@ class Compactor:
         self, asker: Asker, *, force: bool = False, must: bool = False, focus: str | None = None
     ) -> bool:
         """True when the conversation is smaller now. `force`: a person asked; `must`: it does not fit as it is."""
-        from hermes_agent.compression import run as compression  # most turns never need it
+        from hermes_agent.compression import compress as compression
 
         old = self._journal.session_id
         window = replace(self._window(asker), prefix_tokens=self._track.prefix_tokens(asker.endpoint))
@@ -89,11 +91,11 @@ class Compactor:
         )  # fmt: skip
         return True
 
-    def _window(self, asker: Asker) -> when.Window:
+    def _window(self, asker: Asker) -> policy.ContextWindow:
         """Of the model that is asked now; a turn asks one model, as a rule."""
         known = self._last_window
         if known is None or known[0] is not asker.endpoint:
-            known = self._last_window = (asker.endpoint, when.window_for(asker.endpoint, self._setup.tree))
+            known = self._last_window = (asker.endpoint, policy.window_for(asker.endpoint, self._setup.tree))
         return known[1]
 
     async def moved(self, old: str) -> None:
@@ -109,7 +111,7 @@ class Compactor:
         self._listeners.tell_event("session:compress", facts)
 
     async def _summarise(self, asker: Asker, prompt: str, max_tokens: int) -> str:
-        call = side_calls.ask(
+        call = aux_calls.ask(
             self._setup, asker.endpoint, prompt, task="compression", system=_SYSTEM, max_tokens=max_tokens,
             conversation_id=self._journal.conversation_id, session_id=self._journal.session_id,
         )  # fmt: skip

@@ -11,6 +11,7 @@ import logging
 from typing import Any
 
 from hermes_cli import plugins
+from hermes_state.ids import SessionId
 
 _log = logging.getLogger("hermes.agent")
 
@@ -54,3 +55,25 @@ async def decided(**facts: Any) -> plugins.PreToolDecision | None:
     if answers is None:
         return plugins.PreToolDecision("block", "a plug-in that checks calls failed, so this one was not made")
     return plugins.resolve_pre_tool_block(answers)
+
+
+async def conversation_switched(*, old: SessionId | None, new: SessionId, platform: str) -> None:
+    """A place has turned to another conversation: /new, /resume, /branch."""
+    if old is not None:
+        await _fire("on_session_finalize", old, platform)
+    await _fire("on_session_reset", new, platform)
+
+
+async def conversation_left(*, session_id: SessionId, platform: str) -> None:
+    """A place has closed; nothing takes its place. The conversation itself may go on elsewhere."""
+    await _fire("on_session_finalize", session_id, platform)
+
+
+async def _fire(hook: str, session_id: SessionId, platform: str) -> None:
+    seconds = plugins.get_plugin_manager().limits.hook_ms / 1000
+    try:
+        # Looked up on the module at the moment of the call, as the specification wants it.
+        await plugins.call_plugin(plugins.invoke_hook, hook, seconds=seconds, session_id=session_id, platform=platform)
+    except Exception as error:  # noqa: BLE001 - boundary: plug-ins
+        kind = type(error).__name__
+        _log.error("hook %s failed (%s)", hook, kind, extra={"action": "hook_failed", "hook": hook, "error": kind})

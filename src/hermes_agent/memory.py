@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hermes_agent.suspicion import suspicion
+from hermes_agent.prompt.injection_scan import suspicion
 from hermes_config.errors import HermesError
 from hermes_config.home import advice, private_open, write_atomic
 from hermes_config.limits import DEFAULTS, Limits

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent.approvals.base import Approver, Yolo
+from hermes_agent.approvals.types import Approver, Yolo
 from hermes_agent.models.base import Endpoint, ToolSpec
 from hermes_agent.tools.base import Ask, Tool
 from hermes_config.config import Config

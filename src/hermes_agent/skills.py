@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from hermes_agent.suspicion import suspicion
+from hermes_agent.prompt.injection_scan import suspicion
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS, Limits
 
@@ -54,7 +54,7 @@ class Skill:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SkillView:
     skill: Skill
     file: str
     """Relative to the skill's folder."""
@@ -100,13 +100,13 @@ class Skills:
         hint = f"Did you mean {', '.join(near)}?" if near else f"{listed_by} shows what there is."
         raise SkillNotFound(f"there is no skill {wanted!r:.80}", hint=hint)
 
-    def view(self, name: str, file: str | None = None, *, listed_by: str = "skills_list") -> View:
+    def view(self, name: str, file: str | None = None, *, listed_by: str = "skills_list") -> SkillView:
         """SKILL.md, or a file inside the skill's folder."""
         skill = self.get(name, listed_by=listed_by)
         wanted = file.strip() if file and file.strip() else MAIN
         content = _read_inside(skill, wanted, self.limits)
         others = tuple(other for other in _files(skill.folder, self.limits.skill_files) if other != wanted)
-        return View(skill, wanted, content, others)
+        return SkillView(skill, wanted, content, others)
 
 
 def discover(

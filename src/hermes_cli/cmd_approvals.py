@@ -11,8 +11,8 @@ from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.approvals import Grant, LoggedExit
     from hermes_state.ids import PersonId
+    from hermes_state.turns.approvals import Grant, LoggedExit
 
 _GRANTS = (
     output.Column("ID"),
@@ -105,8 +105,8 @@ def _revoke(args: argparse.Namespace) -> None:
 def _add(args: argparse.Namespace) -> None:
     import os.path
 
-    from hermes_state.approvals import GrantKind
     from hermes_state.ids import LOCAL_OWNER, PersonId
+    from hermes_state.turns.approvals import GrantKind
 
     kind: GrantKind = "network" if args.network else "folder" if args.folder else "tool"
     value = "" if args.network else os.path.realpath(args.folder) if args.folder else args.tool

@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from hermes_cli import chat_keyboard, demo_card, demo_home, finding, store
+from hermes_cli import demo_card, demo_home, finding, store
+from hermes_cli.chat import keyboard
 from hermes_cli.demo_processes import MARKER, OWNER_ID, Backstage, CannotShow, Port, Telegram
 from hermes_cli.parser import Parser, Verbs
 from hermes_cli.tui import launch
@@ -118,7 +119,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    if chat_keyboard.in_readline(frame):  # it would swallow the exit; in a moment it waits for keys and does not
+    if keyboard.in_readline(frame):  # it would swallow the exit; in a moment it waits for keys and does not
         again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
@@ -138,7 +139,7 @@ def _open_window(backstage: Backstage, card: demo_card.Lines, workspace: Path) -
 
 def _talk(backstage: Backstage, card: demo_card.Lines, workspace: Path, *, at_terminal: bool) -> int:
     """The same in lines; one turn where nobody can type."""
-    from hermes_cli.chat_attached import AttachedChat
+    from hermes_cli.chat.repl import AttachedChat
 
     chat = AttachedChat(_trip(backstage), folder=workspace)
     if at_terminal:
@@ -156,13 +157,13 @@ def _trip(backstage: Backstage) -> str:
 
 def _furnish(home: Path, telegram: Telegram, *, port: int, pace: int) -> None:
     """A configuration, the two secrets, and a workspace with a few files; where the tools work."""
-    from gateway.api import keys
+    from gateway.api import auth
     from hermes_config import config
 
     with private_open(home / "config.yaml") as file:
         file.write(_CONFIG.format(pace=pace, address=telegram.address, port=port, owner=OWNER_ID))
     config.add_variable("TELEGRAM_BOT_TOKEN", telegram.token, home.resolve())
-    keys.make(home.resolve())
+    auth.make(home.resolve())
     workspace = home / "workspace"
     for name, content in _FILES.items():
         path = workspace / name
@@ -215,11 +216,11 @@ def _wait_for_the_last(home: Path) -> None:
 
 def _ending(home: Path) -> str:
     """How to end what runs there: a demo starts its gateway again, so the demo itself, if there still is one."""
-    from hermes_agent import holders
+    from hermes_agent import process_identity
 
     marker = home / MARKER
     number = marker.read_text(encoding="utf-8").split()[-1] if marker.is_file() else ""
-    if number.isdecimal() and holders.started(int(number)) is not None:
+    if number.isdecimal() and process_identity.started(int(number)) is not None:
         return f"Ctrl-D there (or kill {number})"
     return f"HERMES_HOME={home} hermes gateway stop"
 

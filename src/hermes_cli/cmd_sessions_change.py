@@ -19,8 +19,8 @@ from hermes_config.home import hermes_home
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
+    from hermes_state.conversations.lineage import Member
     from hermes_state.errors import ConversationHeld
-    from hermes_state.family import Member
 
 _SHOWN = 20
 _PRUNE_AFTER_DAYS = 90
@@ -123,10 +123,10 @@ def _set_archived(db: SessionDB, wanted: Sequence[str], *, archived: bool, dry_r
 
 
 def _delete(args: argparse.Namespace) -> int:
-    from hermes_state import family
+    from hermes_state.conversations import lineage
 
     with store.open_store() as db:
-        found = [family.of(db, finding.find(db, name)["id"]) for name in args.ids]
+        found = [lineage.of(db, finding.find(db, name)["id"]) for name in args.ids]
         roots = list({one.root.id: one.root for one in found if one is not None}.values())
         for root in roots:
             print(text.harmless(f"{'Would erase' if args.dry_run else 'To erase'}: {_described(root)}"))
@@ -184,12 +184,12 @@ def _erase(db: SessionDB, session_ids: Sequence[str]) -> dict[str, ConversationH
 
     Those that somebody is at work on stay, each with what to do about it.
     """
-    from hermes_state import family
+    from hermes_state.conversations import lineage
     from hermes_state.errors import ConversationHeld
 
     held: dict[str, ConversationHeld] = {}
     for session_id in session_ids:
-        found = family.of(db, session_id)
+        found = lineage.of(db, session_id)
         if found is not None:
             try:
                 db.delete_sessions([segment["id"] for segment in found.root.segments], hermes_home() / "sessions")
@@ -201,7 +201,7 @@ def _erase(db: SessionDB, session_ids: Sequence[str]) -> dict[str, ConversationH
 
 def _name_backups() -> None:
     """A backup keeps what was in it; whoever erases wants to know which ones there are."""
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     names = [found.path.name for found in backup.existing(hermes_home())]
     if names:

@@ -121,11 +121,13 @@ def _may_write(path: Path, *, yes: bool) -> bool:
 
 
 def _write_archive(db: SessionDB, target: str, roots: list[str] | None, redact: Redactor | None) -> None:
-    from hermes_state import archive
+    from hermes_state.transfer import archive_write
 
     with Progress("exporting", unit="messages") as progress:
         if target != "-":
-            archive.export(db, Path(target), conversations=roots, replace=True, progress=progress.update, redact=redact)
+            archive_write.export(
+                db, Path(target), conversations=roots, replace=True, progress=progress.update, redact=redact
+            )
             return
         if output.is_terminal():
             raise UsageError("an archive is no text for a terminal", hint="Give a file name, or --format jsonl.")
@@ -134,7 +136,7 @@ def _write_archive(db: SessionDB, target: str, roots: list[str] | None, redact: 
 
         with tempfile.TemporaryDirectory(prefix="hermes-export-") as folder:
             made = Path(folder) / "archive.zip"
-            archive.export(db, made, conversations=roots, progress=progress.update, redact=redact)
+            archive_write.export(db, made, conversations=roots, progress=progress.update, redact=redact)
             sys.stdout.flush()
             with made.open("rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
@@ -155,15 +157,16 @@ def _write_text(db: SessionDB, target: str, roots: list[str], kind: str, redact:
 
 def _covered(session: dict[str, Any], redact: Redactor) -> dict[str, Any]:
     """A session with its messages, the secrets in their texts covered. Ids stay, so that it can be imported."""
-    from hermes_state import archive
-    from hermes_state import secrets as credentials
+    from hermes_state.transfer import archive_write
 
     def row(found: dict[str, Any]) -> dict[str, Any]:
         return {
-            name: _covered_text(item, redact) if archive.is_free_text(name) else item for name, item in found.items()
+            name: _covered_text(item, redact) if archive_write.is_free_text(name) else item
+            for name, item in found.items()
         }
 
-    session = {**session, **{name: credentials.without(session.get(name)) for name in ("model_config", "origin_json")}}
+    for name in ("model_config", "origin_json"):
+        session = {**session, name: archive_write.without(session.get(name))}
     messages = [row(message) for message in session.pop("messages")]
     return {**row(session), "messages": messages}
 
@@ -182,9 +185,9 @@ def _json_line(session: dict[str, Any]) -> str:
 
 
 def _segments(db: SessionDB, root: str) -> list[str]:
-    from hermes_state import family
+    from hermes_state.conversations import lineage
 
-    found = family.of(db, root)
+    found = lineage.of(db, root)
     return [] if found is None else [segment["id"] for segment in found.root.segments]
 
 

@@ -70,7 +70,7 @@ def _kind_of(file: Path) -> str:
 def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Outcome:
     from dataclasses import asdict
 
-    from hermes_state import archive_import
+    from hermes_state.transfer import archive_import
 
     report = archive_import.import_archive(db, file, dry_run=dry_run, progress=progress.update)
     did = "Would import" if dry_run else "Imported"
@@ -92,10 +92,10 @@ def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progr
 
 def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Outcome:
     """Every line is judged before the first is stored; then a batch a transaction, so a re-run takes up the rest."""
-    from hermes_state import exchange_check
+    from hermes_state.transfer import session_json
 
     for batch in _batches(file, db.limits):
-        _, errors = exchange_check.check([record for _, record in batch], db.limits, db.clock())
+        _, errors = session_json.check([record for _, record in batch], db.limits, db.clock())
         if errors:
             line = batch[errors[0]["index"] or 0][0]
             raise UsageError(errors[0]["error"], where=f"{file}:{line}", hint="Nothing was imported.")

@@ -11,7 +11,7 @@ from hermes_cli import output, store, text
 from hermes_cli.parser import Verbs, add_json, add_limit, natural
 
 if TYPE_CHECKING:
-    from hermes_state.statistics import Statistics
+    from hermes_state.maintenance.stats import Statistics
 
 _COLUMNS = (
     output.Column("Title", shrinks=True, keeps=20),
@@ -77,10 +77,10 @@ def listing(rows: Sequence[dict[str, Any]], *, window: int | None = None) -> str
 
 
 def _stats(args: argparse.Namespace) -> None:
-    from hermes_state import statistics
+    from hermes_state.maintenance import stats
 
     with store.open_store() as db:
-        found = statistics.of(db)
+        found = stats.of(db)
         index = db.search_status()
     if args.json:
         from dataclasses import asdict

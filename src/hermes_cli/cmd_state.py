@@ -18,8 +18,8 @@ from hermes_config.home import hermes_home
 from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
-    from hermes_state.findings import Finding
-    from hermes_state.maintenance import Done
+    from hermes_state.maintenance.check import Finding
+    from hermes_state.maintenance.retention import Done
 
 
 def register(parser: Parser) -> None:
@@ -67,10 +67,10 @@ def register(parser: Parser) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from hermes_state import check
+    from hermes_state.maintenance import check
 
     with store.open_store() as db:
-        mended = check.mend(db) if args.fix else {}
+        mended = check.fix(db) if args.fix else {}
         found = check.check(db, quick=args.quick)
         where = db.engine.where
     wrong = [one for one in found if not one.note]
@@ -95,12 +95,12 @@ def _print_finding(one: Finding) -> None:
 
 
 def _maintain(args: argparse.Namespace) -> int:
-    from hermes_state import maintenance
+    from hermes_state.maintenance import retention
 
     settings = config.load().sessions
     days = args.prune_days or (settings.retention_days if settings.auto_prune else None)
     with store.open_store() as db:
-        would = maintenance.run(db, dry_run=True, prune_days=days, home=hermes_home())
+        would = retention.run(db, dry_run=True, prune_days=days, home=hermes_home())
         due = [step for step in would if step.count]
         if args.dry_run:
             _print_steps(due, dry_run=True, as_json=args.json)
@@ -110,7 +110,7 @@ def _maintain(args: argparse.Namespace) -> int:
         if due and not output.confirm("Go ahead?", yes=args.yes):
             print("Nothing was changed.")
             return 1
-        done = maintenance.run(db, prune_days=days, vacuum=args.vacuum, home=hermes_home())
+        done = retention.run(db, prune_days=days, vacuum=args.vacuum, home=hermes_home())
     _print_steps([step for step in done if step.count], dry_run=False, as_json=args.json)
     return 0
 
@@ -128,7 +128,8 @@ def _print_steps(steps: list[Done], *, dry_run: bool, as_json: bool) -> None:
 
 
 def _move(args: argparse.Namespace) -> None:
-    from hermes_state import SessionDB, move
+    from hermes_state import SessionDB
+    from hermes_state.transfer import copy_all
 
     target_file = store.database_file(args.to)
     if target_file is not None and not args.to.startswith("sqlite:///"):
@@ -137,7 +138,7 @@ def _move(args: argparse.Namespace) -> None:
         target = SessionDB(args.to, limits=config.load().limits)
         try:
             with Progress("moving", unit="rows") as progress:
-                moved = move.move(source.engine, target.engine, progress=progress.update)
+                moved = copy_all.move(source.engine, target.engine, progress=progress.update)
         finally:
             target.close()
         here, there = source.engine.where, target.engine.where

@@ -124,12 +124,12 @@ def _spent(one: dict[str, Any], used: int | None) -> dict[str, Any]:
 
 
 def _stored(home: Path, facts: dict[str, Any]) -> None:
-    from hermes_state import statistics
+    from hermes_state.maintenance import stats
 
     if not store.exists():
         return
     with store.open_store() as db:
-        found = statistics.of(db)
+        found = stats.of(db)
         facts["database"] = {
             "where": found.where, "bytes": found.database_bytes, "conversations": found.conversations,
             "messages": found.messages,

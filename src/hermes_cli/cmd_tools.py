@@ -27,12 +27,12 @@ def register(parser: Parser) -> None:
 
 
 def _tools(args: argparse.Namespace) -> None:
-    from hermes_agent.tools import overview
+    from hermes_agent.tools import registry
     from hermes_cli import plugins
 
     tree = config.load().tree
     plugins.discover_plugins()
-    rows = overview.rows(tree, platform=args.platform)
+    rows = registry.tool_rows(tree, platform=args.platform)
     if args.json:
         output.print_json(rows)
         return

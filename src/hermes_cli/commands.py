@@ -31,7 +31,7 @@ class Command:
 
 GROUPS: dict[str, tuple[Command, ...]] = {
     "Conversations": (
-        Command("chat", "talk to Hermes, or have one question answered", "hermes_cli.chat"),
+        Command("chat", "talk to Hermes, or have one question answered", "hermes_cli.chat.command"),
         Command("sessions", "list, read, search, move and remove conversations", "hermes_cli.cmd_sessions"),
         Command("usage", "show what models were used and what it cost, and what is left", "hermes_cli.cmd_usage"),
         Command("demo", "talk to Hermes on a throw-away home in ./.demo", "hermes_cli.cmd_demo"),

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway import keys
 from gateway.config import Platform
-from gateway.entries import SessionEntry, SessionSource, local_time
+from gateway.routes import keys
+from gateway.routes.source import SessionEntry, SessionSource, local_time
 from hermes_cli.demo_chats import CHATS, DAY, HOUR, MINUTE, Turn, assistant, summary, tool, user
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from gateway import status
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_cli import gateway_process
 from hermes_config.errors import HermesError
 from hermes_config.home import private_open
@@ -158,7 +158,9 @@ class Backstage:
             return
         gateway_process.stop(self._home, seconds=_ENDING_SECONDS, force=True)
         until = time.monotonic() + _ENDING_SECONDS
-        while holders.started(pid) is not None and time.monotonic() < until:  # the lock is let go of before the end
+        while (
+            process_identity.started(pid) is not None and time.monotonic() < until
+        ):  # the lock is let go of before the end
             time.sleep(_LOOK_SECONDS / 10)
 
     def _last_words(self) -> str:

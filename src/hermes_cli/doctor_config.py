@@ -146,13 +146,13 @@ def _telegram(patient: Patient, check: str, token: str, extra: dict[str, object]
     import asyncio
 
     from gateway import status
-    from gateway.platforms.telegram import meeting
+    from gateway.platforms.telegram import setup
 
     try:
-        bot = asyncio.run(meeting.look(token, extra))
+        bot = asyncio.run(setup.look(token, extra))
         if not bot.webhook and not status.is_running(patient.home):
-            asyncio.run(meeting.listen(token, extra, seconds=_LISTEN_SECONDS))
-    except meeting.UnknownToken as error:
+            asyncio.run(setup.listen(token, extra, seconds=_LISTEN_SECONDS))
+    except setup.UnknownToken as error:
         fix = "hermes gateway setup telegram"
         return Seen(check=check, mark="problem", says=error.what, fix=fix, advice=f"It asks for another. {error.hint}")
     except HermesError as error:
@@ -165,12 +165,12 @@ def _telegram(patient: Patient, check: str, token: str, extra: dict[str, object]
 
 def api(patient: Patient) -> Iterator[Seen]:
     """Whose the keys of the HTTP API are. In older homes every key was the owner's."""
-    from gateway.api import keys
+    from gateway.api import auth
 
     if patient.config is None:
         return
     try:
-        found = keys.all_configured(patient.config)
+        found = auth.all_configured(patient.config)
     except ConfigError as error:
         variable = shlex.quote(error.key)
         yield Seen(
@@ -178,7 +178,7 @@ def api(patient: Patient) -> Iterator[Seen]:
             advice="hermes api key makes a good one.",
         )  # fmt: skip
         return
-    client, owner = keys.VARIABLES["client"], keys.VARIABLES["owner"]
+    client, owner = auth.VARIABLES["client"], auth.VARIABLES["owner"]
     may = "its own conversations, no terminal, no files, no approvals"
     if "client" in found and "owner" not in found and _was_the_owners(patient, found["client"]):
         says = f"{client} was the owner's key, and becomes a client key with the next start of the gateway: {may}"
@@ -192,8 +192,8 @@ def api(patient: Patient) -> Iterator[Seen]:
 
 
 def _was_the_owners(patient: Patient, key: str) -> bool:
-    from gateway.api.keys import key_id
-    from gateway.authorisation import API
+    from gateway.access.authorisation import API
+    from gateway.api.auth import key_id
     from hermes_cli import store
     from hermes_state.ids import LOCAL_OWNER
 

@@ -30,7 +30,7 @@ _PRIVATE = ("state.db*", "state.search.db*", "backups", "logs", "media", "sessio
 
 
 def sqlite(patient: Patient) -> Iterator[Seen]:
-    from hermes_state.engine.files import sqlite_version
+    from hermes_state.storage.sqlite import sqlite_version
 
     version = sqlite_version()
     if tuple(map(int, version.split("."))) >= _SQLITE:
@@ -44,9 +44,9 @@ def sqlite(patient: Patient) -> Iterator[Seen]:
 
 
 def reference(patient: Patient) -> Iterator[Seen]:
-    from hermes_state.reference import holding
+    from hermes_state.transfer.import_home import in_use
 
-    version = holding.reference_installed()
+    version = in_use.reference_installed()
     if version is None:
         yield ok("reference", "not installed in this Python environment")
         return
@@ -123,7 +123,7 @@ def _close(paths: list[Path]) -> None:
 
 
 def file_system(patient: Patient) -> Iterator[Seen]:
-    from hermes_state.engine import files as database_files
+    from hermes_state.storage import sqlite as database_files
 
     where = patient.database.parent if patient.database else patient.home
     if patient.config is not None and patient.database is None:

@@ -14,7 +14,7 @@ from hermes_state.errors import ForeignHome, NotADatabase, StateError, StoreDama
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.findings import Finding
+    from hermes_state.maintenance.check import Finding
 
 _MENDS = "hermes state check --fix"
 _OLD_BACKUP = 30 * 86_400
@@ -25,7 +25,7 @@ _MOST = 20
 
 def database(patient: Patient) -> Iterator[Seen]:
     """Opens, is sound (SQLite's quick check), says nothing that contradicts itself; its log is not too long."""
-    from hermes_state import check
+    from hermes_state.maintenance import check
 
     if not patient.has_store:
         if patient.config is not None:
@@ -71,7 +71,7 @@ def _finding(patient: Patient, one: Finding) -> Seen:
 
 
 def _damaged(patient: Patient, what: str) -> Seen:
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     copies = [
         one for one in backup.existing(patient.home) if one.path.suffix == ".db" and "damaged" not in one.path.name
@@ -97,10 +97,10 @@ def _aside(patient: Patient) -> str:
 
 
 def _mend() -> None:
-    from hermes_state import check
+    from hermes_state.maintenance import check
 
     with store.open_store() as db:
-        check.mend(db)
+        check.fix(db)
 
 
 def _reindex() -> None:
@@ -209,7 +209,7 @@ def _waiting(patient: Patient) -> int:
 
 
 def backups(patient: Patient) -> Iterator[Seen]:
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     if patient.database is None or not patient.has_store:
         return

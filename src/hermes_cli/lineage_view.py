@@ -16,7 +16,7 @@ from hermes_cli import output, text
 from hermes_cli.finding import title_of
 
 if TYPE_CHECKING:
-    from hermes_state.family import Family, Member
+    from hermes_state.conversations.lineage import Family, Member
 
 _KINDS = {"branch": "branch", "delegate": "delegated", "reset": "reset to", "child": "child"}
 _REASONS = {

@@ -195,12 +195,12 @@ class Present:
 
 def present(loaded: config.Config) -> Present | None:
     """What is configured; None when nothing is, or nothing that makes sense."""
-    from hermes_agent.models import choosing, providers
+    from hermes_agent.models import providers
     from hermes_config.errors import ConfigError
 
     try:
-        entry = choosing.model_entry(loaded)
-        row, entry = choosing.provider_of(loaded, entry, str(entry.get("default") or ""), key="model")
+        entry = providers.model_entry(loaded)
+        row, entry = providers.provider_of(loaded, entry, str(entry.get("default") or ""), key="model")
         usual = row.keys[0] if row.keys else CUSTOM_KEY if row.name == "custom" else ""
         variable = str(entry.get("key_env") or usual)
         try:
@@ -262,10 +262,10 @@ def is_nobodys(choice: Choice) -> bool:
 
 
 def _provider(choice: Choice, loaded: config.Config) -> Provider:
-    from hermes_agent.models import choosing
+    from hermes_agent.models import providers
 
     entry = {"provider": choice.provider, "base_url": choice.base_url}
-    return choosing.provider_of(loaded, entry, choice.model, key="model")[0]
+    return providers.provider_of(loaded, entry, choice.model, key="model")[0]
 
 
 def candidate(loaded: config.Config, choice: Choice, key: str = "") -> config.Config:
@@ -288,26 +288,26 @@ CUSTOM_KEY = "HERMES_MODEL_KEY"
 
 def try_endpoint(endpoint: Endpoint) -> None:
     """Put one small question to the model. Raises an error of ours when there is no answer."""
-    from hermes_agent.models import calling, wires
+    from hermes_agent.models import call, provider_table
 
-    wire = wires.wire_for(endpoint)
+    wire = provider_table.wire_for(endpoint)
     small = replace(endpoint, max_tokens=16)
     question = [{"role": "user", "content": "Say ok."}]
     body = wire.join(wire.head(small, "", ()), wire.fragments(question))
     try:
-        asyncio.run(asyncio.wait_for(calling.call(small, body), _TRY_SECONDS))
+        asyncio.run(asyncio.wait_for(call.call(small, body), _TRY_SECONDS))
     except TimeoutError:
         raise ModelDoesNotAnswer(f"{endpoint.model} gave no answer within {_TRY_SECONDS:.0f} s") from None
 
 
 def named(words: str, *, provider: str | None = None, base_url: str | None = None) -> Choice:
     """What a person typed (`gpt-5`, `openai/gpt-5`, `ollama/llama3`) as a choice."""
-    from hermes_agent.models import choosing
+    from hermes_agent.models import providers
 
     if base_url:
         return Choice("custom", words, address_of(base_url))
     if provider:
-        known = choosing.known(provider)
+        known = providers.known(provider)
         if not known:
             from hermes_agent.models.provider_table import PROVIDERS
 
@@ -315,7 +315,7 @@ def named(words: str, *, provider: str | None = None, base_url: str | None = Non
         return Choice(known, words or SUGGESTED.get(known, ""))
     if looks_like_address(words):
         raise UsageError(f"{words[:60]!r} is an address, not a model", hint="Give it as --base-url.")
-    where, model = choosing.split(words, current="")
+    where, model = providers.split(words, current="")
     return Choice(where or "auto", model)
 
 

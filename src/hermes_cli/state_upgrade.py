@@ -16,14 +16,14 @@ from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, ensure_home, hermes_home
 
 if TYPE_CHECKING:
-    from hermes_state.reference.upgrading import Upgraded
+    from hermes_state.transfer.import_home.upgrade import Upgraded
 
 
 def run_upgrade(args: argparse.Namespace) -> None:
     """Takes `yes` and `json` from the arguments."""
-    from hermes_state.reference import holding, upgrading
+    from hermes_state.transfer.import_home import in_use, upgrade
 
-    holding.refuse_reference_installed()
+    in_use.refuse_reference_installed()
     home = hermes_home()
     file = store.database_file(store.address())
     if file is None or os.path.realpath(file) != os.path.realpath(home / "state.db"):
@@ -32,7 +32,7 @@ def run_upgrade(args: argparse.Namespace) -> None:
             where=str(home),
             hint="Bring the home over instead: hermes import hermes PATH.",
         )
-    found = upgrading.look(home)
+    found = upgrade.look(home)
     question = (
         f"Convert {home} in place ({len(found.sessions):,} sessions, {found.messages:,} messages)? "
         "A backup is made first; the other program will not be able to use the home afterwards."
@@ -42,7 +42,7 @@ def run_upgrade(args: argparse.Namespace) -> None:
         return
     ensure_home()
     with ExitStack() as bars:
-        upgraded = upgrading.upgrade(
+        upgraded = upgrade.upgrade(
             home, step=lambda what: bars.enter_context(Progress(what)).update, limits=config.load().limits
         )
     _tell(upgraded, as_json=args.json)
@@ -51,7 +51,7 @@ def run_upgrade(args: argparse.Namespace) -> None:
 def _changes() -> list[str]:
     """What the same configuration means here and did not mean before."""
     from gateway import hooks
-    from hermes_state.reference import rights
+    from hermes_state.transfer.import_home import rights
 
     backend, enabled = rights.backend_note(rights.read(hermes_home())), hooks.enabled_hooks(config.load())
     found = [backend.removesuffix(". The line stays behind")] if backend else []
@@ -61,14 +61,14 @@ def _changes() -> list[str]:
 
 
 def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
-    from hermes_state.reference import aside, report, source
+    from hermes_state.transfer.import_home import source, write
 
     home = hermes_home()
     with source.Source(upgraded.backup) as opened:
         upgraded.found.source = opened
-        facts = report.facts(upgraded.found, done=upgraded.done)
+        facts = write.facts(upgraded.found, done=upgraded.done)
         folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
-        aside.keep(folder, upgraded.found, upgraded.done, facts)
+        write.keep(folder, upgraded.found, upgraded.done, facts)
     facts |= {"home": str(home), "backup": str(upgraded.backup), "report": str(folder)}
     if as_json:
         output.print_json(facts)

@@ -34,9 +34,9 @@ def open_store(*, create: bool = False, says_waits: bool = True) -> Iterator[Ses
     A command that another program's lock holds up says so on stderr, once; not where somebody else draws the screen.
     """
     from hermes_state import SessionDB  # the engine's library costs more than all of the frame
-    from hermes_state.reference import holding
+    from hermes_state.transfer.import_home import in_use
 
-    holding.refuse_reference_installed()
+    in_use.refuse_reference_installed()
     loaded = config.load()
     where = address()
     file = database_file(where)

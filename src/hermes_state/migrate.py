@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes_config.home import sync_folder
-from hermes_state import statements
-from hermes_state.engine.base import Connection, Engine, scalar
 from hermes_state.errors import StateError
+from hermes_state.storage import statements
+from hermes_state.storage.base import Connection, Engine, scalar
 
 
 class Step(NamedTuple):
@@ -76,7 +76,7 @@ def _copy_first(engine: Engine, found: int, target: int) -> Path | None:
     """A verified copy of a SQLite file, made under its write lock; None elsewhere, or when it is migrated already."""
     if engine.dialect != "sqlite":
         return None
-    from hermes_state.engine import sqlite  # the other engine works without apsw
+    from hermes_state.storage import sqlite
 
     if not isinstance(engine, sqlite.SqliteEngine):
         return None
@@ -102,7 +102,7 @@ def _copy_first(engine: Engine, found: int, target: int) -> Path | None:
 def _copy(source: Connection, path: Path) -> None:
     import apsw
 
-    from hermes_state.engine.sqlite_connection import SqliteConnection
+    from hermes_state.storage.sqlite import SqliteConnection
 
     assert isinstance(source, SqliteConnection)
     partial = path.with_name(f"{path.name}.partial")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.authorisation import (
+from gateway.access.authorisation import (
     TERMINAL,
     Action,
     Conversation,
@@ -27,13 +27,13 @@ from gateway.authorisation import (
     Usable,
     decide,
 )
-from hermes_agent import commands
+from hermes_agent.commands import registry as command_registry
 from hermes_agent.tools import registry
 from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_testing import api_probe
 
 if TYPE_CHECKING:
-    from hermes_state.people import Role
+    from hermes_state.people.people import Role
 
 CHAT, GROUP, LISTED_GROUP = "telegram", "-100", "-200"
 ADA = PersonId("person_ada")
@@ -133,7 +133,7 @@ class Deed(NamedTuple):
 
 
 def _command(name: str) -> Usable:
-    row = commands.table("gateway")[name]
+    row = command_registry.table("gateway")[name]
     return Usable(name, row.roles, row.private)
 
 
@@ -246,7 +246,7 @@ def page() -> str:
     lines += _table(["with", *api_probe.Probe.COLUMNS], marks)
     lines += [
         "",
-        "This page is made by `make docs`: the tables on chats from `src/gateway/authorisation.py`, the one on",
+        "This page is made by `make docs`: the tables on chats from `src/gateway/access/authorisation.py`, the one on",
     ]
     lines += ["keys by asking a gateway that was started for it (`src/hermes_testing/api_probe.py`)."]
     return "\n".join(lines) + "\n"
@@ -254,7 +254,7 @@ def page() -> str:
 
 def _shared_rooms() -> str:
     """From the rows of the commands themselves."""
-    rows = commands.table("gateway").values()
+    rows = command_registry.table("gateway").values()
     always = ", ".join(f"`/{row.name}`" for row in rows if row.alters == "always")
     words = ", ".join(f"`/{row.name}`" for row in rows if row.alters == "with words")
     return (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes_state.engine.base import Connection
+from hermes_state.storage.base import Connection
 from hermes_testing import model, model_work
 
 

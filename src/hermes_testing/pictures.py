@@ -22,7 +22,7 @@ from textual.pilot import Pilot
 from hermes_cli import demo_card, demo_home, finding, store
 from hermes_cli.tui.app import HermesApp
 from hermes_cli.tui.launch import Start
-from hermes_cli.tui.link import Link
+from hermes_cli.tui.rpc_client import RpcClient
 from hermes_config.home import private_open
 
 _SIZE = (90, 24)
@@ -48,7 +48,7 @@ class _Scene:
 
 @asynccontextmanager
 async def _window(folder: Path, start: Start) -> AsyncIterator[_Scene]:
-    link = Link()
+    link = RpcClient()
     link.start()
     app = HermesApp(link, start)
     try:

@@ -207,9 +207,9 @@ class ScriptedModel:
         return ""
 
     def __enter__(self) -> Self:
-        from hermes_agent.models import client
+        from hermes_agent.models import http
 
-        self._unregister = client.register_transport(self._origin, self.transport)
+        self._unregister = http.register_transport(self._origin, self.transport)
         return self
 
     def __exit__(

@@ -39,8 +39,8 @@ from typing import Any
 
 import hermes_state
 from hermes_config.limits import Limits
-from hermes_state.engine.base import Connection
 from hermes_state.session_db import SessionDB
+from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
 from hermes_testing.killpoints import Points
 from hermes_testing.stores import EngineName, TestStores, scratch

@@ -40,7 +40,8 @@ def main() -> int:
         return 1
     logs.install()
     from hermes_cli import plugins
-    from tui_gateway import frames, server, transports
+    from tui_gateway import server
+    from tui_gateway.wire import frames, transports
 
     server._real_stdout = out
     ended, limits = threading.Event(), _limits()
@@ -71,7 +72,8 @@ def _take_stdout() -> TextIO:
 
 def _read(ended: threading.Event, most: int) -> None:
     """Requests, one a line of at most so many bytes, until the input ends."""
-    from tui_gateway import frames, server
+    from tui_gateway import server
+    from tui_gateway.wire import frames
 
     while not ended.is_set():
         line = sys.stdin.buffer.readline(most + 1)

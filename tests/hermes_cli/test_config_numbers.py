@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.approvals.policy import read_policy
-from hermes_agent.compression.when import window_for
-from hermes_agent.models import demo
+from hermes_agent.compression.policy import window_for
+from hermes_agent.models.demo import model as demo
 from hermes_config import config
 from hermes_config.schema import Money, Number
 from hermes_config.sections import table

@@ -16,8 +16,8 @@ from gateway import status
 from hermes_config import config
 from hermes_config.limits import table
 from hermes_state.ids import ConversationId, SessionId, SessionKey
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.reference_homes import ReferenceHome
 
 from .doctors import MODEL, THE_REST, Opened, doctor, shell, typed, wrong

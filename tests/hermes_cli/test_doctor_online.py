@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.platforms.telegram import meeting
+from gateway.platforms.telegram import setup
 from hermes_config import config
 from hermes_testing.telegram_server import FakeTelegram
 from hermes_testing.terminal import Terminal
@@ -85,8 +85,8 @@ def test_another_program_asks_for_the_same_messages(telegram: FakeTelegram) -> N
 
     def asks() -> None:
         while not stopped.is_set():
-            with contextlib.suppress(meeting.MeetingFailed):
-                asyncio.run(meeting.listen(telegram.token, {"base_url": telegram.base_url}, seconds=2))
+            with contextlib.suppress(setup.MeetingFailed):
+                asyncio.run(setup.listen(telegram.token, {"base_url": telegram.base_url}, seconds=2))
 
     other = threading.Thread(target=asks)
     other.start()

@@ -13,7 +13,7 @@ from hermes_testing.clock import Clock
 
 from .conftest import Run
 
-pytestmark = pytest.mark.usefixtures("named_store")
+pytestmark = [pytest.mark.usefixtures("named_store"), pytest.mark.both_engines]
 
 DAY = 86_400.0
 

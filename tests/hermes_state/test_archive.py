@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from hermes_config.errors import UsageError
 from hermes_config.limits import Limits
-from hermes_state import archive, archive_file, archive_import, archive_store, tables
 from hermes_state.errors import ArchiveRefused, SessionNotFound, StateError
 from hermes_state.ids import LOCAL_OWNER
 from hermes_state.session_db import SessionDB
+from hermes_state.transfer import archive_import, archive_read, archive_write, copy_all, tables
 from hermes_testing.clock import Clock
 from hermes_testing.killpoints import Points
 from hermes_testing.samples import fill_every_table, tell_story
@@ -49,7 +49,7 @@ def story(other: Other, tmp_path: Path) -> Path:
     """An archive of a small made-up home."""
     db = other()
     tell_story(db)
-    archive.export(db, tmp_path / "story.zip")
+    archive_write.export(db, tmp_path / "story.zip")
     return tmp_path / "story.zip"
 
 
@@ -111,18 +111,18 @@ def everything(db: SessionDB) -> dict[str, list[tuple[object, ...]]]:
 @pytest.mark.parametrize("there", ENGINES)
 def test_a_round_trip_gives_an_equal_archive(db: SessionDB, there: EngineName, other: Other, tmp_path: Path) -> None:
     tell_story(db)
-    archive.export(db, tmp_path / "one.zip")
+    archive_write.export(db, tmp_path / "one.zip")
     target = other(there)
     report = archive_import.import_archive(target, tmp_path / "one.zip")
     assert (len(report.imported), report.sessions, report.messages) == (3, 4, 9)
-    archive.export(target, tmp_path / "two.zip")
+    archive_write.export(target, tmp_path / "two.zip")
     assert said(tmp_path / "two.zip") == said(tmp_path / "one.zip")
     assert len(said(tmp_path / "two.zip")["messages.jsonl"]) == 9
 
 
 def test_what_people_see_is_the_same_after_a_round_trip(db: SessionDB, other: Other, tmp_path: Path) -> None:
     told = tell_story(db)
-    archive.export(db, tmp_path / "one.zip")
+    archive_write.export(db, tmp_path / "one.zip")
     target = other()
     archive_import.import_archive(target, tmp_path / "one.zip")
     for session in told.values():
@@ -137,11 +137,11 @@ def test_what_people_see_is_the_same_after_a_round_trip(db: SessionDB, other: Ot
 
 def test_the_same_store_gives_the_same_bytes(db: SessionDB, clock: Clock, tmp_path: Path) -> None:
     tell_story(db)
-    archive.export(db, tmp_path / "one.zip")
-    archive.export(db, tmp_path / "two.zip")
+    archive_write.export(db, tmp_path / "one.zip")
+    archive_write.export(db, tmp_path / "two.zip")
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
     clock.advance(3600)
-    archive.export(db, tmp_path / "later.zip")
+    archive_write.export(db, tmp_path / "later.zip")
     assert members(tmp_path / "later.zip") == members(tmp_path / "one.zip")
 
 
@@ -150,7 +150,7 @@ def test_one_conversation_goes_with_its_segments_people_and_route_only(
 ) -> None:
     told = tell_story(db)
     db.people.ensure(platform="telegram", native_id="7", display_name="Somebody else")
-    archive.export(db, tmp_path / "trip.zip", conversations=[told["tip"]])
+    archive_write.export(db, tmp_path / "trip.zip", conversations=[told["tip"]])
     target = other()
     report = archive_import.import_archive(target, tmp_path / "trip.zip")
     assert (report.imported, report.sessions) == ([told["trip"]], 2)
@@ -163,8 +163,8 @@ def test_a_branch_finds_its_origin_again_when_both_come_one_after_the_other(
     db: SessionDB, other: Other, tmp_path: Path
 ) -> None:
     told = tell_story(db)
-    archive.export(db, tmp_path / "branch.zip", conversations=[told["branch"]])
-    archive.export(db, tmp_path / "all.zip")
+    archive_write.export(db, tmp_path / "branch.zip", conversations=[told["branch"]])
+    archive_write.export(db, tmp_path / "all.zip")
     target = other()
     archive_import.import_archive(target, tmp_path / "branch.zip")
     alone = target.get_session(told["branch"])
@@ -178,23 +178,23 @@ def test_a_branch_finds_its_origin_again_when_both_come_one_after_the_other(
 
 def test_an_unknown_conversation_is_told_and_no_file_is_left(db: SessionDB, tmp_path: Path) -> None:
     with pytest.raises(SessionNotFound, match="nobody"):
-        archive.export(db, tmp_path / "x.zip", conversations=["nobody"])
+        archive_write.export(db, tmp_path / "x.zip", conversations=["nobody"])
     assert not [path for path in tmp_path.iterdir() if path.suffix in (".zip", ".tmp")]
 
 
 def test_the_file_is_private_and_never_written_over(db: SessionDB, tmp_path: Path) -> None:
-    archive.export(db, tmp_path / "x.zip")
+    archive_write.export(db, tmp_path / "x.zip")
     assert stat.S_IMODE((tmp_path / "x.zip").stat().st_mode) == 0o600
     before = (tmp_path / "x.zip").read_bytes()
     with pytest.raises(UsageError, match="already"):
-        archive.export(db, tmp_path / "x.zip")
+        archive_write.export(db, tmp_path / "x.zip")
     assert (tmp_path / "x.zip").read_bytes() == before
 
 
 def test_credentials_stay_here(db: SessionDB, tmp_path: Path) -> None:
     tell_story(db)
     db.save_gateway_routing_entry("broken", '{"api_key": "sk-hidden"')
-    archive.export(db, tmp_path / "x.zip")
+    archive_write.export(db, tmp_path / "x.zip")
     found = b"".join(members(tmp_path / "x.zip").values())
     assert b"sk-hidden" not in found
     assert b"temperature" in found
@@ -263,7 +263,7 @@ def test_an_archive_links_nothing_to_another_persons_conversation(db: SessionDB,
     for name, owner in (("bobs", bob), ("carols", carol)):
         db.ledger.open(source="telegram", owner=owner, session_id=name)
         db.append_message(name, "user", f"of {name}")
-    archive.export(db, tmp_path / "bob.zip", conversations=["bobs"])
+    archive_write.export(db, tmp_path / "bob.zip", conversations=["bobs"])
 
     def forge(found: dict[str, bytes]) -> None:
         for name in [name for name in found if name.endswith(".jsonl")]:
@@ -293,7 +293,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(db: SessionDB, story: Path
 
 _KILLED = """
 import os, signal, sys
-from hermes_state import archive_import
+from hermes_state.transfer import archive_import
 from hermes_state.session_db import SessionDB
 from pathlib import Path
 calls = 0
@@ -316,7 +316,7 @@ def test_a_killed_import_is_completed_by_running_it_again(
     assert 0 < half < 4
     report = archive_import.import_archive(db, story)
     assert not report.different
-    archive.export(db, tmp_path / "again.zip")
+    archive_write.export(db, tmp_path / "again.zip")
     assert said(tmp_path / "again.zip") == said(story)
 
 
@@ -353,7 +353,7 @@ def test_wherever_an_import_is_killed_running_it_again_completes_it(
             "a conversation is here with its messages or not at all"
         )
         assert not archive_import.import_archive(db, story).different
-        archive.export(db, database.with_name("again.zip"))
+        archive_write.export(db, database.with_name("again.zip"))
         db.close()
         assert said(database.with_name("again.zip")) == said(story), f"killed at point {fatal} of {total}"
 
@@ -374,7 +374,7 @@ def test_whatever_was_said_comes_back(said: list[tuple[object, str]], tmp_path_f
     source.create_session("s", "cli")
     for content, reasoning in said:
         source.append_message("s", "assistant", content, reasoning=reasoning)
-    archive.export(source, folder / "x.zip")
+    archive_write.export(source, folder / "x.zip")
     archive_import.import_archive(target, folder / "x.zip")
     for theirs, ours in zip(source.get_messages("s"), target.get_messages("s"), strict=True):
         assert {**ours, "id": theirs["id"]} == theirs
@@ -514,11 +514,11 @@ def test_an_export_stays_small_in_memory(other: Other, tmp_path: Path) -> None:
     script = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from hermes_state import archive, archive_import\n"
+        "from hermes_state.transfer import archive_import, archive_write\n"
         "from hermes_state.session_db import SessionDB\n"
         "source, file = SessionDB(Path(sys.argv[1])), Path(sys.argv[2])\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "archive.export(source, file)\n"
+        "archive_write.export(source, file)\n"
         "report = archive_import.import_archive(SessionDB(Path(sys.argv[3])), file)\n"
         "assert report.messages == 3000\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)\n"
@@ -536,9 +536,9 @@ def test_an_export_stays_small_in_memory(other: Other, tmp_path: Path) -> None:
 @pytest.mark.parametrize("there", ENGINES)
 def test_a_whole_store_comes_back_row_by_row(db: SessionDB, there: EngineName, other: Other, tmp_path: Path) -> None:
     fill_every_table(db)
-    archive_store.export_store(db, tmp_path / "store.zip")
+    copy_all.export_store(db, tmp_path / "store.zip")
     target = other(there)
-    archive_store.restore_store(target, tmp_path / "store.zip")
+    copy_all.restore_store(target, tmp_path / "store.zip")
     assert everything(target) == everything(db)
     last = target.engine.read(lambda conn: tables.last_number(conn, tables.named("messages")))
     assert last == 1_003, "numbers go on where the store stopped"
@@ -546,21 +546,21 @@ def test_a_whole_store_comes_back_row_by_row(db: SessionDB, there: EngineName, o
 
 def test_a_whole_store_goes_into_an_empty_one_only(db: SessionDB, tmp_path: Path, story: Path) -> None:
     tell_story(db)
-    archive_store.export_store(db, tmp_path / "store.zip")
+    copy_all.export_store(db, tmp_path / "store.zip")
     before = everything(db)
     with pytest.raises(StateError, match="holds rows already"):
-        archive_store.restore_store(db, tmp_path / "store.zip")
+        copy_all.restore_store(db, tmp_path / "store.zip")
     with pytest.raises(ArchiveRefused, match="backup of a whole store"):
         archive_import.import_archive(db, tmp_path / "store.zip")
     with pytest.raises(ArchiveRefused, match="conversations, not a whole store"):
-        archive_store.restore_store(db, story)
+        copy_all.restore_store(db, story)
     assert everything(db) == before
 
 
 def test_the_page_on_the_format_names_every_file_and_column() -> None:
     page = Path(__file__).parents[2] / "docs" / "contributors" / "archive-format.md"
     text = page.read_text(encoding="utf-8")
-    for name in archive.CONVERSATIONS:
+    for name in archive_write.CONVERSATIONS:
         line = next((line for line in text.splitlines() if line.startswith(f"| `{name}.jsonl`")), "")
         said = set(line.split("`")[3::2])
         wanted = set(tables.named(name).names) - ({"id"} if name == "messages" else set())
@@ -568,6 +568,6 @@ def test_the_page_on_the_format_names_every_file_and_column() -> None:
 
 
 def test_a_verified_archive_says_what_it_holds(story: Path) -> None:
-    with archive_file.ArchiveFile(story, Limits()) as source:
+    with archive_read.ArchiveFile(story, Limits()) as source:
         source.verify()
         assert (source.scope, source.rows_in("sessions"), source.rows_in("messages")) == ("conversations", 4, 9)

@@ -13,7 +13,6 @@ import pytest
 
 from hermes_config.errors import UsageError
 from hermes_config.limits import Limits
-from hermes_state import archive_store, backup, restore
 from hermes_state.errors import (
     BackupRefused,
     ForeignHome,
@@ -23,6 +22,7 @@ from hermes_state.errors import (
     StoreUnavailable,
 )
 from hermes_state.session_db import SessionDB
+from hermes_state.transfer import backup, copy_all
 from hermes_testing.killpoints import Points
 from hermes_testing.processes import Worker
 from hermes_testing.samples import fill_every_table, tell_story
@@ -186,7 +186,7 @@ def test_a_restore_brings_the_old_content_back_and_keeps_the_new(database: Path,
     made = make(database, tmp_path / "b.db").path
     before = texts(database)
     say(database, "afterwards")
-    aside = restore.restore(made, database, home=database.parent, limits=LIMITS)
+    aside = backup.restore(made, database, home=database.parent, limits=LIMITS)
     assert texts(database) == before
     assert aside is not None
     assert aside.parent == database.parent / "backups"
@@ -198,7 +198,7 @@ def test_a_restore_brings_the_old_content_back_and_keeps_the_new(database: Path,
 def test_a_restore_into_an_empty_home_needs_no_old_store(database: Path, tmp_path: Path) -> None:
     made = make(database, tmp_path / "b.db").path
     fresh = tmp_path / "fresh" / "state.db"
-    assert restore.restore(made, fresh, home=fresh.parent, limits=LIMITS) is None
+    assert backup.restore(made, fresh, home=fresh.parent, limits=LIMITS) is None
     assert texts(fresh) == texts(database)
     assert stat.S_IMODE(fresh.stat().st_mode) == 0o600
 
@@ -210,7 +210,7 @@ def test_a_restore_is_refused_while_another_process_has_the_store_open(
     with Worker(holder, database) as worker:
         assert worker.line() == "open"
         with pytest.raises(StoreUnavailable, match="another process"):
-            restore.restore(made, database, home=database.parent, limits=LIMITS)
+            backup.restore(made, database, home=database.parent, limits=LIMITS)
         worker.go()
         assert worker.line() == "wrote"
     assert texts(database)[-1] == "still there"
@@ -221,7 +221,7 @@ def test_a_damaged_store_can_be_replaced_and_is_kept(database: Path, tmp_path: P
     before = texts(database)
     rubbish = b"\xff" * database.stat().st_size
     database.write_bytes(rubbish)
-    aside = restore.restore(made, database, home=database.parent, limits=LIMITS)
+    aside = backup.restore(made, database, home=database.parent, limits=LIMITS)
     assert texts(database) == before
     assert aside is not None
     assert aside.read_bytes() == rubbish
@@ -233,11 +233,11 @@ def test_a_bad_backup_leaves_the_store_alone(database: Path, tmp_path: Path) -> 
     made.write_bytes(whole[:8192] + b"\xff" * 4096 + whole[12288:])
     before = texts(database)
     with pytest.raises(StateError) as caught:
-        restore.restore(made, database, home=database.parent, limits=LIMITS)
+        backup.restore(made, database, home=database.parent, limits=LIMITS)
     assert isinstance(caught.value, StoreDamaged)
     assert texts(database) == before
     with pytest.raises(UsageError, match="itself"):
-        restore.restore(database, database, home=database.parent, limits=LIMITS)
+        backup.restore(database, database, home=database.parent, limits=LIMITS)
 
 
 def test_a_store_of_the_reference_is_never_replaced(database: Path, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_store_of_the_reference_is_never_replaced(database: Path, tmp_path: Pa
     raw.close()
     before = theirs.read_bytes()
     with pytest.raises(ForeignHome):
-        restore.restore(made, theirs, home=theirs.parent, limits=LIMITS)
+        backup.restore(made, theirs, home=theirs.parent, limits=LIMITS)
     assert theirs.read_bytes() == before
 
 
@@ -261,7 +261,7 @@ def restored_in_a_child(made: Path, database: Path, *, fatal: int) -> int:
         try:
             points = Points(fatal)
             points.watch()
-            restore.restore(made, database, home=database.parent, limits=LIMITS)
+            backup.restore(made, database, home=database.parent, limits=LIMITS)
             os.write(theirs, str(points.count).encode())
         finally:
             os._exit(0)
@@ -298,7 +298,7 @@ def test_the_search_index_of_the_replaced_store_is_dropped(database: Path, tmp_p
     made = make(database, tmp_path / "b.db").path
     index = database.with_name("state.search.db")
     index.write_bytes(b"old words")
-    restore.restore(made, database, home=database.parent, limits=LIMITS)
+    backup.restore(made, database, home=database.parent, limits=LIMITS)
     assert not index.exists() or index.read_bytes() != b"old words"
 
 
@@ -311,7 +311,7 @@ def test_automatic_backups_are_thinned_out_and_those_of_people_stay(database: Pa
     mine = make(database, folder / "mine.db").path
     for _ in range(4):
         say(database, "more")
-        restore.restore(mine, database, home=database.parent, limits=Limits(backups_kept=2))
+        backup.restore(mine, database, home=database.parent, limits=Limits(backups_kept=2))
     names = [found.path.name for found in backup.existing(database.parent)]
     assert len([name for name in names if name.startswith("auto-replaced-")]) == 2
     assert "mine.db" in names
@@ -328,6 +328,6 @@ def test_an_archive_backup_comes_back_into_an_empty_store(db: SessionDB, tmp_pat
     tell_story(db)
     backup.create(db, tmp_path / "b.zip")
     target = SessionDB(tmp_path / "target.db")
-    archive_store.restore_store(target, tmp_path / "b.zip")
+    copy_all.restore_store(target, tmp_path / "b.zip")
     assert target.get_messages("trip-2") == db.get_messages("trip-2")
     target.close()

@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from hermes_config.limits import Limits
-from hermes_state import check
 from hermes_state.errors import SessionEnded
+from hermes_state.maintenance import check
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.samples import tell_story
@@ -40,7 +40,7 @@ def test_a_store_that_only_we_wrote_to_is_in_order(db: SessionDB, clock: Clock) 
     db.delete_session(told["desk"])
     clock.advance(30 * 86_400)
     assert check.check(db) == []
-    assert check.mend(db) == {}
+    assert check.fix(db) == {}
 
 
 def test_every_finding_says_what_to_do(db: SessionDB) -> None:
@@ -68,7 +68,7 @@ def test_a_compression_without_a_continuation(db: SessionDB, clock: Clock) -> No
     assert problems(db) == {"half-rotation": 1}
     with pytest.raises(SessionEnded):
         db.append_message("s", "user", "stuck")
-    assert check.mend(db) == {"half-rotation": 1}
+    assert check.fix(db) == {"half-rotation": 1}
     assert db.append_message("s", "user", "and on")
     assert problems(db) == {}
 
@@ -77,7 +77,7 @@ def test_a_continuation_whose_parent_was_never_ended(db: SessionDB) -> None:
     told = tell_story(db)
     sql(db, "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?", told["trip"])
     assert problems(db) == {"parent-open": 1}
-    assert check.mend(db) == {"parent-open": 1}
+    assert check.fix(db) == {"parent-open": 1}
     assert problems(db) == {}
     assert db.ledger.handle(told["trip"]).session_id == told["tip"]
 
@@ -87,7 +87,7 @@ def test_a_wrong_tip_and_a_conversation_listed_twice(db: SessionDB) -> None:
     sql(db, "UPDATE conversations SET tip_id = ? WHERE id = ?", told["trip"], told["trip"])
     sql(db, "UPDATE sessions SET listed = 1 WHERE root_id = ?", told["trip"])
     assert problems(db).keys() == {"tip", "listed"}
-    check.mend(db)
+    check.fix(db)
     assert problems(db) == {}
     listed = [row["id"] for row in db.list_sessions_rich()]
     assert listed.count(told["tip"]) == 1
@@ -98,7 +98,7 @@ def test_a_conversation_row_that_is_gone(db: SessionDB) -> None:
     told = tell_story(db)
     sql(db, "DELETE FROM conversations WHERE id = ?", told["trip"])
     assert problems(db) == {"conversation-missing": 1}
-    check.mend(db)
+    check.fix(db)
     assert problems(db) == {}
     assert db.ledger.handle(told["trip"]).session_id == told["tip"]
 
@@ -106,7 +106,7 @@ def test_a_conversation_row_that_is_gone(db: SessionDB) -> None:
 def test_a_conversation_without_sessions(db: SessionDB) -> None:
     sql(db, "INSERT INTO conversations (id, tip_id, created_at) VALUES ('nobody', 'nobody', 1)")
     assert problems(db) == {"conversation-empty": 1}
-    assert check.mend(db) == {"conversation-empty": 1}
+    assert check.fix(db) == {"conversation-empty": 1}
     assert problems(db) == {}
 
 
@@ -115,7 +115,7 @@ def test_a_segment_that_nothing_leads_to(db: SessionDB) -> None:
     before = messages(db)
     sql(db, "UPDATE sessions SET parent_session_id = NULL WHERE id = ?", told["tip"])
     assert "chain-broken" in problems(db)
-    check.mend(db)
+    check.fix(db)
     assert problems(db) == {}
     assert messages(db) == before
     assert told["tip"] in [row["id"] for row in db.list_sessions_rich()]
@@ -128,7 +128,7 @@ def test_a_first_segment_that_is_gone(db: SessionDB) -> None:
     sql(db, "DELETE FROM messages WHERE session_id = ?", told["trip"])
     sql(db, "DELETE FROM sessions WHERE id = ?", told["trip"])
     assert "root-missing" in problems(db)
-    check.mend(db)
+    check.fix(db)
     assert problems(db) == {}
     assert messages(db) == before
     assert db.append_message(told["tip"], "user", "and on")
@@ -138,7 +138,7 @@ def test_a_route_that_was_left_behind(db: SessionDB) -> None:
     told = tell_story(db)
     sql(db, "UPDATE routes SET session_id = ?", told["trip"])
     assert problems(db) == {"route-behind": 1}
-    assert check.mend(db) == {"route-behind": 1}
+    assert check.fix(db) == {"route-behind": 1}
     assert db._read(lambda conn: conn.rows("SELECT session_id FROM routes")) == [(told["tip"],)]
 
 
@@ -146,7 +146,7 @@ def test_a_counter_that_fell_behind(db: SessionDB) -> None:
     told = tell_story(db)
     sql(db, "UPDATE sessions SET message_count = 0, last_active = 0 WHERE id = ?", told["desk"])
     assert problems(db) == {"counters": 1}
-    check.mend(db)
+    check.fix(db)
     session = db.get_session(told["desk"])
     assert session is not None
     assert session["message_count"] == 1
@@ -160,7 +160,7 @@ def test_notes_are_no_problems(db: SessionDB) -> None:
     db.append_message("s", "user", "not in the index yet")
     assert problems(db) == {}
     assert notes(db).keys() >= {"route-nowhere"}
-    assert check.mend(db) == {}
+    assert check.fix(db) == {}
 
 
 def test_a_check_changes_nothing(db: SessionDB, clock: Clock) -> None:
@@ -186,7 +186,7 @@ def test_files_that_others_can_read_are_closed(sqlite_store: Callable[..., Sessi
     path = Path(db.engine.where)
     path.chmod(0o644)
     assert problems(db) == {"mode": 1}
-    assert check.mend(db) == {"mode": 1}
+    assert check.fix(db) == {"mode": 1}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     db.close()
 
@@ -200,7 +200,7 @@ def test_a_log_that_cannot_shrink_is_named_and_shrinks_when_it_can(sqlite_store:
     db.append_messages("s", ({"role": "user", "content": "x" * 10_000} for _ in range(300)))
     assert problems(db) == {"log": 1}
     reader.close()
-    check.mend(db)
+    check.fix(db)
     assert problems(db) == {}
     db.close()
 
@@ -215,7 +215,7 @@ def test_a_parent_that_does_not_exist_and_a_message_of_nobody(sqlite_store: Call
     raw.close()
     db = sqlite_store()
     assert problems(db) == {"parent-missing": 1, "links": 1}
-    assert check.mend(db) == {"parent-missing": 1}
+    assert check.fix(db) == {"parent-missing": 1}
     assert problems(db) == {"links": 1}, "what cannot be mended without losing something is left to a person"
     db.close()
 

@@ -15,11 +15,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from hermes_config.limits import Limits
-from hermes_state import leases, ledger, messages
+from hermes_state.conversations import routes, transcript
 from hermes_state.errors import ConversationHeld, HeadMoved, SessionEnded, StaleFence, TurnOver
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
-from hermes_state.statements import Statement
+from hermes_state.storage.statements import Statement
+from hermes_state.turns import leases
+from hermes_state.turns.outbox import Parcel
 from hermes_testing import compare, model, model_work
 from hermes_testing.clock import Clock
 from hermes_testing.stores import EngineName, TestStores
@@ -445,9 +446,9 @@ def test_the_store_does_what_the_model_does(
 LOOK_AWAY = Statement("planted", "SELECT ?, ?", "SELECT %s, %s")
 TAKE_BACK_ALL = "UPDATE messages SET active = 0 WHERE session_id = ? AND ? IS NOT NULL AND active = 1"
 PLANTED: dict[str, tuple[object, str, object, str]] = {
-    "a rotation leaves the routes behind": (ledger.Q, "move_routes", LOOK_AWAY, "'routes'"),
+    "a rotation leaves the routes behind": (routes.Q, "move_routes", LOOK_AWAY, "'routes'"),
     "a lost fence may write": (leases, "check", lambda *_: None, "DID NOT RAISE.*StaleFence"),
-    "undo undoes too much": (messages.Q, "take_back", Statement("planted", TAKE_BACK_ALL, ""), r"assert \d+ == \d+"),
+    "undo undoes too much": (transcript.Q, "take_back", Statement("planted", TAKE_BACK_ALL, ""), r"assert \d+ == \d+"),
 }
 
 

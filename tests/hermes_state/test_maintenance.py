@@ -10,16 +10,17 @@ import pytest
 
 from hermes_config.limits import Limits
 from hermes_config.sections import SessionsSection
-from hermes_state import maintenance, tables
 from hermes_state.ids import ConversationId, SessionKey
+from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
+from hermes_state.transfer import tables
 from hermes_testing.clock import Clock
 from hermes_testing.samples import tell_story
 
 DAY = 86_400
 
 
-def done(steps: list[maintenance.Done]) -> dict[str, int]:
+def done(steps: list[retention.Done]) -> dict[str, int]:
     return {step.step: step.count for step in steps if step.count and step.step not in ("index", "log")}
 
 
@@ -46,9 +47,9 @@ def is_open(db: SessionDB, session_id: str) -> bool:
 def test_an_unused_continuation_is_closed_after_a_week(db: SessionDB, clock: Clock) -> None:
     child = unused_continuation(db)
     clock.advance(6 * DAY)
-    assert done(maintenance.run(db)) == {}
+    assert done(retention.run(db)) == {}
     clock.advance(2 * DAY)
-    assert done(maintenance.run(db)) == {"orphans": 1}
+    assert done(retention.run(db)) == {"orphans": 1}
     assert not is_open(db, child)
     assert db.get_messages(child), "its messages stay"
 
@@ -58,7 +59,7 @@ def test_a_chat_that_was_compressed_and_left_alone_stays_open(db: SessionDB, clo
     db.append_message(opened.session_id, "user", "hello")
     rotated = db.ledger.rotate(opened.session_id, [{"role": "user", "content": "summary"}])
     clock.advance(8 * DAY)
-    assert done(maintenance.run(db, prune_days=1)) == {}
+    assert done(retention.run(db, prune_days=1)) == {}
     assert is_open(db, rotated.session_id)
     resolved = db.ledger.resolve("agent:main:telegram:dm:1")
     assert resolved is not None
@@ -70,10 +71,10 @@ def test_what_a_route_leads_to_or_somebody_works_on_is_left_alone(db: SessionDB,
     clock.advance(8 * DAY)
     lease = db.leases.acquire(ConversationId("parent"), holder="somebody", ttl=60)
     assert lease is not None
-    assert done(maintenance.run(db)) == {}
+    assert done(retention.run(db)) == {}
     db.leases.release(lease)
     db.save_gateway_routing_entry("agent:main:telegram:dm:9", '{"session_id": "child"}')
-    assert done(maintenance.run(db)) == {}
+    assert done(retention.run(db)) == {}
     assert is_open(db, child)
 
 
@@ -83,9 +84,9 @@ def test_replaced_rows_are_kept_for_a_while_and_then_really_gone(db: SessionDB, 
     assert db.search_messages("aardvark")
     db.replace_messages("s", [{"role": "user", "content": "hello"}])
     clock.advance(29 * DAY)
-    assert done(maintenance.run(db)) == {}
+    assert done(retention.run(db)) == {}
     clock.advance(2 * DAY)
-    assert done(maintenance.run(db)) == {"replaced": 1}
+    assert done(retention.run(db)) == {"replaced": 1}
     rows = db._read(lambda conn: conn.rows("SELECT content FROM messages"))
     assert rows == [("hello",)]
     assert db._read(lambda conn: conn.rows("SELECT * FROM search_forget")) == [], "the index was told"
@@ -96,7 +97,7 @@ def test_an_old_message_that_was_replaced_just_now_is_kept_for_its_while(db: Ses
     db.create_session("s", "cli")
     db.append_message("s", "user", "said long ago", timestamp=clock() - 400 * 86400)
     db.replace_messages("s", [])
-    assert done(maintenance.run(db)) == {}
+    assert done(retention.run(db)) == {}
 
 
 def test_more_replaced_rows_than_one_step_takes(db: SessionDB, clock: Clock) -> None:
@@ -104,14 +105,14 @@ def test_more_replaced_rows_than_one_step_takes(db: SessionDB, clock: Clock) -> 
     db.append_messages("s", ({"role": "user", "content": str(n)} for n in range(1_200)))
     db.clear_messages("s")
     clock.advance(31 * DAY)
-    assert done(maintenance.run(db)) == {"replaced": 1_200}
+    assert done(retention.run(db)) == {"replaced": 1_200}
 
 
 def test_old_conversations_go_only_when_asked(db: SessionDB, clock: Clock) -> None:
     told = tell_story(db)
     clock.advance(20 * DAY)
-    assert done(maintenance.run(db)) == {}
-    assert done(maintenance.run(db, prune_days=10)) == {"prune": 1}
+    assert done(retention.run(db)) == {}
+    assert done(retention.run(db, prune_days=10)) == {"prune": 1}
     assert db.get_session(told["desk"]) is None
     assert db.get_session(told["trip"]) is not None, "its newest segment is open and a route leads there"
 
@@ -124,11 +125,11 @@ def test_a_dry_run_says_what_the_run_does_and_changes_nothing(db: SessionDB, clo
     db.inbox.refuse(platform="telegram", chat_id="1", message_id="1", reason="not on the list")
     clock.advance(40 * DAY)
     before = everything(db)
-    rehearsed = done(maintenance.run(db, dry_run=True, prune_days=30))
+    rehearsed = done(retention.run(db, dry_run=True, prune_days=30))
     assert everything(db) == before
     assert {"orphans", "ghosts", "prune", "replaced", "inbox"} <= rehearsed.keys()
-    assert done(maintenance.run(db, prune_days=30)) == rehearsed
-    assert done(maintenance.run(db, prune_days=30)) == {}
+    assert done(retention.run(db, prune_days=30)) == rehearsed
+    assert done(retention.run(db, prune_days=30)) == {}
 
 
 def test_the_log_is_empty_afterwards(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_the_log_is_empty_afterwards(tmp_path: Path) -> None:
     tell_story(db)
     log = tmp_path / "state.db-wal"
     assert log.stat().st_size > 0
-    maintenance.run(db, vacuum=True)
+    retention.run(db, vacuum=True)
     assert log.stat().st_size == 0
     db.append_message("trip-2", "user", "on it goes")
     db.close()
@@ -149,9 +150,9 @@ def test_automatic_backups_beyond_their_number_go_and_yours_stay(
     (tmp_path / "backups").mkdir()
     for name in ("auto-replaced-1.db", "auto-replaced-2.db", "mine.db"):
         (tmp_path / "backups" / name).touch()
-    assert done(maintenance.run(db, dry_run=True, home=tmp_path)) == {"backups": 1}
+    assert done(retention.run(db, dry_run=True, home=tmp_path)) == {"backups": 1}
     assert len(list((tmp_path / "backups").iterdir())) == 3
-    assert done(maintenance.run(db, home=tmp_path)) == {"backups": 1}
+    assert done(retention.run(db, home=tmp_path)) == {"backups": 1}
     left = {path.name for path in (tmp_path / "backups").iterdir()}
     assert "mine.db" in left
     assert len(left) == 2
@@ -163,7 +164,7 @@ def test_bounds_come_from_the_limits(make_db: Callable[..., SessionDB], clock: C
     db.append_message("s", "user", "old")
     db.clear_messages("s")
     clock.advance(2 * DAY)
-    assert done(maintenance.run(db)) == {"replaced": 1}
+    assert done(retention.run(db)) == {"replaced": 1}
 
 
 def test_by_itself_it_runs_once_a_day_and_leaves_conversations_alone(
@@ -171,7 +172,7 @@ def test_by_itself_it_runs_once_a_day_and_leaves_conversations_alone(
 ) -> None:
     def tidy(**sessions: bool) -> dict[str, int]:
         settings = SessionsSection(**sessions)
-        return done(maintenance.by_itself(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
+        return done(retention.by_itself(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
 
     for number in ("1", "2"):
         row = db.inbox.accept(platform="p", chat_id="c", message_id=number, route=SessionKey("r"), payload={}).row
@@ -202,5 +203,5 @@ def test_by_itself_a_database_is_made_compact_only_where_much_of_it_is_free(
                 db.end_session(str(number), "user_exit")
         clock.advance(91 * 86_400)
         settings = SessionsSection(auto_prune=True)
-        did = done(maintenance.by_itself(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
+        did = done(retention.by_itself(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
         assert did["prune"] == ended and ("vacuum" in did) is compact

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from hermes_state import migrate, opening, statements
-from hermes_state.engine.base import Connection, Engine
+from hermes_state import migrate
 from hermes_state.errors import FutureSchema, StateError
 from hermes_state.session_db import SessionDB
+from hermes_state.storage import schema, statements
+from hermes_state.storage.base import Connection, Engine
 from hermes_testing.stores import EngineName, TestStores
 
 OLD = Path(__file__).parent / "schemas"
@@ -24,10 +25,10 @@ Address = str | Path
 
 def bare_engine(address: Address) -> Engine:
     if isinstance(address, Path):
-        from hermes_state.engine.sqlite import SqliteEngine
+        from hermes_state.storage.sqlite import SqliteEngine
 
         return SqliteEngine(address)
-    from hermes_state.engine.postgres import PgEngine
+    from hermes_state.storage.postgres import PgEngine
 
     return PgEngine(address)
 
@@ -125,7 +126,7 @@ def test_every_row_survives_and_the_new_tables_work(old: Address) -> None:
     accepted = db.inbox.accept(platform="p", chat_id="c", message_id="1", route="r", payload={})
     assert accepted.new
     db.close()
-    assert version(old) == opening.CURRENT
+    assert version(old) == schema.CURRENT
 
 
 def test_rules_of_the_old_form_permit_nothing_and_stay_on_record(old: Address) -> None:
@@ -158,7 +159,7 @@ def version(address: Address) -> int:
 def test_a_sqlite_file_is_copied_first(stores: TestStores) -> None:
     path = old_sqlite(stores)
     SessionDB(path).close()
-    copy = path.with_name(f"{path.name}.before-{opening.CURRENT}.bak")
+    copy = path.with_name(f"{path.name}.before-{schema.CURRENT}.bak")
     assert version(copy) == 100
     assert copy.stat().st_mode & 0o777 == 0o600
     rows = bare_engine(copy)
@@ -201,7 +202,7 @@ def test_a_step_that_fails_leaves_the_old_database_working(old: Address) -> None
 
 def test_without_the_copy_nothing_is_changed(stores: TestStores) -> None:
     path = old_sqlite(stores)
-    blocker = path.with_name(f"{path.name}.before-{opening.CURRENT}.bak.partial")
+    blocker = path.with_name(f"{path.name}.before-{schema.CURRENT}.bak.partial")
     blocker.mkdir()
     (blocker / "x").touch()
     with pytest.raises(StateError, match="Nothing was changed"):
@@ -220,7 +221,7 @@ def test_of_several_openers_one_migrates(old: Address) -> None:
     for opener in openers:
         _out, complaint = opener.communicate(timeout=60)
         assert opener.returncode == 0, complaint.decode()
-    assert version(old) == opening.CURRENT
+    assert version(old) == schema.CURRENT
 
 
 def test_a_step_is_done_by_one_even_when_all_begin_at_once(old: Address) -> None:
@@ -265,4 +266,4 @@ def test_a_database_from_the_future_is_left_alone(old: Address) -> None:
 
 def test_steps_are_numbered_without_gaps_up_to_the_current_schema(engine: EngineName) -> None:
     numbers = [step.version for step in migrate.shipped(engine)]
-    assert numbers == list(range(opening.OURS_FROM + 1, opening.CURRENT + 1))
+    assert numbers == list(range(schema.OURS_FROM + 1, schema.CURRENT + 1))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes_state import archive, move, tables
 from hermes_state.errors import StateError
 from hermes_state.session_db import SessionDB
+from hermes_state.transfer import archive_write, copy_all, tables
 from hermes_testing.samples import fill_every_table, tell_story
 from hermes_testing.stores import EngineName, TestStores
 
@@ -34,7 +34,7 @@ def open_store(stores: TestStores) -> Iterator[Open]:
 
 
 def content(db: SessionDB, folder: Path, name: str) -> dict[str, str]:
-    made = archive.export(db, folder / f"{name}.zip")
+    made = archive_write.export(db, folder / f"{name}.zip")
     return {file: promise["sha256"] for file, promise in made["files"].items()}
 
 
@@ -60,7 +60,7 @@ def test_a_moved_store_gives_the_same_archive(
     source, target = open_store(here), open_store(there)
     tell_story(source)
     before = content(source, tmp_path, "before")
-    moved = move.move(source.engine, target.engine)
+    moved = copy_all.move(source.engine, target.engine)
     assert not moved.source_changed
     assert content(target, tmp_path, "after") == before
     assert content(source, tmp_path, "source") == before
@@ -72,7 +72,7 @@ def test_no_table_is_forgotten(here: EngineName, there: EngineName, open_store: 
     fill_every_table(source)
     left_out = [name for name, rows in counts(source).items() if not rows]
     assert not left_out, f"the sample leaves these tables empty, so nothing is known about moving them: {left_out}"
-    move.move(source.engine, target.engine)
+    copy_all.move(source.engine, target.engine)
     assert counts(target) == counts(source)
     for table in tables.every():
         theirs = source.engine.read(lambda conn, table=table: list(tables.rows(conn, table)))
@@ -93,7 +93,7 @@ def test_numbers_go_on_where_they_stopped(here: EngineName, there: EngineName, o
     source.create_session("s", "cli")
     used = [source.append_message("s", "user", f"{n}") for n in range(3)]
     source._execute_write(lambda conn: conn.run("DELETE FROM messages WHERE id = ?", (used[-1],)))
-    move.move(source.engine, target.engine)
+    copy_all.move(source.engine, target.engine)
     assert target.append_message("s", "user", "next") > used[-1], "an id that was used is never used again"
 
 
@@ -104,7 +104,7 @@ def test_a_target_with_rows_is_refused_untouched(here: EngineName, there: Engine
     target.create_session("mine", "cli")
     before = counts(target)
     with pytest.raises(StateError, match="holds rows already"):
-        move.move(source.engine, target.engine)
+        copy_all.move(source.engine, target.engine)
     assert counts(target) == before
 
 
@@ -113,7 +113,7 @@ def test_a_row_the_target_cannot_hold_stops_the_move_and_leaves_nothing(open_sto
     tell_story(source)
     source._execute_write(lambda conn: conn.run("UPDATE sessions SET display_name = ? WHERE id = 'desk'", ("a\0b",)))
     with pytest.raises(StateError, match="sessions cannot be copied") as caught:
-        move.move(source.engine, target.engine)
+        copy_all.move(source.engine, target.engine)
     assert "\n" not in caught.value.one_line()
     assert not any(counts(target).values())
 
@@ -123,7 +123,7 @@ def test_a_difference_found_on_reading_back_is_an_error_that_names_the_row() -> 
     sent = [("ada", "Ada", "admin", None, 1.0), ("bob", "Bob", "guest", None, 2.0)]
     for arrived in ([sent[0]], [sent[0], ("bob", "Bob", "admin", None, 2.0)], [*sent, ("eve", "", "owner", None, 3.0)]):
         with pytest.raises(StateError, match=r"people \[(bob|eve)\]"):
-            move.verify(people, iter(sent), iter(arrived), lambda rows: None)
+            copy_all.verify(people, iter(sent), iter(arrived), lambda rows: None)
 
 
 _KILLED = """
@@ -154,7 +154,7 @@ def test_a_killed_move_leaves_nothing_behind_and_can_be_done_again(
         assert not any(counts(target).values())
         target.close()
     target = SessionDB(addresses[1])
-    move.move(source.engine, target.engine)
+    copy_all.move(source.engine, target.engine)
     assert counts(target) == counts(source)
     target.close()
     source.close()
@@ -169,12 +169,12 @@ def test_a_source_that_is_written_to_meanwhile_is_told(open_store: Open) -> None
         if not wrote:
             wrote.append(source.append_message("trip-2", "user", "meanwhile"))
 
-    assert move.move(source.engine, target.engine, progress=progress).source_changed
+    assert copy_all.move(source.engine, target.engine, progress=progress).source_changed
 
 
 def test_progress_reaches_the_total(open_store: Open) -> None:
     source, target = open_store("sqlite"), open_store("postgresql")
     tell_story(source)
     seen: list[tuple[int, int]] = []
-    moved = move.move(source.engine, target.engine, progress=lambda done, total: seen.append((done, total)))
+    moved = copy_all.move(source.engine, target.engine, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (2 * moved.total, 2 * moved.total)

@@ -10,8 +10,8 @@ import pytest
 
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, SessionId
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
 
 DAY = 86_400

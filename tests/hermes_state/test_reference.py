@@ -16,18 +16,18 @@ import pytest
 
 from hermes_state.errors import FutureSchema, NotADatabase, StateError, StoreUnavailable
 from hermes_state.ids import LOCAL_OWNER
-from hermes_state.reference import importing, source, survey
 from hermes_state.session_db import SessionDB
+from hermes_state.transfer.import_home import scan, source, write
 from hermes_testing.processes import Worker
 from hermes_testing.reference_homes import ReferenceHome, entry
 
 
-def bring(db: SessionDB, folder: Path) -> tuple[survey.Survey, importing.Outcome]:
+def bring(db: SessionDB, folder: Path) -> tuple[scan.Survey, write.Outcome]:
     home = source.find(folder)
     opened = None if home.database is None else source.Source(home.database)
     try:
-        found = survey.survey(home, opened)
-        return found, importing.bring_over(db, found)
+        found = scan.survey(home, opened)
+        return found, write.bring_over(db, found)
     finally:
         if opened is not None:
             opened.close()
@@ -81,12 +81,12 @@ def test_a_home_that_is_written_to_meanwhile_is_refused_and_nothing_is_stored(db
     home = source.find(made.close())
     assert home.database is not None
     with source.Source(home.database) as opened:
-        found = survey.survey(home, opened)
+        found = scan.survey(home, opened)
         with sqlite3.connect(home.database) as other:
             other.execute("INSERT INTO messages (session_id, role, timestamp) VALUES ('a', 'user', 1)")
         other.close()
         with pytest.raises(StateError, match="written to while"):
-            importing.bring_over(db, found)
+            write.bring_over(db, found)
     assert db.session_count() == 0
 
 
@@ -372,9 +372,9 @@ def test_a_second_import_doubles_nothing_and_tells_what_differs(db: SessionDB, t
     home = source.find(made.folder)
     assert home.database is not None
     with source.Source(home.database) as opened:
-        found = survey.survey(home, opened)
-        differences = {one.session_id: one.how for one in importing.compare(db, found)}
-        done = importing.bring_over(db, found)
+        found = scan.survey(home, opened)
+        differences = {one.session_id: one.how for one in write.compare(db, found)}
+        done = write.bring_over(db, found)
     assert (done.sessions, done.messages, done.routes, done.routes_kept) == (0, 0, 0, 1)
     assert sorted(done.skipped) == ["changed", "on-here", "on-there", "same"]
     assert db.message_count() == before + 1

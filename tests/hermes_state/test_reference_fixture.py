@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from hermes_state.reference import importing, source, survey
 from hermes_state.session_db import SessionDB
+from hermes_state.transfer.import_home import scan, source, write
 from hermes_testing.clock import Clock
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
@@ -64,7 +64,7 @@ def imported(db: SessionDB, clock: Clock) -> SessionDB:
     home = source.find(FIXTURES / "reference_home")
     assert home.database is not None
     with source.Source(home.database) as opened:
-        done = importing.bring_over(db, survey.survey(home, opened))
+        done = write.bring_over(db, scan.survey(home, opened))
     assert (done.sessions, done.messages, done.routes, done.offset) == (23, 57, 9, 0)
     return db
 
@@ -248,8 +248,8 @@ def test_what_they_find_we_find(imported: SessionDB, expected: dict[str, Any]) -
 
 def test_an_index_without_a_database_keeps_what_the_reference_keeps(db: SessionDB) -> None:
     home = source.find(FIXTURES / "reference_legacy")
-    found = survey.survey(home, None)
-    importing.bring_over(db, found)
+    found = scan.survey(home, None)
+    write.bring_over(db, found)
     expected = json.loads((FIXTURES / "reference_legacy" / "expected.json").read_text(encoding="utf-8"))
     stored = {key: json.loads(entry) for key, entry in db.load_gateway_routing_entries(scope="sessions").items()}
     kept = {key: {name: stored[key].get(name) for name in entry} for key, entry in expected.items()}

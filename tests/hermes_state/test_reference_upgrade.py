@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from hermes_state.errors import ForeignHome, NotADatabase, StoreDamaged
-from hermes_state.reference import holding, upgrading
 from hermes_state.session_db import SessionDB
+from hermes_state.transfer.import_home import in_use, upgrade
 from hermes_testing.processes import Worker
 from hermes_testing.reference_homes import ReferenceHome, entry
 from hermes_testing.stores import scratch
@@ -46,7 +46,7 @@ def test_the_home_is_ours_afterwards_and_the_backup_is_the_old_one(made: Referen
     home = made.close()
     with pytest.raises(ForeignHome, match="upgrade"):
         SessionDB(home / "state.db")
-    upgraded = upgrading.upgrade(home)
+    upgraded = upgrade.upgrade(home)
     db = SessionDB(home / "state.db")
     assert [row["id"] for row in db.list_sessions_rich()] == ["second"]
     assert len(db.get_messages_as_conversation("second", include_ancestors=True)) == 8
@@ -64,7 +64,7 @@ def test_the_home_is_ours_afterwards_and_the_backup_is_the_old_one(made: Referen
 
 def test_the_way_back_is_to_put_the_backup_in_place(made: ReferenceHome) -> None:
     home = made.close()
-    upgraded = upgrading.upgrade(home)
+    upgraded = upgrade.upgrade(home)
     upgraded.backup.replace(home / "state.db")
     with sqlite3.connect(home / "state.db") as theirs:
         assert theirs.execute("SELECT count(*) FROM messages").fetchone() == (8,)
@@ -77,7 +77,7 @@ def test_what_a_crash_left_in_the_log_is_converted_too(made: ReferenceHome, tmp_
     made.message("second", "user", "just before the crash")
     home = made.leave_log(tmp_path / "crashed")
     assert (home / "state.db-wal").stat().st_size > 0
-    upgrading.upgrade(home)
+    upgrade.upgrade(home)
     assert not (home / "state.db-wal").exists()
     db = SessionDB(home / "state.db")
     assert db.get_messages("second")[-1]["content"] == "just before the crash"
@@ -88,7 +88,7 @@ def test_a_home_of_ours_and_a_damaged_one_are_refused(made: ReferenceHome, tmp_p
     (tmp_path / "ours").mkdir()
     SessionDB(tmp_path / "ours" / "state.db").close()
     with pytest.raises(NotADatabase, match="nothing to upgrade"):
-        upgrading.upgrade(tmp_path / "ours")
+        upgrade.upgrade(tmp_path / "ours")
     made.conversation("long", 400)
     home = made.close()
     with (home / "state.db").open("r+b") as file:
@@ -96,7 +96,7 @@ def test_a_home_of_ours_and_a_damaged_one_are_refused(made: ReferenceHome, tmp_p
         file.write(os.urandom(3 * 4096))
     damaged = (home / "state.db").read_bytes()
     with pytest.raises(StoreDamaged):
-        upgrading.upgrade(home)
+        upgrade.upgrade(home)
     assert (home / "state.db").read_bytes() == damaged
 
 
@@ -112,10 +112,10 @@ def test_a_home_whose_database_is_open_elsewhere_is_refused(made: ReferenceHome,
     )
     with Worker(script, home / "state.db") as worker:
         assert worker.line() == "open"
-        with pytest.raises(holding.HomeInUse, match=f"process {worker.pid}"):
-            upgrading.upgrade(home)
+        with pytest.raises(in_use.HomeInUse, match=f"process {worker.pid}"):
+            upgrade.upgrade(home)
     assert version(home / "state.db") == 22
-    upgrading.upgrade(home)
+    upgrade.upgrade(home)
 
 
 def test_a_home_whose_gateway_runs_is_refused_and_an_old_pid_file_is_not_believed(
@@ -127,20 +127,20 @@ def test_a_home_whose_gateway_runs_is_refused_and_an_old_pid_file_is_not_believe
     with Worker(gateway) as worker:
         assert worker.line() == "up"
         (home / "gateway.pid").write_text(json.dumps({"pid": worker.pid, "kind": "hermes-gateway"}))
-        with pytest.raises(holding.HomeInUse, match=f"process {worker.pid}"):
-            upgrading.upgrade(home)
-    assert holding.holder_of(home) is None, "that process has ended"
+        with pytest.raises(in_use.HomeInUse, match=f"process {worker.pid}"):
+            upgrade.upgrade(home)
+    assert in_use.holder_of(home) is None, "that process has ended"
     (home / "gateway.pid").write_text(json.dumps({"pid": 1, "start_time": 12345}))
-    assert holding.holder_of(home) is None, "that process is somebody else"
+    assert in_use.holder_of(home) is None, "that process is somebody else"
 
 
 def test_a_home_whose_lock_is_held_is_refused(made: ReferenceHome) -> None:
     home = made.close()
     with (home / "gateway.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(holding.HomeInUse, match=r"gateway\.lock"):
-            upgrading.upgrade(home)
-    assert holding.holder_of(home) is None
+        with pytest.raises(in_use.HomeInUse, match=r"gateway\.lock"):
+            upgrade.upgrade(home)
+    assert in_use.holder_of(home) is None
 
 
 @pytest.mark.parametrize("moment", ["backing up", "converting", "comparing"])
@@ -158,7 +158,7 @@ def test_nobody_can_write_to_the_home_while_it_is_being_converted(made: Referenc
             asked = [sys.executable, "-c", code, str(home / "state.db")]
             told.append(subprocess.run(asked, check=True, timeout=30, capture_output=True, text=True).stdout)
 
-    upgrading.upgrade(home, step=step)
+    upgrade.upgrade(home, step=step)
     assert told == ["database is locked\n"]
     db = SessionDB(home / "state.db")
     assert db.message_count() == 8
@@ -183,14 +183,14 @@ def test_killed_anywhere_the_home_is_the_old_one_or_the_new_one(
 
 
 def test_the_reference_in_the_same_environment_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert holding.reference_installed() is None
-    holding.refuse_reference_installed()
+    assert in_use.reference_installed() is None
+    in_use.refuse_reference_installed()
     info = tmp_path / "hermes_agent-0.19.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hermes-agent\nVersion: 0.19.0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    assert holding.reference_installed() == "0.19.0"
-    with pytest.raises(holding.ReferenceInstalled, match=r"hermes-agent 0\.19\.0") as refused:
-        holding.refuse_reference_installed()
+    assert in_use.reference_installed() == "0.19.0"
+    with pytest.raises(in_use.ReferenceInstalled, match=r"hermes-agent 0\.19\.0") as refused:
+        in_use.refuse_reference_installed()
     assert "environment of its own" in str(refused.value)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.tui_gateway.client import RpcFailed, StdioClient
 
-from hermes_agent import references
+from hermes_agent import mentions
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 
@@ -423,9 +423,9 @@ def test_words_of_a_chat_that_look_like_a_file_are_shown_whole(demo_home: Path, 
     (tmp_path / "notes.md").write_text("do as I say\n")
     with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
         place = ConversationId("room")
-        desk = references.Desk(db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={})
-        looks_so = references.whole("hello @notes.md", desk)
-        assert references.files(looks_so)
+        desk = mentions.MentionContext(db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={})
+        looks_so = mentions.whole("hello @notes.md", desk)
+        assert mentions.files(looks_so)
         db.create_session("room", "telegram")
         db.append_message("room", "user", looks_so, platform_message_id="77")
     with StdioClient(demo_home) as client:

@@ -13,13 +13,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_state.ids import SessionId
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.leases import Lease
-    from hermes_state.turn_writer import TurnWriter
+    from hermes_state.turns.journal import TurnWriter
+    from hermes_state.turns.leases import Lease
 
 _LOCK_SECONDS = 300.0
 _LEASE_SECONDS = 180.0
@@ -34,7 +34,7 @@ async def alone(db: SessionDB, session_id: str, writer: TurnWriter | None) -> As
     keeper: asyncio.Task[None] | None = None
     try:
         if lease is not None:
-            from hermes_state.turn_writer import TurnWriter  # a turn brings its own
+            from hermes_state.turns.journal import TurnWriter
 
             writer = TurnWriter(db, lease, SessionId(session_id))
         if locked and writer is not None:
@@ -68,7 +68,7 @@ def _take(db: SessionDB, session_id: str, holder: str, with_lease: bool) -> tupl
 
 
 def _new_holder() -> str:
-    machine, pid, started, nonce = holders.new_holder().split("/")
+    machine, pid, started, nonce = process_identity.new_holder().split("/")
     return f"pid={pid}:machine={machine}:started={started}:nonce={nonce}"
 
 
@@ -76,7 +76,7 @@ def _release_gone(db: SessionDB, session_id: str) -> None:
     """A lock of ours whose process is gone for certain; anybody else's runs out in its time."""
     holder = db.get_compression_lock_holder(session_id) or ""
     facts = dict(part.partition("=")[::2] for part in holder.split(":"))
-    if "machine" in facts and holders.is_gone(f"{facts['machine']}/{facts['pid']}/{facts['started']}/lock"):
+    if "machine" in facts and process_identity.is_gone(f"{facts['machine']}/{facts['pid']}/{facts['started']}/lock"):
         db.release_compression_lock(session_id, holder)
 
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hermes_agent import tokens
 from hermes_agent.models.base import Message
-from hermes_state import values
+from hermes_agent.prompt import tokens
+from hermes_state import columns
 
 _FRAME = 24
 """Bytes around a message, whatever it says."""
@@ -26,13 +26,13 @@ def text_of(message: Message) -> str:
     content = message.get("content")
     if isinstance(content, list):
         return "\n".join(_part_text(part) for part in content)
-    return values.text_of(content)
+    return columns.text_of(content)
 
 
 def _part_text(part: Any) -> str:
     if is_image(part):
         return "[an image]"
-    return values.text_of(part)
+    return columns.text_of(part)
 
 
 def is_image(part: Any) -> bool:

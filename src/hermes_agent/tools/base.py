@@ -45,7 +45,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GateDecision:
     allowed: bool
     reason: str = ""
     """Why not; told to the model, which must not try again."""
@@ -56,7 +56,7 @@ class Verdict:
 class Gate(Protocol):
     """The one way to permission."""
 
-    async def permit(self, action: Action) -> Verdict: ...
+    async def permit(self, action: Action) -> GateDecision: ...
 
 
 Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]

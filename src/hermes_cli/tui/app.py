@@ -1,39 +1,115 @@
 """The window: what is where, and which key does what.
 
 Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. How
-it ends when something goes wrong is `steady`.
+it ends when something goes wrong is `SteadyApp`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual import events, on
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.driver import Driver
 from textual.screen import ModalScreen
 from textual.widgets import Static, TextArea
 
-from hermes_cli.tui.bars import Status, Waiting
-from hermes_cli.tui.copying import Copies
+from hermes_cli.tui.blocks import Clipboard
+from hermes_cli.tui.completion import CompletionList
+from hermes_cli.tui.conversation import Conversation
+from hermes_cli.tui.dialogs import Dialogs
 from hermes_cli.tui.editor import Editor
 from hermes_cli.tui.launch import Start
-from hermes_cli.tui.link import Link, Refused, ServerLost
-from hermes_cli.tui.offers import Offers
-from hermes_cli.tui.palette import THEMES
-from hermes_cli.tui.questions import Questions
-from hermes_cli.tui.steady import SteadyApp
-from hermes_cli.tui.talk import Talk
+from hermes_cli.tui.rpc_client import RequestRefused, RpcClient, ServerLost
 from hermes_cli.tui.transcript import Transcript
+from hermes_cli.tui.widgets import THEMES, StatusBar, WaitingBar
 
 _TWICE_SECONDS = 2.0
 _RESTARTS, _RESTART_SECONDS = 3, 60.0
 _LEAVE = frozenset({"/quit", "/exit"})
+_DEFECT = 70
 _OWN_COMMANDS = "Of this window: /keys (F1) · /theme · /quit, /exit (Ctrl+D)"
+
+
+def _driver() -> type[Driver] | None:
+    if sys.platform == "win32":
+        return None
+    from hermes_cli.tui.driver import TolerantDriver
+
+    return TolerantDriver
+
+
+class SteadyApp(App[int]):
+    def __init__(self) -> None:
+        super().__init__(driver_class=_driver(), ansi_color="NO_COLOR" in os.environ)
+        self._early: list[events.Event] | None = []
+        """What was typed before there was somewhere to type; afterwards None."""
+        self.failure: Exception | None = None
+
+    async def action_stop_or_leave(self) -> None:
+        """What Ctrl-C does."""
+        self.exit(0)
+
+    def on_load(self) -> None:
+        """Before the terminal is touched."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._went_wrong)
+        if sys.platform != "win32":
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self.exit, 128 + number)
+            loop.add_signal_handler(signal.SIGINT, lambda: self.call_later(self.action_stop_or_leave))
+
+    # -- keys ----------------------------------------------------------------------------------------------
+
+    async def on_event(self, event: events.Event) -> None:
+        """A key pressed while the window opens waits for it."""
+        if self._early is not None and isinstance(event, (events.Key, events.Paste)):
+            self._early.append(event)
+        else:
+            await super().on_event(event)
+
+    async def listen(self) -> None:
+        """There is somewhere to type from now on."""
+        early, self._early = self._early or [], None
+        for event in early:
+            await self.on_event(event)
+
+    # -- the terminal --------------------------------------------------------------------------------------
+
+    def is_behind(self) -> bool:
+        """The terminal is slower than we paint."""
+        if sys.platform == "win32":
+            return False
+        from hermes_cli.tui.driver import TolerantDriver
+
+        return isinstance(self._driver, TolerantDriver) and self._driver.is_behind
+
+    # -- what goes wrong -----------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """It ends with this."""
+        if self.failure is None:
+            self.failure = error
+        self.exit(_DEFECT)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Textual would print a traceback over the restored terminal; ours becomes a line and a report."""
+        self.fail(error)
+
+    def _went_wrong(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """In what the loop itself calls, such as an event of the server."""
+        if isinstance(error := context.get("exception"), Exception):
+            self.fail(error)
+        else:
+            loop.default_exception_handler(dict(context))
 
 
 class HermesApp(SteadyApp):
@@ -61,18 +137,20 @@ class HermesApp(SteadyApp):
         Binding("ctrl+end", "newest", show=False, priority=True),
     ]
 
-    def __init__(self, link: Link, start: Start, *, shade: str = "dark") -> None:
+    def __init__(self, link: RpcClient, start: Start, *, shade: str = "dark") -> None:
         super().__init__()
         self._link, self._shade = link, shade
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = THEMES[shade].name
         self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
-        self._waiting, self._status, self._editor = Waiting(), Status(self.is_behind), Editor()
-        self._questions = Questions(self, self._answer, by_gateway=self._status.by_gateway)
-        self.talk = Talk(link, self, self._transcript, self._waiting, self._status, start, self._questions.heard)
-        self._offers = Offers(self._editor, link.ask)
-        self._copies = Copies()
+        self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
+        self._questions = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
+        self.talk = Conversation(
+            link, self, self._transcript, self._waiting, self._status, start, self._questions.heard
+        )
+        self._offers = CompletionList(self._editor, link.ask)
+        self._copies = Clipboard()
         self._pressed_at = 0.0
         self._restarts: list[float] = []
 
@@ -102,7 +180,7 @@ class HermesApp(SteadyApp):
         async def told() -> None:
             try:
                 await work
-            except (Refused, ServerLost) as error:
+            except (RequestRefused, ServerLost) as error:
                 if not (isinstance(error, ServerLost) and error.told):
                     self.talk.trouble(error.one_line())
                 self._status.state = "ready"
@@ -180,7 +258,7 @@ class HermesApp(SteadyApp):
             await self.talk.slash(typed)
             if typed == "/help":
                 self.talk.note(_OWN_COMMANDS)
-        except Refused as error:
+        except RequestRefused as error:
             self.talk.trouble(error.one_line())
             self.give_back(typed)
 
@@ -251,10 +329,10 @@ class HermesApp(SteadyApp):
             self._do(self.talk.slash(f"/model {chosen}"))
 
     def action_keys(self) -> None:
-        from hermes_cli.tui.keys import Keys
+        from hermes_cli.tui.widgets import KeysHelp
 
         if not isinstance(self.screen, ModalScreen):
-            self.push_screen(Keys())
+            self.push_screen(KeysHelp())
 
     def action_copy(self) -> None:
         copied, told = self._copies.next(self._transcript.blocks)

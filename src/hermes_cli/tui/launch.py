@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hermes_cli import text as words
-from hermes_cli.tui.link import Link
+from hermes_cli.tui.rpc_client import RpcClient
 from hermes_config import config
 from hermes_config.errors import HermesError
 
@@ -49,7 +49,7 @@ def open_window(wanted: Callable[[], Start], *, folder: Path | None = None) -> i
 
     `folder`: where tools work, if that is not where the shell stands.
     """
-    link = Link(folder=folder)
+    link = RpcClient(folder=folder)
     link.start()
     try:
         return _run(link, wanted())
@@ -59,14 +59,14 @@ def open_window(wanted: Callable[[], Start], *, folder: Path | None = None) -> i
         signal.signal(signal.SIGINT, before)
 
 
-def _run(link: Link, start: Start) -> int:
+def _run(link: RpcClient, start: Start) -> int:
     os.environ.setdefault("TEXTUAL_FPS", _FRAMES_A_SECOND)
     # A lone Escape is told from the beginning of a key's sequence by time; the default is felt.
     os.environ.setdefault("ESCDELAY", "50")
     from hermes_cli.tui.app import HermesApp
-    from hermes_cli.tui.palette import chosen
+    from hermes_cli.tui.widgets import chosen_shade
 
-    app = HermesApp(link, start, shade=chosen(_skin()))
+    app = HermesApp(link, start, shade=chosen_shade(_skin()))
     code = app.run()
     _tell_unsent(app.unsent())
     if app.failure is not None:

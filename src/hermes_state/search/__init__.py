@@ -1,6 +1,5 @@
 """Search: finding messages by their words, in an index that is never in a write's way."""
 
-from hermes_state.search.hits import SearchHits
-from hermes_state.search.part import Search
+from hermes_state.search.search import Search, SearchHits
 
 __all__ = ["Search", "SearchHits"]

@@ -11,7 +11,7 @@ import bisect
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
-from hermes_state.engine.base import Row
+from hermes_state.storage.base import Row
 
 BLOCK = 256  # ids a block
 

@@ -1,8 +1,5 @@
 -- Routes, and the moves of whole conversations. Each verb of the ledger is one transaction over these.
 
--- name: route
-SELECT session_id, entry_json, updated_at FROM routes WHERE scope = ? AND session_key = ? {lock}
-
 -- name: point_route
 -- The entry is only given when the caller has one; a route that merely moves keeps what it had.
 INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, COALESCE(?, '{}'), ?)
@@ -19,15 +16,6 @@ ON CONFLICT (scope, session_key) DO UPDATE SET
     entry_json = COALESCE(?, routes.entry_json),
     updated_at = excluded.updated_at
 WHERE routes.session_id IS NULL
-
--- name: move_routes
-UPDATE routes SET session_id = ? WHERE session_id = ?
-
--- name: other_route
-SELECT 1 FROM routes WHERE session_id = ? AND NOT (scope = ? AND session_key = ?) LIMIT 1
-
--- name: drop_route
-DELETE FROM routes WHERE scope = ? AND session_key = ?
 
 -- name: close_parent
 -- Its title goes on to the continuation, which needs it free.

@@ -79,3 +79,24 @@ UPDATE sessions SET session_key = ? WHERE id = ? AND session_key = ?
 
 -- name: used_since
 SELECT {known} FROM {joined} WHERE r.scope = ? AND (r.updated_at >= ? OR s.last_active >= ?)
+
+-- name: route
+SELECT session_id, entry_json, updated_at FROM routes WHERE scope = ? AND session_key = ? {lock}
+
+-- name: other_route
+SELECT 1 FROM routes WHERE session_id = ? AND NOT (scope = ? AND session_key = ?) LIMIT 1
+
+-- name: drop_route
+DELETE FROM routes WHERE scope = ? AND session_key = ?
+
+-- name: move_routes
+UPDATE routes SET session_id = ? WHERE session_id = ?
+
+-- let: resumable
+-- Live, or ended by accident; and worth going back to.
+(s.ended_at IS NULL OR s.end_reason IN ('agent_close', 'ws_orphan_reap'))
+    AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
+
+-- name: latest_by_key
+SELECT s.* FROM sessions s WHERE s.source = ? AND s.session_key = ? AND {resumable}
+ORDER BY s.started_at DESC, s.id DESC LIMIT 1

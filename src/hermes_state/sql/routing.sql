@@ -41,10 +41,6 @@ ORDER BY s.started_at DESC, s.id DESC
 (s.ended_at IS NULL OR s.end_reason IN ('agent_close', 'ws_orphan_reap'))
     AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
 
--- name: latest_by_key
-SELECT s.* FROM sessions s WHERE s.source = ? AND s.session_key = ? AND {resumable}
-ORDER BY s.started_at DESC, s.id DESC LIMIT 1
-
 -- name: latest_by_peer
 SELECT s.* FROM sessions s
 WHERE s.source = ? AND s.session_key IS NOT NULL

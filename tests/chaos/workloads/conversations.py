@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hermes_state.lost_routes import Search
-from hermes_state.routes import RouteChange, Routes
+from hermes_state.conversations.ledger import Search
+from hermes_state.conversations.routes import RouteChange, Routes
 from hermes_state.session_db import SessionDB
 from hermes_testing.sweep import Journal
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, TurnId
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.sweep import Journal
 
 CHAT = ConversationId("chat")

@@ -47,7 +47,7 @@ def test_a_tool_call_is_one_line_that_unfolds_and_the_answer_is_markdown(sit: Si
 def test_what_would_run_is_shown_and_keys_on_their_way_answer_nothing(
     sit: Sit, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_cli.tui.asking._QUIET_SECONDS", 3.0)  # a busy machine has its pauses
+    monkeypatch.setattr("hermes_cli.tui.dialogs._QUIET_SECONDS", 3.0)  # a busy machine has its pauses
 
     async def scene() -> None:
         async with sit() as person:

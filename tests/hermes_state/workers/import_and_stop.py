@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from hermes_state.reference import importing, source, survey
 from hermes_state.session_db import SessionDB
+from hermes_state.transfer.import_home import scan, source, write
 from hermes_testing.processes import say
 
 
@@ -19,4 +19,4 @@ def stop_at_half(done: int, total: int | None) -> None:
 
 home = source.find(Path(sys.argv[2]))
 assert home.database is not None
-importing.bring_over(SessionDB(sys.argv[1]), survey.survey(home, source.Source(home.database)), tick=stop_at_half)
+write.bring_over(SessionDB(sys.argv[1]), scan.survey(home, source.Source(home.database)), tick=stop_at_half)

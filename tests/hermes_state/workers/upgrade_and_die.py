@@ -12,7 +12,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from hermes_state.reference import upgrading
+from hermes_state.transfer.import_home import upgrade as upgrading
 from hermes_testing.killpoints import Points
 from hermes_testing.processes import say
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.processes import say, wait_for_go
 
 CHAT, TURN = ConversationId("chat"), TurnId("turn_of_the_sleeper")

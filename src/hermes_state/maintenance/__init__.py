@@ -1,0 +1,1 @@
+"""maintenance: to be described."""

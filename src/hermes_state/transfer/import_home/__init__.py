@@ -1,0 +1,1 @@
+"""import_home: to be described."""
