@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The smallest machine we run on has two cores, and a test often waits for a process, a commit or a clock.
 PYTEST_ARGS ?= -q -n 3 --dist loadgroup
-SOURCES := src tests bench
+SOURCES := src tests bench tools
 
 help: ## List these verbs
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,7 +68,7 @@ docs: $(READY) ## Regenerate the pages that are made from code
 	@$(BIN)/python tools/tools_page.py > docs/users/tools.md
 	@$(BIN)/python -m hermes_testing.authorisation_page > docs/operators/authorisation.md
 	@$(BIN)/python -m tools.rpc_page > docs/contributors/rpc.md
-	@$(BIN)/python -m hermes_cli.reference_page > docs/users/commands.md
+	@$(BIN)/python -m tools.commands_page > docs/users/commands.md
 	@$(BIN)/python -m tools.settings_page > docs/operators/config-reference.md
 
 pictures: $(READY) ## Take the docs' pictures of the terminal window anew

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import process_identity, sync_loop
 from hermes_agent.commands import registry
 from hermes_agent.commands.base import CommandContext, SlashCommand
-from hermes_cli import finding, output, text
 from hermes_cli.chat import approval, oneshot
 from hermes_cli.chat.keyboard import Keyboard
 from hermes_cli.chat.render import Screen
 from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
 from hermes_cli.chat_desk import Desk, Wishes, named
+from hermes_cli.framework import output, text
+from hermes_cli.sessions import lookup
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ class LineChat:
         session_id = self._desk.session_id
         if session_id is None or not (self._db.get_session(session_id) or {}).get("message_count"):
             return
-        self._screen.banner(finding.way_back(session_id, self._db.get_session_title(session_id)))
+        self._screen.banner(lookup.way_back(session_id, self._db.get_session_title(session_id)))
 
 
 async def _end_of(future: Future[bool]) -> None:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hermes_cli import text
+from hermes_cli.framework import text
 from hermes_testing.terminal import Terminal
 
 _SEQUENCE = re.compile(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from hermes_cli.commands import COMMANDS, Command
-from hermes_cli.parser import Parser
+from hermes_cli.framework.parser import Parser
 from hermes_state.errors import WriteLost
 from hermes_state.session_db import SessionDB
 from hermes_testing.processes import Worker

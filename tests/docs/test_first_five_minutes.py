@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.hermes_cli.model_server import ModelServer
 
-from hermes_cli import text
+from hermes_cli.framework import text
 from hermes_testing.reference_homes import ReferenceHome
 from hermes_testing.terminal import Terminal
 from hermes_testing.window import Window

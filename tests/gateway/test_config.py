@@ -19,7 +19,7 @@ from gateway.config import (
     load_gateway_config,
 )
 from hermes_cli.plugins import get_plugin_manager
-from hermes_cli.plugins_api import PluginPlatform
+from hermes_cli.plugins.api import PluginPlatform
 from hermes_config.errors import ConfigError
 from hermes_config.sections import table
 

@@ -31,13 +31,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from gateway.config import Source
-from hermes_config.schema import Flag, Value
-from hermes_config.sections import BOTS, STRANGERS
 from gateway.access.authorisation import Decision, Known, Policy, Principal, Rules
+from gateway.config import Source
 from hermes_config import config, redaction
 from hermes_config.errors import ConfigError
 from hermes_config.home import hermes_home
+from hermes_config.schema import Flag, Value
+from hermes_config.sections import BOTS, STRANGERS
 
 if TYPE_CHECKING:
     from hermes_config.config import Config

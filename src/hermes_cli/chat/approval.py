@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.text import answer_in_words
-from hermes_cli import output, text
 from hermes_cli.chat.keyboard import Keyboard
 from hermes_cli.chat.render import Screen
+from hermes_cli.framework import output, text
 
 if TYPE_CHECKING:
     from hermes_agent.approvals.types import ApprovalQuestion, Choice

@@ -12,8 +12,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from hermes_cli import finding, store
-from hermes_cli.parser import Parser, add_json, positive
+from hermes_cli.framework import store
+from hermes_cli.framework.parser import Parser, add_json, positive
+from hermes_cli.sessions import lookup
 from hermes_config import config
 from hermes_config.errors import UsageError
 
@@ -67,9 +68,9 @@ def _chat(args: argparse.Namespace) -> int:
         raise UsageError("--json answers one question", hint='Add the question: hermes -q "…" --json.')
     text = "" if talks else oneshot.whole_question(asked)
     if talks and not args.model and not config.load().tree.get("model"):
-        from hermes_cli import cmd_setup
+        from hermes_cli.setup import command
 
-        cmd_setup.before_talking()
+        command.before_talking()
     executor.wall_of(config.load().tree)  # raises when the configured one cannot be used
     if talks and not args.plain and _has_window():
         return _open_window(args)
@@ -154,7 +155,7 @@ def _meant(db: SessionDB, args: argparse.Namespace) -> str | None:
     """The newest segment of the conversation to go on with; None for a new one."""
     named = args.resume or args.go_on
     if named:
-        found = finding.find(db, named, guess=True)["id"]
+        found = lookup.find(db, named, guess=True)["id"]
     elif args.resume == "":
         raise UsageError("--resume needs an id or a title", hint="hermes sessions list shows them.")
     elif args.go_on is None:

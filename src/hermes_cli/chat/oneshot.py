@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli import output, text
 from hermes_cli.chat.render import Screen
 from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
+from hermes_cli.framework import output, text
 from hermes_config.errors import HermesError, UsageError
 
 if TYPE_CHECKING:

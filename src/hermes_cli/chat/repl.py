@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import sync_loop
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion
 from hermes_agent.commands import registry
-from hermes_cli import output, text
 from hermes_cli.chat import approval
 from hermes_cli.chat.keyboard import Keyboard
 from hermes_cli.chat.render import EventLines, Payload, Screen
 from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
 from hermes_cli.chat_desk import named
+from hermes_cli.framework import output, text
 from hermes_cli.tui.rpc_client import Event, RpcClient
 from hermes_config.errors import HermesError
 from hermes_state.ids import ConversationId, TurnId

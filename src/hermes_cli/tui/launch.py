@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from hermes_cli import text as words
+from hermes_cli.framework import text as words
 from hermes_cli.tui.rpc_client import RpcClient
 from hermes_config import config
 from hermes_config.errors import HermesError
@@ -72,9 +72,9 @@ def _run(link: RpcClient, start: Start) -> int:
     if app.failure is not None:
         raise app.failure
     if app.talk.stored_id and app.talk.count and not start.card:
-        from hermes_cli import finding  # the window opens sooner without it
+        from hermes_cli.sessions import lookup
 
-        print("\n".join(finding.way_back(app.talk.stored_id, app.talk.title)))
+        print("\n".join(lookup.way_back(app.talk.stored_id, app.talk.title)))
     return code or 0
 
 
