@@ -42,16 +42,16 @@ def register_api(parser: Parser) -> None:
 
 
 def _key(args: argparse.Namespace) -> None:
-    from gateway.api import keys
+    from gateway.api import auth
     from gateway.config import load_gateway_config
 
-    home, variable = ensure_home(), keys.VARIABLES[args.role]
+    home, variable = ensure_home(), auth.VARIABLES[args.role]
     loaded = config.load(home)
-    known = keys.configured(loaded, args.role) if not args.rotate else None
+    known = auth.configured(loaded, args.role) if not args.rotate else None
     if args.rotate and variable in os.environ:
         hint = "Change it there, or unset it to use the one in .env."
         raise UsageError(f"{variable} comes from the environment of this process", hint=hint)
-    key = keys.replace(home, args.role) if args.rotate else known or keys.make(home, args.role)
+    key = auth.replace(home, args.role) if args.rotate else known or auth.make(home, args.role)
     settings = load_gateway_config(loaded).api_server
     if args.json:
         url = f"http://{settings.host}:{settings.port}/v1"
@@ -68,9 +68,9 @@ def _key(args: argparse.Namespace) -> None:
 
 def _opens(loaded: config.Config) -> str:
     """What has to be done before the key opens anything: a gateway with another key takes it by itself."""
-    from gateway.api import keys
+    from gateway.api import auth
 
-    if any(keys.configured(loaded, role) for role in keys.VARIABLES):
+    if any(auth.configured(loaded, role) for role in auth.VARIABLES):
         return "A running gateway takes it from the next request on."
     return "hermes gateway restart opens the API with it."
 
@@ -148,12 +148,12 @@ def register_tools(parser: Parser) -> None:
 
 
 def _tools(args: argparse.Namespace) -> None:
-    from hermes_agent.tools import overview
+    from hermes_agent.tools import registry
     from hermes_cli import plugins
 
     tree = config.load().tree
     plugins.discover_plugins()
-    rows = overview.rows(tree, platform=args.platform)
+    rows = registry.tool_rows(tree, platform=args.platform)
     if args.json:
         output.print_json(rows)
         return

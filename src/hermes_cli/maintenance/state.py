@@ -224,13 +224,12 @@ def _changes() -> list[str]:
 
 
 def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
-    from hermes_state.transfer.import_home import source
-    from hermes_state.transfer.import_home import write as report
+    from hermes_state.transfer.import_home import source, write
 
     home = hermes_home()
     with source.Source(upgraded.backup) as opened:
         upgraded.found.source = opened
-        facts = report.facts(upgraded.found, done=upgraded.done)
+        facts = write.facts(upgraded.found, done=upgraded.done)
         folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
         write.keep(folder, upgraded.found, upgraded.done, facts)
     facts |= {"home": str(home), "backup": str(upgraded.backup), "report": str(folder)}

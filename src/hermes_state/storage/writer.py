@@ -28,7 +28,7 @@ from hermes_state.errors import StateError, StoreBusy, StoreUnavailable
 from hermes_state.storage.base import Connection, Engine
 
 if TYPE_CHECKING:
-    import asyncio
+    from hermes_state.session_db import SessionDB
 
 
 T = TypeVar("T")
