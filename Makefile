@@ -64,7 +64,7 @@ types: $(READY) ## Check types, strictly, on src/
 	@$(BIN)/mypy --no-error-summary
 
 docs: $(READY) ## Regenerate the pages that are made from code
-	@$(BIN)/python -m hermes_config.limits > docs/operators/limits.md
+	@$(BIN)/python -m tools.limits_page > docs/operators/limits.md
 	@$(BIN)/python tools/tools_page.py > docs/users/tools.md
 	@$(BIN)/python -m tests.support.authorisation_page > docs/operators/authorisation.md
 	@$(BIN)/python -m tools.rpc_page > docs/contributors/rpc.md

@@ -21,8 +21,8 @@ from hermes_agent import process_identity
 from hermes_agent.models.base import Endpoint, ModelError, Price, Usage
 from hermes_agent.models.prices import price_for
 from hermes_agent.prompt import tokens
-from hermes_config.budget import SCOPES, BudgetConfig
 from hermes_config.errors import ConfigError
+from hermes_config.sections import SCOPES, BudgetSection
 from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId
 from hermes_state.people import usage as usage_report
@@ -134,7 +134,7 @@ class Budget:
         return price
 
 
-def limits_of(config: BudgetConfig) -> tuple[Limit, ...]:
+def limits_of(config: BudgetSection) -> tuple[Limit, ...]:
     """The configured limits in the units of the store."""
     found = []
     for scope in SCOPES:

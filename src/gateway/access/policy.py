@@ -32,10 +32,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from gateway.access.authorisation import Decision, Known, Policy, Principal, Rules
-from gateway.config_source import Source, Value
+from gateway.config import Source
 from hermes_config import config, redaction
 from hermes_config.errors import ConfigError
 from hermes_config.home import hermes_home
+from hermes_config.schema import Flag, Value
+from hermes_config.sections import BOTS, STRANGERS
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 
 _SETTINGS = ("allowed_users", "allow_all_users", "group_allowed_users", "group_allowed_chats", "allow_bots")
 _STRANGERS = "unauthorized_dm_behavior"
-_BOTS = ("none", "mentions", "all")
 # Environment names that do not follow the platform's own.
 _PREFIXES = {"qqbot": "QQ"}
 _NAMES = {("qqbot", "group_allowed_chats"): "QQ_GROUP_ALLOWED_USERS"}
@@ -156,13 +157,11 @@ class _Reader:
 
     def flag(self, platform: str, setting: str) -> bool:
         value = self._written(platform, setting)
-        return value is not None and value.flag()
+        return value is not None and bool(value.read(Flag()))
 
     def bots(self, platform: str) -> Literal["none", "mentions", "all"]:
         value = self._written(platform, "allow_bots")
-        if value is None or value.raw is False or str(value.raw).lower() == "false":  # existing homes have that
-            return "none"
-        return cast(Literal["none", "mentions", "all"], value.choice(_BOTS))
+        return "none" if value is None else cast(Literal["none", "mentions", "all"], value.read(BOTS))
 
     def strangers(self, platform: str, *, listed: bool) -> Literal["pair", "ignore"]:
         """What a stranger hears in private. Where there is a list, its makers have said who belongs to it."""
@@ -171,7 +170,7 @@ class _Reader:
             return "ignore"  # anybody can write one in anybody's name
         value = value or self._source.find(_STRANGERS)
         if value is not None:
-            return cast(Literal["pair", "ignore"], value.choice(("pair", "ignore")))
+            return cast(Literal["pair", "ignore"], value.read(STRANGERS))
         return "ignore" if listed else "pair"
 
 

@@ -195,7 +195,7 @@ class ChatDesk:
     def _endpoint(self, name: str) -> Endpoint:
         """The model of this name, if this person may choose it. Whoever may not learns nothing of the others."""
         role = self.person.role
-        listed = load_gateway_config(self.config).model_choice.get(role, ("*",) if role in STAFF else ())
+        listed = load_gateway_config(self.config).model_choice.of(role)
         if role == "owner" or "*" in listed:
             return providers.primary(self.config, model=name)
         offered = providers.offered(self.config, listed)

@@ -1,6 +1,6 @@
 """`hermes config`: where the configuration is, what it says, whether it is right, and changing one key of it.
 
-Secrets are never printed. Variables, which stand in `.env`, are the business of `config_variables`.
+Secrets are never printed. Variables, which stand in `.env`, are handled below.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.framework.parser import Parser, Verbs, add_json
-from hermes_config import config, redaction, settings, yaml_file
+from hermes_config import config, redaction, sections, yaml_file
+from hermes_config import config, redaction, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
 from hermes_config.limits import table
@@ -89,16 +90,16 @@ def _repair(args: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     from gateway.config import load_gateway_config  # only this verb needs it
-    from hermes_config import settings
 
     loaded = config.load()
+    loaded.require("executor")
     load_gateway_config(loaded)
     facts: dict[str, Any] = {
         "home": str(loaded.home),
         "config.yaml": (loaded.home / "config.yaml").exists(),
         ".env": len(loaded.dotenv),
         "notes": [*notes(loaded), *_hook_notes(loaded)],
-        "without effect": settings.idle(loaded.tree),
+        "without effect": sections.table().without_effect(loaded.tree),
         "ok": True,
     }
     if args.json:
@@ -126,12 +127,11 @@ def _hook_notes(loaded: config.Config) -> list[str]:
 def notes(loaded: config.Config) -> list[str]:
     """Keys that look mistyped, values that cannot be, keys of older homes that mean something else here, or nothing."""
     from hermes_agent.approvals.policy import read_policy  # only this verb needs it
-    from hermes_config import settings
 
     policy = read_policy(loaded.tree).notes
     told = {note.partition(" ")[0] for note in policy}
-    refused = [note for note in settings.refused(loaded.tree) if note.partition(" ")[0] not in told]
-    found = [*settings.mistyped(loaded.tree), *refused, *policy]
+    unfit = [problem.note for problem in loaded.problems if problem.key not in told]
+    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy]
     if backend := config.unsupported_backend(loaded.tree):
         found.append(backend)
     compression = loaded.tree.get("compression")
@@ -170,30 +170,28 @@ def _show(args: argparse.Namespace) -> None:
 
 def _set(args: argparse.Namespace) -> None:
     from gateway.config import load_gateway_config
-    from hermes_config import settings
 
     if name := variable(args.key):
         given = value_of(name, args.value)
         keep(name, given)
         warn(name, args.value, given)
         return
-    if near := settings.meant(args.key):
+    if near := sections.table().meant(args.key):
         raise UsageError(
             f"{args.key[:80]} is not a known key; nothing was saved",
             hint=f"Did you mean {near}? A key for another program is written with hermes config edit.",
         )
     written = value_of(args.key, args.value)
     value = yaml_file.value_of(written)
-
-    def check(after: config.Config) -> None:
-        load_gateway_config(after)
-        if refusal := settings.refusal(args.key, value):
-            raise ConfigError(refusal, file=str(after.home / "config.yaml"), key=args.key)
-
-    saved = config.set_value(args.key, value, check=check)
+    saved = config.set_value(args.key, value, check=load_gateway_config)
     print(f"{args.key} is set in {saved.file}")
-    if not args.key.startswith("limits.") and not settings.is_known(args.key):
+    row = sections.table().find(args.key.split("."))
+    if row is None and not sections.table().is_known(args.key):
         print("Nothing here reads it; it is kept for whoever does.")
+    elif row is not None and row.unused:
+        print("Hermes does not use it; it is kept for hermes-agent.")
+    elif row is not None and row.restart:
+        print("It takes effect when the gateway and open terminal windows are started again.")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
     warn(args.key, args.value, written)
@@ -301,7 +299,7 @@ def variable(key: str) -> str:
         return ""
     if key.isupper():
         return key
-    meant = redaction.is_secret_name(key) and "_" in key and not settings.is_known(key) and _in_yaml(key) is None
+    meant = redaction.is_secret_name(key) and "_" in key and not sections.table().is_known(key) and _in_yaml(key) is None
     return key.upper() if meant else ""
 
 
