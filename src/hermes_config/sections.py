@@ -2,7 +2,7 @@
 """Every setting of config.yaml, declared once: default, kind, bounds, and one line for the manual.
 
 `Settings` are the keys that an agent, a terminal client or the store reads; they are fields of `Config`. The keys of
-`GatewaySettings`, `Access` and `Platforms` are read by the gateway (`gateway.config`, `gateway.policy_rules`) and may
+`GatewaySettings`, `Access` and `Platforms` are read by the gateway (`gateway.config`, `gateway.access.policy`) and may
 also stand under `gateway:`. Every limit is a key under `limits:` (`limits`). A setting with `restart` takes effect
 when the gateway or the terminal client is started again, every other one at the next turn.
 """
@@ -513,7 +513,7 @@ BOTS = Choice("none", "mentions", "all", spelt={False: "none", "false": "none"})
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may write, on every platform. Read by `gateway.policy_rules` at each change of the files."""
+    """Who may write, on every platform. Read by `gateway.access.policy` at each change of the files."""
 
     unauthorized_dm_behavior: str | None = setting(
         None, STRANGERS, "what strangers get in private; ignore where a list is"
@@ -542,7 +542,7 @@ class PlatformSettings:
 
 @dataclass(frozen=True, slots=True)
 class PlatformAccess:
-    """Who may write on one platform. Read by `gateway.policy_rules`."""
+    """Who may write on one platform. Read by `gateway.access.policy`."""
 
     allowed_users: Any = setting((), _IDS, "these may write", variable="<PLATFORM>_ALLOWED_USERS")
     allow_all_users: bool = setting(False, Flag(), "everybody may", variable="<PLATFORM>_ALLOW_ALL_USERS")

@@ -18,7 +18,6 @@ from typing import Any
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.framework.parser import Parser, Verbs, add_json
 from hermes_config import config, redaction, sections, yaml_file
-from hermes_config import config, redaction, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
 from hermes_config.limits import table
