@@ -277,13 +277,13 @@ class AIAgent(Listeners):
     async def _open(self, user: Mapping[str, Any] | None, stop: Stop, errand: Errand | None) -> Journal:
         """A new turn. One that a lost process left in this conversation is brought to its end first."""
         setup, seat = self._setup, self._seat
-        route, claim = (None, ()) if errand is None else (errand.route, errand.claim)
+        route, lane, claim = (None, None, ()) if errand is None else (errand.route, errand.lane, errand.claim)
         freed = False
         while True:
             try:
                 journal = await Journal.open(
                     setup.db, seat.known_session, holder=setup.holder, ttl=setup.lease_seconds, user=user,
-                    route=route, claim=claim, left_open=self._is_abandoned,
+                    route=route, lane=lane, claim=claim, left_open=self._is_abandoned,
                 )  # fmt: skip
             except SessionNotFound:
                 if not seat.warm or route is not None:
@@ -313,6 +313,7 @@ class AIAgent(Listeners):
         return await self._attempt(journal, stop, errand).take_up()
 
     def _attempt(self, journal: Journal, stop: Stop, errand: Errand | None, task_id: str | None = None) -> Attempt:
+        journal.lane = None if errand is None else errand.lane
         return Attempt(
             self._setup, self._seat, journal, listeners=self, signals=self._signals, stop=stop, errand=errand,
             task_id=task_id,

@@ -35,6 +35,7 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
     conn.run(leases.Q.raise_floor, ids)
     for statement in (
         Q.erase_inbox,
+        Q.erase_prompts,
         Q.erase_effects,
         Q.erase_turn_parcels,
         Q.erase_outbox,
