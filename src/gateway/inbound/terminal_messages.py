@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.inbound.intake import payload, source_of
@@ -51,13 +52,19 @@ def route_of(source: SessionSource) -> SessionKey:
     return keys.build_session_key(source)
 
 
-def hand_in(db: SessionDB, source: SessionSource, text: str, *, person_id: PersonId) -> InboxRow:
-    """A message for the gateway of this store, stored when this returns; the gateway may come later."""
+def hand_in(
+    db: SessionDB, source: SessionSource, text: str, *, person_id: PersonId, instead_of: Sequence[int] = ()
+) -> InboxRow:
+    """A message for the gateway of this store, stored when this returns; the gateway may come later.
+
+    `instead_of`: prompts that waited for this process, and are the gateway's from now on.
+    """
     event = MessageEvent(text=text, source=source, message_id=f"{BESIDE}{secrets.token_hex(8)}")
     assert event.message_id is not None
-    accepted = db.inbox.accept(
-        platform=source.platform.value, chat_id=source.chat_id, message_id=event.message_id,
-        route=route_of(source), payload=payload(event, now=db.clock()), person_id=person_id,
+    accepted = db.inbox.hand_over(
+        instead_of, reason="handed to the gateway", platform=source.platform.value, chat_id=source.chat_id,
+        message_id=event.message_id, route=route_of(source), payload=payload(event, now=db.clock()),
+        person_id=person_id,
     )  # fmt: skip
     return accepted.row
 

@@ -38,6 +38,8 @@ class TurnRequest:
     claim: tuple[int, ...] | Arriving
     """Rows of the inbox, by their numbers, or the message that is about to be one; the turn is not opened unless all of
     them are still queued."""
+    lane: SessionKey | None = None
+    """The route of those rows, for a turn that has none itself: a terminal's."""
     owe: Owe
     began: Callable[[Work], None] = lambda work: None
     """Told when a turn, this one or one that was left open, has its row."""

@@ -146,7 +146,7 @@ class HermesApp(SteadyApp):
         self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
         self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
         self._questions = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
-        self.talk = Conversation(
+        self.conversation = Conversation(
             link, self, self._transcript, self._waiting, self._status, start, self._questions.heard
         )
         self._offers = CompletionList(self._editor, link.ask)
@@ -167,11 +167,11 @@ class HermesApp(SteadyApp):
 
     def on_mount(self) -> None:
         self._editor.focus()
-        self._link.heard, self._link.lost = self.talk.heard, self._server_lost
+        self._link.heard, self._link.lost = self.conversation.heard, self._server_lost
         self._link.failed = self.fail
         self._link.attach(asyncio.get_running_loop())
         self.app_resume_signal.subscribe(self, lambda app: self.screen.refresh(layout=True))  # back from Ctrl+Z
-        self._do(self.talk.begin())
+        self._do(self.conversation.begin())
         self.call_after_refresh(self.listen)
 
     def _do(self, work: Awaitable[None]) -> None:
@@ -182,7 +182,7 @@ class HermesApp(SteadyApp):
                 await work
             except (RequestRefused, ServerLost) as error:
                 if not (isinstance(error, ServerLost) and error.told):
-                    self.talk.trouble(error.one_line())
+                    self.conversation.trouble(error.one_line())
                 self._status.state = "ready"
                 self._status.show()
 
@@ -195,14 +195,16 @@ class HermesApp(SteadyApp):
             screen.dismiss(None)
         self._questions.clear()
         if len(self._restarts) >= _RESTARTS:
-            self.talk.given_up()
-            self.talk.trouble(f"{why}. It was started {_RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves.")
+            self.conversation.given_up()
+            self.conversation.trouble(
+                f"{why}. It was started {_RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves."
+            )
             self._status.state = "ready"
             self._status.show()
             return
         self._restarts.append(now)
         self._link.start()
-        self._do(self.talk.restarted(why))
+        self._do(self.conversation.restarted(why))
 
     def action_leave_when_empty(self) -> None:
         if not self._editor.text or isinstance(self.screen, ModalScreen):
@@ -218,7 +220,7 @@ class HermesApp(SteadyApp):
             self.notify("copied", timeout=1.5)
         elif isinstance(self.screen, ModalScreen) and not self._questions.is_asked(self.screen):
             self.screen.dismiss(None)
-        elif self.talk.running:
+        elif self.conversation.running:
             self.action_stop()
         elif self._editor.text:
             self._editor.clear()
@@ -229,12 +231,12 @@ class HermesApp(SteadyApp):
             self.notify("Ctrl+C again leaves", timeout=_TWICE_SECONDS)
 
     def action_stop(self) -> None:
-        if not self.talk.running:
+        if not self.conversation.running:
             self.screen.clear_selection()
         elif self._status.state == "stopping":
             self.notify("it is being stopped; Ctrl+D leaves", timeout=2.0)
         else:
-            self._do(self.talk.interrupt())
+            self._do(self.conversation.interrupt())
 
     # -- what is typed -------------------------------------------------------------------------------------
 
@@ -248,24 +250,24 @@ class HermesApp(SteadyApp):
             self.exit(0)
         elif typed in local:
             local[typed]()
-        elif _is_command(typed) and self.talk.sid:
+        elif _is_command(typed) and self.conversation.sid:
             self._do(self._command(typed))
         else:
-            self._do(self.talk.say(event.text))
+            self._do(self.conversation.say(event.text))
 
     async def _command(self, typed: str) -> None:
         try:
-            await self.talk.slash(typed)
+            await self.conversation.slash(typed)
             if typed == "/help":
-                self.talk.note(_OWN_COMMANDS)
+                self.conversation.note(_OWN_COMMANDS)
         except RequestRefused as error:
-            self.talk.trouble(error.one_line())
+            self.conversation.trouble(error.one_line())
             self.give_back(typed)
 
     @on(TextArea.Changed)
     def _typed(self, event: TextArea.Changed) -> None:
         if self._offers.open or self._offers.word():
-            self._do(self._offers.look(self.talk.sid))
+            self._do(self._offers.look(self.conversation.sid))
 
     @on(Editor.Page)
     def _page(self, event: Editor.Page) -> None:
@@ -278,13 +280,13 @@ class HermesApp(SteadyApp):
         self._editor.styles.max_height = max(1, min(10, event.size.height // 3))
         self._offers.styles.max_height = max(1, min(8, event.size.height // 3))
 
-    def unsent(self) -> list[str]:
+    def unsent(self, *, on_purpose: bool = True) -> list[str]:
         """What was typed and not taken up, as far as is known here: the draft is the last."""
         draft = self._editor.whole(self._editor.text)
-        return [*self.talk.unsent(), *([draft] if draft.strip() else [])]
+        return [*self.conversation.left(on_purpose=on_purpose), *([draft] if draft.strip() else [])]
 
     def _older(self) -> None:
-        self._do(self.talk.older())
+        self._do(self.conversation.older())
 
     # -- the window, as the conversation needs it ----------------------------------------------------------
 
@@ -296,7 +298,7 @@ class HermesApp(SteadyApp):
 
     def _answer(self, method: str, params: dict[str, Any]) -> None:
         if method == "approval.respond":
-            params = {**params, "session_id": self.talk.sid}
+            params = {**params, "session_id": self.conversation.sid}
         self._do(self._respond(method, params))
 
     async def _respond(self, method: str, params: dict[str, Any]) -> None:
@@ -313,20 +315,20 @@ class HermesApp(SteadyApp):
     def _go_on_with(self, chosen: str | None) -> None:
         if not chosen:
             return
-        if self.talk.running:
-            self.talk.note("a turn runs here; Esc stops it, then choose again")
+        if self.conversation.running:
+            self.conversation.note("a turn runs here; Esc stops it, then choose again")
             return
-        self._do(self.talk.resume(chosen))
+        self._do(self.conversation.resume(chosen))
 
     def action_models(self) -> None:
         from hermes_cli.tui.pickers import ModelPicker
 
-        if not isinstance(self.screen, ModalScreen) and self.talk.sid:
-            self.push_screen(ModelPicker(self._link.ask, self.talk.sid), self._use_model)
+        if not isinstance(self.screen, ModalScreen) and self.conversation.sid:
+            self.push_screen(ModelPicker(self._link.ask, self.conversation.sid), self._use_model)
 
     def _use_model(self, chosen: str | None) -> None:
         if chosen:
-            self._do(self.talk.slash(f"/model {chosen}"))
+            self._do(self.conversation.slash(f"/model {chosen}"))
 
     def action_keys(self) -> None:
         from hermes_cli.tui.widgets import KeysHelp

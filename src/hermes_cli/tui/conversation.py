@@ -60,7 +60,7 @@ class Conversation:
         self._pages = StoredPages(link, transcript, window.remember)
         self.running = False
         self._turn = TurnView(transcript)
-        self.pending = Unsent(waiting, window.give_back)
+        self.unsent = Unsent(waiting, window.give_back)
         self._greeted = False
         self._watching: asyncio.Task[None] | None = None
         self._own_change = ("", 0.0)
@@ -114,7 +114,8 @@ class Conversation:
 
     async def _still_elsewhere(self, sid: str) -> bool:
         """Takes up what can be; True while another process works on it, which may be about to end."""
-        if sid != self.sid or not self.count or self.running or self._status.by_gateway():
+        said_something = self.count or self.unsent.queue
+        if sid != self.sid or not said_something or self.running or self._status.by_gateway():
             return False
         return (await self._link.ask("session.take_up", session_id=sid)).get("status") == "elsewhere"
 
@@ -132,9 +133,10 @@ class Conversation:
         except RequestRefused:
             self.stored_id = before[1]
             raise
+        waited = self.unsent.all
         self._show(state)
         if before[0] != self.sid or not state.get("queued"):
-            self.pending.back(self.pending.all)
+            self.unsent.back(waited)
         if before[0] and before[0] != self.sid:
             await self._link.ask("session.close", session_id=before[0])
         await self._take_up()
@@ -146,6 +148,12 @@ class Conversation:
         self._turn.forget()
         self._status.usage = {}
         self._pages.show(state)
+        known = [said.text for said in self.unsent.queue]
+        for text in state.get("waiting") or ():  # a lost server stored it
+            if text not in known:
+                said = UserBlock(str(text))
+                self.unsent.wait(said)
+                self.unsent.stored(said)
         self.running = bool(state.get("running"))
         inflight = state.get("inflight") or {}
         if inflight.get("user"):
@@ -183,10 +191,10 @@ class Conversation:
         self._transcript.follow()
         if at_once:
             self._transcript.add(said)
-            self.pending.sent, self.running = said, True
+            self.unsent.sent, self.running = said, True
             self._state("working")
         else:
-            self.pending.wait(said)
+            self.unsent.wait(said)
         try:
             await self.begin()
             if at_once:
@@ -199,7 +207,7 @@ class Conversation:
             self.running = self.running and not at_once
             self._state("working" if self.running else "ready")
             self._transcript.take_out(said)
-            self.pending.back([said])
+            self.unsent.back([said])
             self.trouble(error.one_line())
             return
         said.went_along(answer.get("files") or ())
@@ -207,25 +215,25 @@ class Conversation:
 
     def _answered(self, said: UserBlock, status: str, *, driver: str) -> None:
         """The server has it."""
-        if said is self.pending.sent and status == "queued":  # behind a turn that we did not know of
+        if said is self.unsent.sent and status == "queued":  # behind a turn that we did not know of
             self._transcript.take_out(said)
-            self.pending.take([said])
-            self.pending.wait(said)
-        elif said in self.pending.queue and status != "queued":
-            self.pending.take([said])
+            self.unsent.take([said])
+            self.unsent.wait(said)
+        elif said in self.unsent.queue and status != "queued":
+            self.unsent.take([said])
             said.source = "goes along with this turn" if status == "steered" else ""
             self._transcript.add(said)
         elif said.files:
             self._transcript.show_change()
-        if said is self.pending.sent and driver == "gateway":
-            self.pending.sent = None  # the gateway has it, and will answer it
-        self.pending.queued(said)
+        if said is self.unsent.sent and driver == "gateway":
+            self.unsent.sent = None  # the gateway has it, and will answer it
+        self.unsent.stored(said)
 
     async def interrupt(self) -> None:
         """What runs is stopped; what waited comes back into the editor."""
         if not self.sid:
             return
-        self.pending.back(self.pending.queue)
+        self.unsent.back(self.unsent.queue)
         self._state("stopping")
         await self._link.ask("session.interrupt", session_id=self.sid)
 
@@ -273,13 +281,13 @@ class Conversation:
         self.running = True
         self._pages.count += 1
         if not (payload.get("taken_up") or payload.get("elsewhere")):
-            self.pending.sent = None
+            self.unsent.sent = None
             self._flush()
         self._state("working")
 
     def _flush(self) -> None:
         """What waited is said now."""
-        for said in self.pending.take(self.pending.queue):
+        for said in self.unsent.take(self.unsent.queue):
             self._transcript.add(said)
 
     def _said_elsewhere(self, payload: Mapping[str, Any]) -> None:
@@ -298,22 +306,22 @@ class Conversation:
         if status == "error" and not self._turn.has_said(text):
             self.trouble(text.removeprefix("Error: "))
         self._turn.end(text, status)
-        if status == "interrupted" and (sent := self.pending.sent) is not None:
+        if status == "interrupted" and (sent := self.unsent.sent) is not None:
             self._transcript.take_out(sent)
-            self.pending.back([sent])
+            self.unsent.back([sent])
         elif status == "interrupted":
             self.note(INTERRUPTED)
         if warning := payload.get("warning"):
             self.trouble(str(warning))
-        self.running, self.pending.sent = False, None
+        self.running, self.unsent.sent = False, None
         self._status.usage = {**self._status.usage, **(payload.get("usage") or {})}
         self._state("ready")
-        if self.pending.queue and self._status.by_gateway():
-            asyncio.get_running_loop().call_later(_NEXT_SECONDS, self._taken, self.pending.queue)
+        if self.unsent.queue and self._status.by_gateway():
+            asyncio.get_running_loop().call_later(_NEXT_SECONDS, self._taken, self.unsent.queue)
 
     def _taken(self, waited: list[UserBlock]) -> None:
         """No turn began with it, so it was part of the one that ended: an answer to a question, a word on its way."""
-        for said in [] if self.running else self.pending.take(waited):
+        for said in [] if self.running else self.unsent.take(waited):
             self._transcript.add(UserBlock(said.text, "went along with the turn above"))
 
     def _tool_began(self, payload: Mapping[str, Any]) -> None:
@@ -329,7 +337,7 @@ class Conversation:
         self.running = self.running if by_gateway else bool(payload.get("running"))
         self._inform(payload)
         if not (by_gateway or self.running or payload.get("queued", True)):
-            self.pending.back(self.pending.known)  # stopped elsewhere, or by /stop: it does not wait there any more
+            self.unsent.back(self.unsent.known)  # stopped elsewhere, or by /stop: it does not wait there any more
         change, (own, given_at) = str(payload.get("rewound") or ""), self._own_change
         known = change == own and time.monotonic() - given_at < _OWN_SECONDS
         if change and not known and not self.running:
@@ -355,7 +363,7 @@ class Conversation:
 
     def _failed(self, payload: Mapping[str, Any]) -> None:
         self._turn.forget()
-        self.pending.sent = None
+        self.unsent.sent = None
         self._flush()
         self.trouble(str(payload.get("message") or "something went wrong"))
 
@@ -381,41 +389,46 @@ class Conversation:
     async def restarted(self, why: str) -> None:
         """The server is another one: what was stored is there, what it was doing is told."""
         self.sid, self.running = "", False
-        waited = self.pending.all
+        waited = [said for said in self.unsent.all if not self.unsent.is_stored(said)]
         self._turn.forget()
         self._state("starting")
-        if not self.count:  # nothing was said, so nothing is stored
+        if not self.count and len(waited) == len(self.unsent.all):  # nothing is stored
             self.stored_id = self._start.session_id or ""
+        self.unsent.take(self.unsent.all)  # the store has what is not given back below
         self._transcript.replace([], more=False)
         try:
             await self._begin()
         except (RequestRefused, ServerLost):
-            self.pending.back(waited)
+            self._give_back(waited)
             raise
         self.note(f"{why}; a new one goes on here")
-        self.pending.take(self._taken_up(waited))
-        self.pending.back(waited)
+        known = {self._pages.said_last.strip(), *(said.text.strip() for said in self.unsent.queue)}
+        self._give_back([said for said in waited if said.text.strip() not in known])
         await self._take_up()
 
-    def _taken_up(self, waited: Sequence[UserBlock]) -> list[UserBlock]:
-        """What of it the lost server had begun a turn with, or handed to the gateway, which goes on."""
-        if self._status.by_gateway():
-            return self.pending.known
-        queue = [said for said in waited if said is not self.pending.sent]
-        last = self._pages.said_last.strip()
-        if queue and last == "\n\n".join(said.text for said in queue).strip():
-            return list(waited)
-        return [said for said in waited if said is self.pending.sent and said.text.strip() == last]
+    def _give_back(self, waited: Sequence[UserBlock]) -> None:
+        if waited:
+            self._window.give_back("\n\n".join(said.text for said in waited))
 
-    def unsent(self) -> list[str]:
-        """What no turn has begun with. What was handed to a gateway is kept there."""
-        kept = self.pending.known if self._status.by_gateway() else []
-        return [said.text for said in self.pending.all if said not in kept]
+    def left(self, *, on_purpose: bool) -> list[str]:
+        """The window closes: the messages that nobody will answer.
+
+        Who leaves `on_purpose` takes back what waits. Else it stays in the store, and is answered when the conversation
+        is opened next. What was handed to a gateway is answered there.
+        """
+        kept = self.unsent.known if self._status.by_gateway() or not on_purpose else []
+        if self.unsent.known and not kept:
+            self._link.tell("session.interrupt", session_id=self.sid, only_waiting=True)
+        return [said.text for said in self.unsent.all if said not in kept]
 
     def given_up(self) -> None:
         """There will be no other server."""
         self.running, self.sid = False, ""
-        self.pending.back(self.pending.all)
+        stored = [said for said in self.unsent.all if self.unsent.is_stored(said)]
+        self.unsent.take(stored)
+        self.unsent.back(self.unsent.all)
+        if stored:
+            self.note("what waited is stored, and answered when this conversation is opened next")
 
 
 PAGE = 60

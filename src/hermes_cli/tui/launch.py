@@ -68,13 +68,13 @@ def _run(link: RpcClient, start: Start) -> int:
 
     app = HermesApp(link, start, shade=chosen_shade(_skin()))
     code = app.run()
-    _tell_unsent(app.unsent())
+    _tell_unsent(app.unsent(on_purpose=not code))
     if app.failure is not None:
         raise app.failure
-    if app.talk.stored_id and app.talk.count and not start.card:
+    if app.conversation.stored_id and app.conversation.count and not start.card:
         from hermes_cli.sessions import lookup
 
-        print("\n".join(lookup.way_back(app.talk.stored_id, app.talk.title)))
+        print("\n".join(lookup.way_back(app.conversation.stored_id, app.conversation.title)))
     return code or 0
 
 

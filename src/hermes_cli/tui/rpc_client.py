@@ -217,6 +217,11 @@ class RpcClient:
         self._unsent.put(line)
         return await answer
 
+    def tell(self, method: str, **params: Any) -> None:
+        """A request whose answer nobody waits for, also when the loop has ended."""
+        if not self._over:
+            self._unsent.put(self._line(method, params))
+
     def _line(self, method: str, params: Mapping[str, Any]) -> bytes:
         """The next request. The server's refusal of one that is too long does not say which one it was."""
         self._number += 1

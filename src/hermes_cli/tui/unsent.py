@@ -1,7 +1,7 @@
-"""What was typed and sent, and with which no turn has begun yet: it is kept nowhere but here.
+"""What was typed and sent, and with which no turn has begun yet.
 
 Either a turn takes it up, or it goes back to where it was typed, once, whoever notices first that it cannot be taken
-up; or the window is left, and says so.
+up; or the window is left, and prints it. What the server has answered for is in the store, too.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Unsent:
         self.sent: UserBlock | None = None
         """On the screen already; the turn it begins has not begun."""
         self._queue: list[UserBlock] = []
-        self._answered: set[UserBlock] = set()
-        """Of the queue: what the server knows of."""
+        self._stored: set[UserBlock] = set()
+        """What the server has taken: it is stored there, and waits for its turn."""
 
     @property
     def queue(self) -> list[UserBlock]:
@@ -30,7 +30,7 @@ class Unsent:
     @property
     def known(self) -> list[UserBlock]:
         """What waits at the server."""
-        return [said for said in self._queue if said in self._answered]
+        return [said for said in self._queue if said in self._stored]
 
     @property
     def all(self) -> list[UserBlock]:
@@ -40,10 +40,12 @@ class Unsent:
         self._queue.append(said)
         self._show()
 
-    def queued(self, said: UserBlock) -> None:
-        """The server has it, and it waits there."""
-        if said in self._queue:
-            self._answered.add(said)
+    def stored(self, said: UserBlock) -> None:
+        if said in self.all:
+            self._stored.add(said)
+
+    def is_stored(self, said: UserBlock) -> bool:
+        return said in self._stored
 
     def take(self, words: Iterable[UserBlock]) -> list[UserBlock]:
         """Those of them that are still here; they are not, any more."""
@@ -52,7 +54,7 @@ class Unsent:
         if self.sent in given:
             self.sent = None
         self._queue = [said for said in self._queue if said not in given]
-        self._answered -= given
+        self._stored -= given
         self._show()
         return taken
 

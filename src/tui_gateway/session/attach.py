@@ -28,7 +28,7 @@ from hermes_state.conversations.routes import Routes
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gateway.access.policy import PolicyKeeper
     from hermes_state import SessionDB
@@ -47,9 +47,9 @@ class ServedChat:
     source: SessionSource
     person: PersonId
 
-    def hand_in(self, db: SessionDB, text: str) -> InboxRow:
-        """Stored when this returns; the gateway answers it, also after a restart."""
-        return terminal_messages.hand_in(db, self.source, text, person_id=self.person)
+    def hand_in(self, db: SessionDB, text: str, *, instead_of: Sequence[int] = ()) -> InboxRow:
+        """Stored when this returns; the gateway answers it, also after a restart. `instead_of`: rows it replaces."""
+        return terminal_messages.hand_in(db, self.source, text, person_id=self.person, instead_of=instead_of)
 
 
 def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> ServedChat | None:
@@ -70,9 +70,17 @@ def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> ServedChat |
 
 
 def turn_request(
-    db: SessionDB, session_id: str | None, *, began: Callable[[Work], None] = lambda work: None
+    db: SessionDB,
+    session_id: str | None,
+    *,
+    began: Callable[[Work], None] = lambda work: None,
+    claim: tuple[int, ...] = (),
+    lane: SessionKey | None = None,
 ) -> TurnRequest:
-    """A turn at a terminal: of nobody's route, so nobody else is owed its answer. One it finds here may be a chat's."""
+    """A turn at a terminal: it has no route, so nobody else is owed its answer. `claim`: its prompts, in this `lane`.
+
+    A turn that it finds unfinished here may be a chat's.
+    """
     places = {} if session_id is None else _left_places(db, session_id)
 
     def owe(work: Work, ending: TurnEnd) -> Parcel | None:
@@ -82,7 +90,7 @@ def turn_request(
         # What stands in the chat is not known here; whatever it is, it is brought to what was said.
         return reply.owe(work, ending, place=place, shown=ending.text or "")
 
-    return TurnRequest(route=None, claim=(), owe=owe, began=began, person_id=LOCAL_OWNER)
+    return TurnRequest(route=None, claim=claim, lane=lane, owe=owe, began=began, person_id=LOCAL_OWNER)
 
 
 def has_route(db: SessionDB, session_id: str) -> bool:

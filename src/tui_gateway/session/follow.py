@@ -102,9 +102,9 @@ class Follower:
             self.turn.steps = len(made.steps) - 1  # those before are stored
 
     def _follow(self, turn: Turn) -> tuple[InboxRow, ...]:
-        """What the turn answers; empty for a terminal's."""
+        """What the turn answers in a chat; empty for a terminal's."""
         self.turn = _Turn(turn)
-        rows: tuple[InboxRow, ...] = self._db.inbox.of_turn(turn.id)
+        rows: tuple[InboxRow, ...] = () if turn.route is None else self._db.inbox.of_turn(turn.id)
         return rows
 
     def _newest(self) -> int:

@@ -62,7 +62,7 @@ def open_session(
         "image_counter": 0, "cols": cols_of(params), "slash_worker": None, "show_reasoning": False,
         "tool_progress_mode": "all", "pending_title": None, "agent_ready": threading.Event(), "agent_error": None,
         "agent_build_started": False, "agent_build": None, "created_at": now, "last_active": now, "inflight_turn": None,
-        "queued_prompt": None, "cwd": str(cwd), "explicit_cwd": bool(params.get("cwd")),
+        "prompts": [], "steered": [], "put_down": False, "cwd": str(cwd), "explicit_cwd": bool(params.get("cwd")),
         "source": str(params.get("source") or "tui"), "transport": Audience(),
         "close_on_disconnect": bool(params.get("close_on_disconnect")), "tool_started_at": {},
         "_turn_cancel_requested": False, "_sid": sid, "following": None, "looking": threading.Lock(), "told": 0,
@@ -110,7 +110,7 @@ def info(session: Session) -> dict[str, Any]:
         "branch": "", "title": "", "stored_session_id": str(session.get("session_key") or ""), "driver": "here",
         "yolo": False,
         "approval_mode": "", "version": VERSION, "usage": {}, "desktop_contract": _CONTRACT, "profile_name": "default",
-        "queued": bool(session.get("queued_prompt")),
+        "queued": bool(session.get("prompts")),
     }  # fmt: skip
     if place is None:
         return shown
@@ -305,7 +305,8 @@ def state(
     return {
         "session_id": sid, "resumed": session["session_key"], "session_key": session["session_key"],
         "message_count": len(shown), "first": first, "messages": wanted, "info": info, "inflight": _inflight(session),
-        "queued": bool(session["queued_prompt"]), "running": at_work(session), "status": status(session),
+        "queued": bool(session["prompts"]), "waiting": [mentions.words(one.text) for one in session["prompts"]],
+        "running": at_work(session), "status": status(session),
         "started_at": session["created_at"], "driver": info["driver"],
     }  # fmt: skip
 

@@ -242,7 +242,8 @@ def test_what_a_gateway_left_and_the_terminal_finished_is_still_owed_to_the_phon
         texts = [one["text"] for one in client.call("session.history", session_id=sid)["messages"]]
         assert END in texts[3] and texts[-1] == "30+1 = 31"
         with store(scene.home) as db:
-            assert db.inbox.counts() == {"answered": 2} and db.outbox.counts() == {"sent": 1, "pending": 1}
+            # Two messages of the chat, and the terminal's prompt.
+            assert db.inbox.counts() == {"answered": 3} and db.outbox.counts() == {"sent": 1, "pending": 1}
             assert [turn.reason for turn in db.turns.list()] == [None] * 3, "nobody chose not to answer"
         scene.config["demo"] = {"tokens_per_second": 0}
         scene.start()
