@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from tests.tui_gateway.client import RpcFailed, StdioClient
 
-from hermes_agent import process_identity
-from hermes_agent import mentions
+from hermes_agent import mentions, process_identity
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 from hermes_state.turns.inbox import local_route

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict,
 
 from hermes_state import columns
 from hermes_state.errors import InvalidValue, NotQueued, StateError
-from hermes_state.storage.base import Connection, Row, Store, scalar
 from hermes_state.ids import MAX_ID_BYTES, PersonId, SessionKey, TurnId, checked_id, new_trace_id
+from hermes_state.storage.base import Connection, Row, Store, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.storage.writer import NotWhole
 from hermes_state.turns import leases
