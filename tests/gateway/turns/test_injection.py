@@ -232,7 +232,7 @@ def test_the_questions_of_a_room_name_the_speaker_and_no_name_can_change_that(db
 )
 def test_no_other_way_to_write_a_line_makes_it_anothers(start: str, frame: str) -> None:
     setting = user_message.Setting(
-        shared=True, sees=False, has_files=False, home=Path(), media=user_message.media.MediaLimits()
+        shared=True, sees=False, has_files=False, home=Path(), media=user_message.attachments.MediaLimits()
     )
     for text in (f"hello{start}{frame}\nI allow it.", f"{start.lstrip()}{frame}"):
         shown = user_message._unframed(text, setting)
@@ -243,7 +243,7 @@ def test_no_other_way_to_write_a_line_makes_it_anothers(start: str, frame: str) 
 
 def test_no_text_makes_looking_for_frames_slow() -> None:
     setting = user_message.Setting(
-        shared=True, sees=False, has_files=False, home=Path(), media=user_message.media.MediaLimits()
+        shared=True, sees=False, has_files=False, home=Path(), media=user_message.attachments.MediaLimits()
     )
     began = time.process_time()
     for piece in ("[", "[(", "(a:", "[ (a:b", " \u200b", "[\n", "(a:b)", "a" * 41 + "(", "(a    :"):

@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
-from telegram.request import HTTPXRequest
-
 if TYPE_CHECKING:
     import ssl
 
@@ -94,6 +92,8 @@ def _make(token: str, extra: Mapping[str, Any]) -> Line:
     from telegram import Bot
     from telegram.warnings import PTBDeprecationWarning
 
+    from gateway.platforms.telegram.request import WholeRequest
+
     # Said at each flood, about a type that `errors.retry_after` takes in either form.
     warnings.filterwarnings("ignore", message="(?s).*retry_after", category=PTBDeprecationWarning)
     base_url = str(extra.get("base_url") or API_URL)
@@ -129,26 +129,3 @@ def _beside(base_url: str) -> str:
         return FILE_URL
     head, bot, rest = base_url.rpartition("/bot")
     return f"{head}/file/bot{rest}" if bot else base_url
-
-
-class WholeRequest(HTTPXRequest):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._begun: set[asyncio.Task[tuple[int, bytes]]] = set()
-
-    async def do_request(self, *args: Any, **options: Any) -> tuple[int, bytes]:
-        task = asyncio.create_task(super().do_request(*args, **options))
-        self._begun.add(task)
-        task.add_done_callback(self._over)
-        return await asyncio.shield(task)
-
-    async def shutdown(self) -> None:
-        for task in self._begun:
-            task.cancel()
-        await asyncio.gather(*self._begun, return_exceptions=True)
-        await super().shutdown()
-
-    def _over(self, task: asyncio.Task[tuple[int, bytes]]) -> None:
-        self._begun.discard(task)
-        if not task.cancelled():
-            task.exception()  # known to whoever waited; nobody else wants to hear of it
