@@ -380,7 +380,7 @@ def test_a_prompt_that_waits_when_the_server_is_killed_is_answered_by_the_next_o
 
 
 def test_a_prompt_whose_process_died_before_the_first_turn_began_is_found_and_answered_once(demo_home: Path) -> None:
-    gone = "from hermes_agent import holders; print(holders.new_holder())"
+    gone = "from hermes_agent import process_identity; print(process_identity.new_holder())"
     holder = subprocess.run([sys.executable, "-c", gone], capture_output=True, text=True, check=True).stdout.strip()
     conversation = "20260101_000000_abcdef"
     with contextlib.closing(SessionDB(demo_home / "state.db")) as db:

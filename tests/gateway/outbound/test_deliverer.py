@@ -343,7 +343,7 @@ def test_replies_quote_as_the_configuration_says(services: Services) -> None:
 
 
 def _dead_holder() -> str:
-    script = "from hermes_agent import holders; print(holders.new_holder())"
+    script = "from hermes_agent import process_identity; print(process_identity.new_holder())"
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 

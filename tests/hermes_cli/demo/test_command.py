@@ -255,7 +255,7 @@ def test_terminated_it_takes_its_processes_with_it(folder: Path) -> None:
 
 _SIGNAL_IN_A_HOOK = """
 import os, readline, signal
-from hermes_cli import chat_keyboard
+from hermes_cli.chat import keyboard as chat_keyboard
 from hermes_cli.demo import command as cmd_demo
 signal.signal(signal.SIGTERM, cmd_demo._leave)
 readline.insert_text = lambda text: os.kill(os.getpid(), signal.SIGTERM)

@@ -184,7 +184,7 @@ def test_a_planted_fault_is_found_and_the_advice_mends_it(name: str, healthy: Pa
 
 
 def test_a_turn_that_a_dead_process_left(healthy: Path) -> None:
-    script = "from hermes_agent import holders; print(holders.new_holder())"
+    script = "from hermes_agent import process_identity; print(process_identity.new_holder())"
     dead = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
     db = SessionDB(healthy / "state.db", clock=lambda: time.time() - 600)
     route = SessionKey("agent:main:telegram:dm:42")

@@ -297,7 +297,7 @@ def test_stored_text_cannot_reach_the_terminal_as_a_command() -> None:
 
 
 def test_a_pipe_gets_plain_text_and_a_terminal_gets_colour_unless_told_not_to() -> None:
-    code = "from hermes_cli import output; print(output.style('x', 'red'))"
+    code = "from hermes_cli.framework import output; print(output.style('x', 'red'))"
     piped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert piped.stdout == "x\n"
     assert "\x1b[31mx\x1b[0m" in at_terminal(code)
@@ -306,7 +306,7 @@ def test_a_pipe_gets_plain_text_and_a_terminal_gets_colour_unless_told_not_to() 
 
 def test_long_text_is_paged_at_a_terminal_only(tmp_path: Path) -> None:
     pager = f"{sys.executable} -c 'import sys; print(\"paged\", len(sys.stdin.readlines()))'"
-    code = "from hermes_cli import output; output.page('line\\n' * {})"
+    code = "from hermes_cli.framework import output; output.page('line\\n' * {})"
     assert "paged 101" in at_terminal(code.format(100), PAGER=pager)
     assert "paged" not in at_terminal(code.format(5), PAGER=pager)
     piped = subprocess.run(
@@ -373,12 +373,12 @@ def test_a_pager_that_ends_by_ctrl_c_ends_the_command(home: Path, tmp_path: Path
 
 @pytest.mark.parametrize("pager", ["no-such-pager", "less 'with an open quote", "/"])
 def test_without_a_pager_the_text_is_shown_as_it_is(pager: str) -> None:
-    code = "from hermes_cli import output; output.page('line\\n' * 100)"
+    code = "from hermes_cli.framework import output; output.page('line\\n' * 100)"
     assert at_terminal(code, PAGER=pager).count("line") == 100
 
 
 def test_a_question_is_answered_at_a_terminal_and_refused_without_one() -> None:
-    code = "from hermes_cli import output; print('answer', output.confirm('Delete it?', yes=False))"
+    code = "from hermes_cli.framework import output; print('answer', output.confirm('Delete it?', yes=False))"
     assert "answer True" in at_terminal(code, answer="y\n")
     assert "answer False" in at_terminal(code, answer="\n")
     refused = subprocess.run(

@@ -41,7 +41,7 @@ def _working(db: SessionDB, name: str, holder: str) -> tuple[Work, Lease]:
 
 
 def _dead_holder() -> str:
-    script = "from hermes_agent import holders; print(holders.new_holder())"
+    script = "from hermes_agent import process_identity; print(process_identity.new_holder())"
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 

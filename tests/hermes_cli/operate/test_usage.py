@@ -102,7 +102,7 @@ def test_calls_that_have_not_ended_are_shown(run: Run, home: Path, address: str 
 
 
 def test_a_call_whose_process_is_gone_is_shown_as_cut_off(run: Run, address: str | Path) -> None:
-    told = "from hermes_agent import holders; print(holders.new_holder())"
+    told = "from hermes_agent import process_identity; print(process_identity.new_holder())"
     gone = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.strip()
     reserve(address, gone)
     out = run("usage").out
