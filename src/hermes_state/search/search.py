@@ -83,7 +83,7 @@ class Search(Store):
     def _search(
         self, query: Query, filters: SearchFilters, *, order: str | None, offset: int, limit: int
     ) -> SearchHits:
-        from hermes_state.search.finder import Finder, Unindexed
+        from hermes_state.search.finder import Finder, View
 
         def find(view: View) -> SearchHits:
             finder = Finder(view, query, filters, self.limits.search_rank_window)
@@ -98,7 +98,7 @@ class Search(Store):
             hits = self._index.look(find)
         except IndexUnusable as error:
             note = str(error)
-            hits = self.engine.read(lambda main: find(Unindexed(main)), snapshot=True)
+            hits = self.engine.read(lambda main: find(View(main)), snapshot=True)
         hits.index_note = note
         return hits
 
