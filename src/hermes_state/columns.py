@@ -13,13 +13,64 @@ import datetime as dt
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hermes_config.limits import Limits
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import checked_id
-from hermes_state.storage.base import Store
-from hermes_state.storage.statements import Statement
+
+if TYPE_CHECKING:
+    from hermes_state.storage.base import Store
+    from hermes_state.storage.statements import Statement
+
+
+class MessageColumn(NamedTuple):
+    """One column of `messages`. A new column is one line of `MESSAGE_COLUMNS` and one of schema.sql."""
+
+    name: str
+    kind: Literal["state", "own", "text", "json", "id", "plain"] = "text"
+    """`state` is not part of what was said; `own` has its own code in `transcript`; `plain` is stored as it comes."""
+    shown: Literal["never", "always", "assistant"] = "never"
+    """In a provider message: never, when it has a value, or that only in messages of the assistant."""
+    key: str = ""
+    """Its name in a provider message, where that is another one."""
+    type: Literal["text", "bigint", "float8"] = "text"
+    """Of PostgreSQL; SQLite needs none."""
+
+
+MESSAGE_COLUMNS = (
+    MessageColumn("id", "state", type="bigint"),
+    MessageColumn("session_id", "state"),
+    MessageColumn("role", "own", "always"),
+    MessageColumn("content", "own", "always"),
+    MessageColumn("content_kind", "own", "always"),
+    MessageColumn("tool_call_id", shown="always"),
+    MessageColumn("tool_calls", "json", "always"),
+    MessageColumn("tool_name", shown="always"),
+    MessageColumn("effect_disposition", shown="always"),
+    MessageColumn("timestamp", "own", "always", type="float8"),
+    MessageColumn("token_count", "plain", type="bigint"),
+    MessageColumn("finish_reason", shown="assistant"),
+    MessageColumn("reasoning", shown="assistant"),
+    MessageColumn("reasoning_content", shown="assistant"),
+    MessageColumn("reasoning_details", "json", "assistant"),
+    MessageColumn("codex_reasoning_items", "json", "assistant"),
+    MessageColumn("codex_message_items", "json", "assistant"),
+    MessageColumn("platform_message_id", "id", "always", key="message_id"),
+    MessageColumn("observed", "own", "always", type="bigint"),
+    MessageColumn("active", "state", type="bigint"),
+    MessageColumn("compacted", "state", type="bigint"),
+    MessageColumn("api_content", shown="always"),
+    MessageColumn("escaped", "own", "always"),
+    MessageColumn("turn_id", "plain"),
+    MessageColumn("person_id", "plain"),
+)
+SAID = tuple(column for column in MESSAGE_COLUMNS if column.kind != "state")
+"""What a message says, in the order of `transcript.Encoded`."""
+_SHOWN_OWN = ("role", "content", "content_kind", "timestamp", "observed", "escaped")
+SHOWN_FIELDS = tuple(column for column in SAID if column.shown != "never" and column.name not in _SHOWN_OWN)
+SHOWN = (*_SHOWN_OWN, *(column.name for column in SHOWN_FIELDS))
+"""What a provider message is made of, in the order in which `transcript.as_conversation` takes it."""
 
 TITLE_CHARS = 100
 PREVIEW_CHARS = 60
@@ -30,11 +81,18 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=s
 
 def scrub(text: str) -> str:
     """`text` without lone surrogates; a pair that arrived in two pieces becomes its character."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def clean(value: Any) -> Any:
+    """A text that both engines can hold: no lone surrogate, no NUL. Other values as they are."""
+    return scrub(value).replace("\0", "") if isinstance(value, str) else value
 
 
 def escape(text: str) -> str:
@@ -183,7 +241,7 @@ def decoded(row: Sequence[Any], *at: int) -> list[Any]:
 
 def note(text: str | None) -> str | None:
     """A reason or an error as a column: storable, and never longer than a screen."""
-    return scrub(text[:NOTE_CHARS]).replace("\0", "\N{REPLACEMENT CHARACTER}") if text else None
+    return clean(text[:NOTE_CHARS]) if text else None
 
 
 def outside_key(**ids: str) -> None:

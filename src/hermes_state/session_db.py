@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_config.limits import Limits
 from hermes_state.compat.handoff import Handoffs
+from hermes_state.compat.messages import Messages
 from hermes_state.compat.routing import Routing
 from hermes_state.conversations.compression_guards import CompressionGuards
 from hermes_state.conversations.delete import Deletion
 from hermes_state.conversations.lists import Lists
 from hermes_state.conversations.sessions import Sessions
 from hermes_state.conversations.titles import Titles
-from hermes_state.conversations.transcript import Live, Messages, Windows
 from hermes_state.maintenance.prune import Pruning
 from hermes_state.people.usage import Usage
 from hermes_state.search import Search
@@ -70,8 +70,6 @@ def lazy_part(module: str, kind: str) -> Any:
 class SessionDB(
     Sessions,
     Messages,
-    Live,
-    Windows,
     Titles,
     Lists,
     Usage,

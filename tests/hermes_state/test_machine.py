@@ -199,18 +199,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     @ANY_SESSION
     @rule(data=st.data())
-    def rewind_and_restore(self, data: st.DataObject) -> None:
+    def rewind(self, data: st.DataObject) -> None:
         session = self.session(data)
         visible = self.said.segments[session].visible()
         users = [n for n, row in enumerate(visible) if row.role == "user"]
         if users:
             index = data.draw(st.sampled_from(users), "message")
             target = self.db.get_messages(session, include_inactive=True)[index]["id"]
-            if any(row.state != "live" for row in visible[index:]):
-                assert self.db.restore_rewound(session, target) == self.said.restore(session, index)
-            else:
-                rewound = self.db.rewind_to_message(session, target)["rewound_count"]
-                assert rewound == self.said.rewind(session, index)
+            rewound = self.db.rewind_to_message(session, target)["rewound_count"]
+            assert rewound == self.said.rewind(session, index)
 
     @ANY_SESSION
     @rule(data=st.data(), compact=st.booleans())

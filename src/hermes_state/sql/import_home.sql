@@ -85,17 +85,11 @@ INSERT INTO conversations (id, tip_id, owner_id, origin_kind, origin_session_id,
 VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: insert_message
-INSERT INTO messages (
-    id, session_id, active, compacted, role, content, content_kind, tool_call_id, tool_calls, tool_name,
-    effect_disposition, timestamp, token_count, finish_reason, reasoning, reasoning_content, reasoning_details,
-    codex_reasoning_items, codex_message_items, platform_message_id, observed, api_content, escaped, turn_id, person_id
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO messages (id, session_id, active, compacted, {said}) VALUES (?, ?, ?, ?, {said_values})
 
 -- name: stored_messages
 -- In the order of `insert_message`, to be compared with what was read.
-SELECT id, session_id, active, compacted, role, content, content_kind, tool_call_id, tool_calls, tool_name,
-    effect_disposition, timestamp, token_count, finish_reason, reasoning, reasoning_content, reasoning_details,
-    codex_reasoning_items, codex_message_items, platform_message_id, observed, api_content, escaped, turn_id, person_id
+SELECT id, session_id, active, compacted, {said}
 FROM messages WHERE id BETWEEN ? AND ? ORDER BY id
 
 -- name: said_in

@@ -1,16 +1,5 @@
 -- The transcript. Order is always by id, never by time.
 
--- let: said
--- What a row says, without its id, its session and its state.
-role, content, content_kind, tool_call_id, tool_calls, tool_name, effect_disposition, timestamp,
-    token_count, finish_reason, reasoning, reasoning_content, reasoning_details, codex_reasoning_items,
-    codex_message_items, platform_message_id, observed, api_content, escaped, turn_id, person_id
-
--- let: full
-id, session_id, role, content, content_kind, tool_call_id, tool_calls, tool_name, effect_disposition, timestamp,
-    token_count, finish_reason, reasoning, reasoning_content, reasoning_details, codex_reasoning_items,
-    codex_message_items, platform_message_id, observed, active, compacted, api_content, escaped, turn_id, person_id
-
 -- name: bump @sqlite
 -- Counters and listing columns of the session an appended row belongs to. Touches nothing when the segment was
 -- compressed or set aside: the caller then looks why. The first message sets last_active even when it is older than
@@ -33,18 +22,11 @@ UPDATE sessions SET
 WHERE id = ? AND active_minute = ? AND message_count > 0
     AND (end_reason IS NULL OR end_reason NOT IN ('compression', 'uncompressed'))
 
--- name: bump_text @sqlite
--- The same again for a row that is nothing but a text, in a session that has its preview: most rows.
-UPDATE sessions SET message_count = message_count + 1, last_active = max(last_active, ?)
-WHERE id = ? AND active_minute = ? AND message_count > 0 AND preview IS NOT NULL
-    AND (end_reason IS NULL OR end_reason NOT IN ('compression', 'uncompressed'))
-
--- name: insert_text @sqlite
--- What such a row says; the defaults of the other columns are what `insert` would put there.
-INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, ?, ?, ?)
-
 -- name: insert
-INSERT INTO messages (session_id, {said}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO messages (session_id, {said}) VALUES (?, {said_values})
+
+-- name: insert_one @sqlite
+INSERT INTO messages (session_id, {said}) VALUES (?, {said_values}) RETURNING id
 
 -- name: append @postgresql
 -- `bump` and `insert` in one statement: one round trip, and the session's row lock is taken before the id is drawn,
@@ -59,9 +41,7 @@ WITH bumped AS (
     RETURNING id
 )
 INSERT INTO messages (session_id, {said})
-SELECT id, ?::text, ?::text, ?::text, ?::text, ?::text, ?::text, ?::text, ?::float8, ?::bigint, ?::text, ?::text,
-    ?::text, ?::text, ?::text, ?::text, ?::text, ?::bigint, ?::text, ?::text, ?::text, ?::text
-FROM bumped RETURNING id
+SELECT id, {said_typed} FROM bumped RETURNING id
 
 -- name: of_session
 SELECT {full}
@@ -71,21 +51,13 @@ ORDER BY id LIMIT ? OFFSET ?
 
 -- name: conversation
 -- Only the columns a provider request is made of.
-SELECT role, content, content_kind, tool_calls, timestamp, tool_call_id, tool_name, effect_disposition, api_content,
-    platform_message_id, observed, finish_reason, reasoning, reasoning_content, reasoning_details,
-    codex_reasoning_items, codex_message_items, escaped
+SELECT {shown}
 FROM messages
 WHERE session_id = ? AND replaced = 0 AND active >= ?
 ORDER BY id
 
--- name: one
-SELECT id, session_id, role, content, content_kind, active, timestamp FROM messages WHERE id = ? AND replaced = 0
-
 -- name: take_back
 UPDATE messages SET active = 0 WHERE session_id = ? AND id >= ? AND active = 1
-
--- name: bring_back
-UPDATE messages SET active = 1, compacted = 0 WHERE session_id = ? AND id >= ? AND active = 0 AND replaced = 0
 
 -- name: summarise_all
 UPDATE messages SET active = 0, compacted = 1 WHERE session_id = ? AND active = 1
@@ -106,9 +78,6 @@ UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?
 -- name: has_platform_id
 SELECT 1 FROM messages WHERE session_id = ? AND platform_message_id = ? AND replaced = 0 LIMIT 1
 
--- name: has_archived
-SELECT 1 FROM messages WHERE session_id = ? AND compacted = 1 AND replaced = 0 LIMIT 1
-
 -- name: recent_user
 SELECT id, timestamp, content, content_kind FROM messages
 WHERE session_id = ? AND role = 'user' AND replaced = 0 AND active >= ? ORDER BY id DESC LIMIT ?
@@ -124,9 +93,6 @@ FROM messages WHERE session_id = ? AND replaced = 0 AND id >= ? ORDER BY id LIMI
 -- name: newest
 SELECT {full}
 FROM messages WHERE session_id = ? AND replaced = 0 AND id > ? ORDER BY id DESC LIMIT ?
-
--- name: set_api_content
-UPDATE messages SET api_content = ? WHERE id = ?
 
 -- name: count_all
 SELECT count(*) FROM messages WHERE replaced = 0
@@ -164,19 +130,15 @@ SELECT s.message_count, COALESCE(s.rewind_count, 0), COALESCE(
 FROM sessions s WHERE s.id = ?
 
 -- name: rows
--- As `conversation` of messages.sql, with the turn and the id last.
-SELECT role, content, content_kind, tool_calls, timestamp, tool_call_id, tool_name, effect_disposition, api_content,
-    platform_message_id, observed, finish_reason, reasoning, reasoning_content, reasoning_details,
-    codex_reasoning_items, codex_message_items, escaped, turn_id, id
+-- As `conversation`, with the turn and the id last.
+SELECT {shown}, turn_id, id
 FROM messages
 WHERE session_id = ? AND replaced = 0 AND active = 1 AND id > ?
 ORDER BY id
 
 -- name: said_in_turn
 -- As `rows`: what was said to a turn first. Once for a turn that somebody looks at, so a walk over the segment will do.
-SELECT role, content, content_kind, tool_calls, timestamp, tool_call_id, tool_name, effect_disposition, api_content,
-    platform_message_id, observed, finish_reason, reasoning, reasoning_content, reasoning_details,
-    codex_reasoning_items, codex_message_items, escaped
+SELECT {shown}
 FROM messages
 WHERE session_id = ? AND turn_id = ? AND role = 'user' AND replaced = 0 AND id > ?
 ORDER BY id LIMIT 1

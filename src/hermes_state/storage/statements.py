@@ -11,6 +11,8 @@ Statements live in `sql/<noun>.sql`, each under a line `-- name: <name>` (for bo
     {now}               the moment given as a parameter; NULL on PostgreSQL means the server's clock
     {integer} {real} {bytes} {key} {identity}    column types: whole numbers, floats, bytes, a text that is the key, and
                         a number that the database gives out once
+    {said} {shown} {full}   columns of `messages` (see `columns.MESSAGE_COLUMNS`): what a row says, what a provider
+                        message is made of, all of them; {said_values} and {said_typed}: parameters for {said}
 
 A text that several statements of a file share (a long list of columns) is written once under `-- let: <name>` and
 used as {name}. Files are read at first use; no value is ever pasted into a statement.
@@ -22,10 +24,20 @@ import functools
 import re
 from pathlib import Path
 
+from hermes_state import columns
+
 _SQL = Path(__file__).parents[1] / "sql"
 _NAME = re.compile(r"^-- (name|let): (\w+)(?: @(sqlite|postgresql))?[ \t]*$", re.MULTILINE)
+_MESSAGES = {
+    "{said}": ", ".join(column.name for column in columns.SAID),
+    "{shown}": ", ".join(columns.SHOWN),
+    "{full}": ", ".join(column.name for column in columns.MESSAGE_COLUMNS),
+    "{said_values}": ", ".join("?" for _ in columns.SAID),
+    "{said_typed}": ", ".join(f"?::{column.type}" for column in columns.SAID),
+}
 _MACROS = {
     "sqlite": {
+        **_MESSAGES,
         "{greatest}": "max",
         "{lock}": "",
         "{texts}": "(SELECT value FROM json_each(?))",
@@ -38,6 +50,7 @@ _MACROS = {
         "{identity}": "INTEGER PRIMARY KEY AUTOINCREMENT",
     },
     "postgresql": {
+        **_MESSAGES,
         "{greatest}": "GREATEST",
         "{lock}": "FOR UPDATE",
         "{texts}": "(SELECT jsonb_array_elements_text(?::jsonb))",

@@ -27,7 +27,6 @@ def work(db: SessionDB, journal: Journal) -> None:
     do("rotate", lambda: ledger.rotate("a", SUMMARY, new_id="b"))
     asked = do("append to child", lambda: db.append_message("b", "user", "and then?"))
     do("rewind", lambda: db.rewind_to_message("b", asked))
-    do("restore", lambda: db.restore_rewound("b", asked))
     do("branch", lambda: ledger.branch("b", title="Other trip", new_id="c", route=DESK))
     do("rotate again", lambda: ledger.rotate("b", SUMMARY, new_id="d"))
     do("compact in place", lambda: db.archive_and_compact("d", SUMMARY[:1]))
