@@ -76,11 +76,11 @@ async def tidy_up(board: Board) -> None:
                 _log.info("%d %s", one.count, one.what, extra={"action": "maintenance", "step": one.step})
 
 
-def _tidied(board: Board) -> list[retention.Done]:
+def _tidied(board: Board) -> list[retention.RetentionStep]:
     from hermes_state.maintenance import retention
 
     sessions = configuration.load_or_last_good(board.home)[0].sessions
-    return retention.by_itself(board.db, sessions, home=board.home, sessions_dir=board.store.sessions_dir)
+    return retention.run_when_due(board.db, sessions, home=board.home, sessions_dir=board.store.sessions_dir)
 
 
 async def take_up_lost_turns(lanes: Lanes) -> None:

@@ -55,7 +55,7 @@ class Ranked(NamedTuple):
         return cls([row[0] for row in rows if row[0] != beyond], beyond + 1, cut=True)
 
 
-class View:
+class IndexView:
     """One moment of the index and of the store. This one has no index: every message is in the tail."""
 
     indexed = False
@@ -93,7 +93,7 @@ class Index(ABC):
         self._read_only = read_only
 
     @abstractmethod
-    def look(self, fn: Callable[[View], T]) -> T:
+    def look(self, fn: Callable[[IndexView], T]) -> T:
         """`fn` with a view."""
 
     @abstractmethod
@@ -185,7 +185,7 @@ class SearchFilters:
 class Finder:
     """One search in one view."""
 
-    view: View
+    view: IndexView
     query: Query
     filters: SearchFilters
     window: int

@@ -26,7 +26,7 @@ import apsw
 
 from hermes_state.errors import StateError
 from hermes_state.search import words
-from hermes_state.search.finder import FORMAT, Index, Ranked, View
+from hermes_state.search.finder import FORMAT, Index, IndexView, Ranked
 from hermes_state.search.query import Query
 from hermes_state.search.search import IndexUnusable, Q
 from hermes_state.search.snippets import message_text
@@ -259,7 +259,7 @@ class Fts5Index(Index):
         path = engine.path.with_name(f"{engine.path.stem}.search.db")
         self._file = IndexFile(path, read_only=engine.read_only)
 
-    def look(self, fn: Callable[[View], T]) -> T:
+    def look(self, fn: Callable[[IndexView], T]) -> T:
         def view(raw: apsw.Connection) -> T:
             raw.execute("BEGIN")
             try:
@@ -358,7 +358,7 @@ def _wipe(raw: apsw.Connection) -> None:
     raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-class Fts5View(View):
+class Fts5View(IndexView):
     """One moment of the index file, and one not earlier of the store."""
 
     indexed = True

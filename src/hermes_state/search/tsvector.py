@@ -19,7 +19,7 @@ from psycopg import errors
 
 from hermes_state.errors import StateError
 from hermes_state.search import words
-from hermes_state.search.finder import FORMAT, Index, Ranked, View
+from hermes_state.search.finder import FORMAT, Index, IndexView, Ranked
 from hermes_state.search.query import Query
 from hermes_state.search.search import IndexUnusable, Q
 from hermes_state.search.snippets import message_text
@@ -46,7 +46,7 @@ class TsvectorIndex(Index):
 
     # -- reading -----------------------------------------------------------------------------------------
 
-    def look(self, fn: Callable[[View], T]) -> T:
+    def look(self, fn: Callable[[IndexView], T]) -> T:
         def view(conn: Connection) -> T:
             names = self._statements(conn)
             _, xid, position = _one(conn, names.position)
@@ -216,7 +216,7 @@ def word_vector(found: Sequence[str]) -> tuple[str | None, bool]:
     return vector, whole
 
 
-class TsvectorView(View):
+class TsvectorView(IndexView):
     """One moment of the database, index and store alike."""
 
     indexed = True
