@@ -82,11 +82,11 @@ async def tidy_up(services: Services) -> None:
                 _log.info("%d %s", one.count, one.what, extra={"action": "maintenance", "step": one.step})
 
 
-def _tidied(services: Services) -> list[retention.Done]:
+def _tidied(services: Services) -> list[retention.RetentionStep]:
     from hermes_state.maintenance import retention
 
     sessions = configuration.load_or_last_good(services.home)[0].sessions
-    return retention.by_itself(services.db, sessions, home=services.home, sessions_dir=services.store.sessions_dir)
+    return retention.run_when_due(services.db, sessions, home=services.home, sessions_dir=services.store.sessions_dir)
 
 
 async def take_up_lost_turns(lanes: Lanes) -> None:

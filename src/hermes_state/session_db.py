@@ -21,12 +21,12 @@ from hermes_state.conversations.sessions import Sessions
 from hermes_state.conversations.titles import Titles
 from hermes_state.maintenance.prune import Pruning
 from hermes_state.people.usage import Usage
-from hermes_state.search import Search
+from hermes_state.search import MessageSearch
 from hermes_state.storage import schema
 from hermes_state.storage.base import Clock, Store
 from hermes_state.storage.meta import Meta
 from hermes_state.storage.writer import InThreads
-from hermes_state.transfer.session_json import Exchange
+from hermes_state.transfer.session_json import SessionJson
 
 if TYPE_CHECKING:
     from hermes_state.conversations.ledger import Ledger
@@ -79,8 +79,8 @@ class SessionDB(
     Meta,
     Deletion,
     Pruning,
-    Exchange,
-    Search,
+    SessionJson,
+    MessageSearch,
     Store,
 ):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""

@@ -47,7 +47,7 @@ def sqlite(patient: Patient) -> Iterator[Seen]:
 def reference(patient: Patient) -> Iterator[Seen]:
     from hermes_state.transfer.import_home import in_use
 
-    version = in_use.reference_installed()
+    version = in_use.hermes_agent_installed()
     if version is None:
         yield ok("reference", "not installed in this Python environment")
         return

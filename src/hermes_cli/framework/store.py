@@ -36,7 +36,7 @@ def open_store(*, create: bool = False, says_waits: bool = True) -> Iterator[Ses
     from hermes_state import SessionDB  # the engine's library costs more than all of the frame
     from hermes_state.transfer.import_home import in_use
 
-    in_use.refuse_reference_installed()
+    in_use.refuse_hermes_agent_installed()
     loaded = config.load()
     where = address()
     file = database_file(where)

@@ -26,10 +26,10 @@ from hermes_state.transfer.import_home import home_files, rights, write
 from hermes_state.transfer.import_home.home_files import NOT_TAKEN
 
 if TYPE_CHECKING:
-    from hermes_state.transfer.import_home.home_files import Item
-    from hermes_state.transfer.import_home.rights import HomeConfig, Offer
-    from hermes_state.transfer.import_home.scan import Survey
-    from hermes_state.transfer.import_home.source import Home
+    from hermes_state.transfer.import_home.home_files import HomeFile
+    from hermes_state.transfer.import_home.rights import HomeConfig, RightsOffer
+    from hermes_state.transfer.import_home.scan import HomeScan
+    from hermes_state.transfer.import_home.source import AgentHome
 
 _SHOWN = 10
 _ASKED = "Comes only if you take it (you are asked, or --take names it):"
@@ -56,14 +56,14 @@ def register(parser: Parser) -> None:
 def _run(args: argparse.Namespace) -> None:
     from hermes_state.transfer.import_home import in_use, scan, source
 
-    in_use.refuse_reference_installed()
+    in_use.refuse_hermes_agent_installed()
     home = source.find(Path(args.path).expanduser())
     _refuse_own(home)
     if home.whole:
-        in_use.refuse_held(home.folder)
-    opened = None if home.database is None else source.Source(home.database)
+        in_use.refuse_in_use(home.folder)
+    opened = None if home.database is None else source.HomeDatabase(home.database)
     try:
-        found = scan.survey(home, opened)
+        found = scan.scan_home(home, opened)
         facts = _look(found, _kinds(args.take)) if args.dry_run else _bring(found, args)
     finally:
         if opened is not None:
@@ -76,7 +76,7 @@ def _run(args: argparse.Namespace) -> None:
         print(words(facts))
 
 
-def _refuse_own(home: Home) -> None:
+def _refuse_own(home: AgentHome) -> None:
     ours = store.database_file(store.address())
     same = [(home.folder, hermes_home()), (home.database, ours)]
     if any(a is not None and b is not None and os.path.realpath(a) == os.path.realpath(b) for a, b in same):
@@ -102,9 +102,9 @@ def _kinds(wanted: str | None) -> frozenset[str] | None:
 class _Choice(NamedTuple):
     """What could come over beside the conversations, and what of it does."""
 
-    offers: list[Offer]
+    offers: list[RightsOffer]
     taken: frozenset[str]
-    files: list[Item]
+    files: list[HomeFile]
     read: HomeConfig
 
     def facts(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class _Choice(NamedTuple):
         return {"rights": rows, "notes": notes}
 
 
-def _choose(found: Survey, target: Path, wanted: frozenset[str] | None, *, ask: bool = False) -> _Choice:
+def _choose(found: HomeScan, target: Path, wanted: frozenset[str] | None, *, ask: bool = False) -> _Choice:
     whole = found.home.whole
     files = home_files.plan(found.home.folder, target) if whole else []
     read = rights.read(found.home.folder) if whole else rights.HomeConfig()
@@ -124,7 +124,7 @@ def _choose(found: Survey, target: Path, wanted: frozenset[str] | None, *, ask: 
     return _Choice(offers, taken, home_files.without(files, taken), read)
 
 
-def _ask_which(offers: list[Offer]) -> frozenset[str]:
+def _ask_which(offers: list[RightsOffer]) -> frozenset[str]:
     """One question for the whole list."""
     print("It also has what gives rights or runs. Nothing of this comes over unless you take it:")
     for number, one in enumerate(offers, 1):
@@ -142,7 +142,7 @@ def _ask_which(offers: list[Offer]) -> frozenset[str]:
         print("Please say all, or numbers of the list.")
 
 
-def _look(found: Survey, wanted: frozenset[str] | None) -> dict[str, Any]:
+def _look(found: HomeScan, wanted: frozenset[str] | None) -> dict[str, Any]:
     choice = _choose(found, hermes_home(), wanted)
     files = choice.files
     more = choice.facts()
@@ -159,7 +159,7 @@ def _look(found: Survey, wanted: frozenset[str] | None) -> dict[str, Any]:
         db.close()
 
 
-def _bring(found: Survey, args: argparse.Namespace) -> dict[str, Any] | None:
+def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any] | None:
     wanted = _kinds(args.take)
     question = f"Bring {len(found.sessions):,} sessions with {found.messages:,} messages over to {hermes_home()}?"
     if not output.confirm(question, yes=args.yes):
@@ -168,7 +168,7 @@ def _bring(found: Survey, args: argparse.Namespace) -> dict[str, Any] | None:
     target = ensure_home()
     with store.open_store(create=True) as db, Progress("bringing over", unit="messages") as progress:
         differences = write.compare(db, found)
-        done = write.bring_over(db, found, routes="routes" in choice.taken, tick=progress.update)
+        done = write.write_home(db, found, routes="routes" in choice.taken, tick=progress.update)
     texts = {
         "config.yaml": rights.config_text(choice.read, choice.taken),
         ".env": rights.env_text(choice.read, choice.taken),

@@ -24,8 +24,8 @@ from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
     from hermes_state.maintenance.check import Finding
-    from hermes_state.maintenance.retention import Done
     from hermes_state.transfer.import_home.upgrade import Upgraded
+    from hermes_state.maintenance.retention import RetentionStep
 
 
 def register(parser: Parser) -> None:
@@ -121,7 +121,7 @@ def _maintain(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_steps(steps: list[Done], *, dry_run: bool, as_json: bool) -> None:
+def _print_steps(steps: list[RetentionStep], *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         output.print_json({"dry_run": dry_run, "steps": [asdict(step) for step in steps]})
         return

@@ -136,7 +136,7 @@ def _stored(home: Path, facts: dict[str, Any]) -> None:
     if not store.exists():
         return
     with store.open_store() as db:
-        found = stats.of(db)
+        found = stats.store_stats(db)
         facts["database"] = {
             "where": found.where, "bytes": found.database_bytes, "conversations": found.conversations,
             "messages": found.messages,

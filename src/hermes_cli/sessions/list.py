@@ -11,7 +11,7 @@ from hermes_cli.framework import output, store, text
 from hermes_cli.framework.parser import Verbs, add_json, add_limit, natural
 
 if TYPE_CHECKING:
-    from hermes_state.maintenance.stats import Statistics
+    from hermes_state.maintenance.stats import StoreStats
 
 _COLUMNS = (
     output.Column("Title", shrinks=True, keeps=20),
@@ -80,7 +80,7 @@ def _stats(args: argparse.Namespace) -> None:
     from hermes_state.maintenance import stats
 
     with store.open_store() as db:
-        found = stats.of(db)
+        found = stats.store_stats(db)
         index = db.search_status()
     if args.json:
         from dataclasses import asdict
@@ -90,7 +90,7 @@ def _stats(args: argparse.Namespace) -> None:
     print(_described(found, index))
 
 
-def _described(found: Statistics, index: dict[str, Any]) -> str:
+def _described(found: StoreStats, index: dict[str, Any]) -> str:
     facts = [
         ("where", found.where),
         ("engine", found.engine),

@@ -46,7 +46,7 @@ _GRACE = 3_600.0
 _ROUNDS = 50
 
 
-class Rule(NamedTuple):
+class CheckRule(NamedTuple):
     code: str
     what: str
     fix: str
@@ -85,11 +85,11 @@ def fix(db: SessionDB) -> dict[str, int]:
     return fixed
 
 
-def _find(conn: Connection, db: SessionDB, rule: Rule) -> list[Row]:
+def _find(conn: Connection, db: SessionDB, rule: CheckRule) -> list[Row]:
     return conn.rows(rule.find, _parameters(db, rule))
 
 
-def _repair_some(conn: Connection, db: SessionDB, rule: Rule) -> int:
+def _repair_some(conn: Connection, db: SessionDB, rule: CheckRule) -> int:
     assert rule.repair is not None
     found = _find(conn, db, rule)
     for row in found:
@@ -97,41 +97,41 @@ def _repair_some(conn: Connection, db: SessionDB, rule: Rule) -> int:
     return len(found)
 
 
-def rules() -> tuple[Rule, ...]:
+def rules() -> tuple[CheckRule, ...]:
     """In the order in which they are fixed: first what exists, then links, then what follows from links."""
     return (
-        Rule("parent-missing", "sessions name a parent that does not exist", "--fix forgets the parent",
+        CheckRule("parent-missing", "sessions name a parent that does not exist", "--fix forgets the parent",
              Q.parent_missing, _forget_parent),
-        Rule("root-missing", "conversations have lost their first segment",
+        CheckRule("root-missing", "conversations have lost their first segment",
              "--fix lets the oldest that is left be the first", Q.root_missing, _crown),
-        Rule("chain-broken", "segments stand in a conversation that does not lead to them",
+        CheckRule("chain-broken", "segments stand in a conversation that does not lead to them",
              "--fix makes each a conversation of its own", Q.chain_broken, _stand_alone),
-        Rule("conversation-missing", "sessions belong to a conversation that has no row", "--fix makes the row",
+        CheckRule("conversation-missing", "sessions belong to a conversation that has no row", "--fix makes the row",
              Q.conversation_missing, _found),
-        Rule("conversation-empty", "conversations have no sessions", "--fix removes the row",
+        CheckRule("conversation-empty", "conversations have no sessions", "--fix removes the row",
              Q.conversation_empty, lambda conn, root, now: _run(conn, chain.Q.delete_conversation, root)),
-        Rule("half-rotation", "sessions were ended by a compression that never made a continuation",
+        CheckRule("half-rotation", "sessions were ended by a compression that never made a continuation",
              "--fix opens them again", Q.half_rotation, sessions.reopen),
-        Rule("parent-open", "sessions were continued but never ended", "--fix ends them by compression",
+        CheckRule("parent-open", "sessions were continued but never ended", "--fix ends them by compression",
              Q.parent_open, _close_parent),
-        Rule("tip", "conversations point at the wrong newest segment", "--fix points them at the right one",
+        CheckRule("tip", "conversations point at the wrong newest segment", "--fix points them at the right one",
              Q.tip_wrong, lambda conn, root, now: chain.settle(conn, root)),
-        Rule("listed", "conversations are listed more than once, or not at all", "--fix lists each one once",
+        CheckRule("listed", "conversations are listed more than once, or not at all", "--fix lists each one once",
              Q.listed_wrong, lambda conn, root, now: chain.settle(conn, root)),
-        Rule("route-behind", "routes lead to a segment that was compressed", "--fix moves them to the newest one",
+        CheckRule("route-behind", "routes lead to a segment that was compressed", "--fix moves them to the newest one",
              Q.route_behind, _move_routes),
-        Rule("counters", "sessions count fewer messages than they have", "--fix counts them again",
+        CheckRule("counters", "sessions count fewer messages than they have", "--fix counts them again",
              Q.counters, lambda conn, session, now: _recount(conn, session)),
-        Rule("title", f"titles are longer than {TITLE_CHARS} characters", "rename them: hermes sessions rename",
+        CheckRule("title", f"titles are longer than {TITLE_CHARS} characters", "rename them: hermes sessions rename",
              Q.titles, note=True),
-        Rule("route-nowhere", "routes name a session that is not stored",
+        CheckRule("route-nowhere", "routes name a session that is not stored",
              "nothing: it is made when somebody writes there", Q.route_nowhere, note=True),
-        Rule("turn-left", "turns were left running by a process that is gone",
+        CheckRule("turn-left", "turns were left running by a process that is gone",
              "start the gateway: it takes them up", Q.turns, note=True),
     )  # fmt: skip
 
 
-def _parameters(db: SessionDB, rule: Rule) -> tuple[Any, ...]:
+def _parameters(db: SessionDB, rule: CheckRule) -> tuple[Any, ...]:
     before = db.clock() - _GRACE
     extra: dict[str, tuple[Any, ...]] = {
         "half-rotation": (before,),
@@ -141,7 +141,7 @@ def _parameters(db: SessionDB, rule: Rule) -> tuple[Any, ...]:
     return (*extra.get(rule.code, ()), _MOST)
 
 
-def _finding(rule: Rule, rows: list[Row]) -> Finding:
+def _finding(rule: CheckRule, rows: list[Row]) -> Finding:
     examples = [str(row[0])[:80] for row in rows[:_EXAMPLES]]
     return Finding(rule.code, rule.what, rule.fix, len(rows), examples, rule.repair is not None, rule.note)
 

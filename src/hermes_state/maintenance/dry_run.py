@@ -17,7 +17,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-def rehearse(engine: Engine, fn: Callable[[Engine], T]) -> T:
+def run_and_roll_back(engine: Engine, fn: Callable[[Engine], T]) -> T:
     """What `fn` returns, given an engine on which nothing lasts."""
 
     def run(conn: Connection) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hermes_state import columns
 from hermes_state.conversations.sessions import Sessions
 from hermes_state.ids import ConversationId
-from hermes_state.maintenance.dry_run import rehearse
+from hermes_state.maintenance.dry_run import run_and_roll_back
 from hermes_state.maintenance.prune import Pruning
 from hermes_state.people.budgets import Budgets
 from hermes_state.storage import meta
@@ -90,7 +90,7 @@ _WORTH_COMPACTING = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class RetentionStep:
     """One step of a run: how many there were (or would be) of what."""
 
     step: str
@@ -101,20 +101,22 @@ class Done:
 class _Tidying(Sessions, Pruning, Store):
     """The parts of a store that tidy up, on whatever engine they are given."""
 
-    def steps(self, prune_days: float | None) -> list[Done]:
+    def steps(self, prune_days: float | None) -> list[RetentionStep]:
         done = [
-            Done("orphans", self.finalize_orphaned_compression_sessions(), "unused continuations closed"),
-            Done("ghosts", self.prune_empty_ghost_sessions(), "empty windows removed"),
+            RetentionStep("orphans", self.finalize_orphaned_compression_sessions(), "unused continuations closed"),
+            RetentionStep("ghosts", self.prune_empty_ghost_sessions(), "empty windows removed"),
         ]
         if prune_days is not None:
             done.append(
-                Done("prune", self.prune_sessions(prune_days), f"sessions older than {prune_days:g} days removed")
+                RetentionStep(
+                    "prune", self.prune_sessions(prune_days), f"sessions older than {prune_days:g} days removed"
+                )
             )
-        done.append(Done("replaced", _remove_replaced(self), "replaced messages removed"))
-        done += [Done(table, count, f"old rows of {table} removed") for table, count in prune(self).items()]
+        done.append(RetentionStep("replaced", _remove_replaced(self), "replaced messages removed"))
+        done += [RetentionStep(table, count, f"old rows of {table} removed") for table, count in prune(self).items()]
         now = self.clock()
         old_locks = self.engine.write(lambda conn: conn.run(Q.old_locks, (now,)))
-        return [*done, Done("locks", old_locks, "lapsed compression locks removed")]
+        return [*done, RetentionStep("locks", old_locks, "lapsed compression locks removed")]
 
 
 def run(
@@ -124,30 +126,30 @@ def run(
     prune_days: float | None = None,
     vacuum: bool = False,
     home: Path | None = None,
-) -> list[Done]:
+) -> list[RetentionStep]:
     """Tidy up; what was done, or with `dry_run` would be.
 
     `prune_days` removes older conversations too, `home` automatic backups beyond their number.
     """
 
-    def tidy(engine: Engine) -> list[Done]:
+    def tidy(engine: Engine) -> list[RetentionStep]:
         return _Tidying(engine, clock=db.clock, limits=db.limits).steps(prune_days)
 
     keep = db.limits.backups_kept
     if dry_run:
-        would = rehearse(db.engine, tidy)
+        would = run_and_roll_back(db.engine, tidy)
         return would if home is None else [*would, _backups(len(backup.surplus(home, keep=keep)))]
     done = tidy(db.engine)
     if home is not None:
         done.append(_backups(backup.thin_out(home, keep=keep)))
-    done.append(Done("index", db.feed(_FEED_MS), "messages taken into or out of the search index"))
+    done.append(RetentionStep("index", db.feed(_FEED_MS), "messages taken into or out of the search index"))
     if vacuum:
         done.append(_made_compact(db))
     done.append(_log_emptied(db))
     return done
 
 
-def by_itself(db: SessionDB, sessions: SessionsSection, *, home: Path, sessions_dir: Path) -> list[Done]:
+def run_when_due(db: SessionDB, sessions: SessionsSection, *, home: Path, sessions_dir: Path) -> list[RetentionStep]:
     """What a process that runs for long does now and then; nothing while the last time, by whomever, is not long ago.
 
     Old conversations go only where `sessions.auto_prune` says so, and a database is made compact only where that gives
@@ -161,7 +163,7 @@ def by_itself(db: SessionDB, sessions: SessionsSection, *, home: Path, sessions_
         pruned = db.maybe_auto_prune_and_vacuum(
             sessions.retention_days, hours, vacuum=False, sessions_dir=sessions_dir
         )["pruned"]
-        done.append(Done("prune", pruned, f"sessions older than {sessions.retention_days:g} days removed"))
+        done.append(RetentionStep("prune", pruned, f"sessions older than {sessions.retention_days:g} days removed"))
         if pruned:
             compact = sessions.vacuum_after_prune and _free_share(db) >= _WORTH_COMPACTING
             done.append(_made_compact(db) if compact else _log_emptied(db))
@@ -174,17 +176,17 @@ def _free_share(db: SessionDB) -> float:
     return float(free / max(all_pages, 1))
 
 
-def _made_compact(db: SessionDB) -> Done:
+def _made_compact(db: SessionDB) -> RetentionStep:
     db.vacuum()
-    return Done("vacuum", 1, "database made compact")
+    return RetentionStep("vacuum", 1, "database made compact")
 
 
-def _log_emptied(db: SessionDB) -> Done:
-    return Done("log", empty_log(db), "bytes of write-ahead log moved into the database")
+def _log_emptied(db: SessionDB) -> RetentionStep:
+    return RetentionStep("log", empty_log(db), "bytes of write-ahead log moved into the database")
 
 
-def _backups(count: int) -> Done:
-    return Done("backups", count, "old automatic backups removed")
+def _backups(count: int) -> RetentionStep:
+    return RetentionStep("backups", count, "old automatic backups removed")
 
 
 def empty_log(store: Store) -> int:

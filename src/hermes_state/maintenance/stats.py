@@ -22,7 +22,7 @@ class SourceCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class StoreStats:
     """The whole store in numbers. Sizes are bytes; None where the engine has no such thing."""
 
     where: str
@@ -38,13 +38,13 @@ class Statistics:
     sources: list[SourceCount]
 
 
-def of(store: Store) -> Statistics:
+def store_stats(store: Store) -> StoreStats:
     """Counted at one moment."""
 
-    def run(conn: Connection) -> Statistics:
+    def run(conn: Connection) -> StoreStats:
         segments, messages, oldest, newest = conn.rows(Q.totals)[0]
         conversations, archived = conn.rows(Q.conversations)[0]
-        return Statistics(
+        return StoreStats(
             where=store.engine.where,
             engine=str(scalar(conn.rows(Q.version))),
             conversations=conversations,

@@ -1,7 +1,7 @@
 """How a search finds its answers in one moment of the index and the store.
 
 An index is derived data. It has a position in the transcript: messages before it are in the index, messages after it
-are the tail. A `View` is one moment of both; `Unindexed` is the view of a store whose index cannot be used.
+are the tail. A `View` is one moment of both.
 
 1. The tail is read and compared word by word.
 2. By relevance: the newest matches that pass every filter, as many as the window holds, are ranked. Matches from the
@@ -14,14 +14,16 @@ are the tail. A `View` is one moment of both; `Unindexed` is the view of a store
 from __future__ import annotations
 
 import json
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hermes_state.search import snippets, words
 from hermes_state.search.query import Query
 from hermes_state.search.search import Q, SearchHits
-from hermes_state.storage.base import Connection, Row
+from hermes_state.storage.base import Connection, Engine, Row, scalar
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
@@ -53,49 +55,8 @@ class Ranked(NamedTuple):
         return cls([row[0] for row in rows if row[0] != beyond], beyond + 1, cut=True)
 
 
-class View(Protocol):
-    """One moment of the index and of the store."""
-
-    main: Connection
-    indexed: bool
-
-    def ids(
-        self, query: Query, low: int, high: int, limit: int, *, newest: bool, among: Sequence[int] | None
-    ) -> list[int]:
-        """Matches between two ids, from the newest or the oldest end; with `among` only those."""
-
-    def ranked(self, query: Query, low: int, high: int, window: int, limit: int) -> Ranked:
-        """The best of the newest `window` matches between two ids."""
-
-    def ranked_among(self, query: Query, among: Sequence[int], limit: int) -> list[int]:
-        """The best of the given ids, newest first in `among`."""
-
-    def tail(self, below: int, limit: int) -> list[Row]:
-        """Messages after the index's position, newest first: id, then the columns `message_text` takes."""
-
-
-class Index(Protocol):
-    """The index of one store. Every method raises `IndexUnusable`."""
-
-    def look(self, fn: Callable[[View], T]) -> T:
-        """`fn` with a view."""
-
-    def feed(self, budget: float, *, forget: bool) -> int:
-        """Take in messages for at most about `budget` seconds; with `forget`, also drop deleted ones."""
-
-    def rebuild(self, progress: Progress | None) -> None:
-        """Drop the index and build it from the transcript."""
-
-    def merge(self) -> None:
-        """Put the index into its most compact form, in small steps."""
-
-    def status(self) -> dict[str, Any]: ...
-
-    def close(self) -> None: ...
-
-
-class Unindexed:
-    """A view without an index: every message is in the tail."""
+class IndexView:
+    """One moment of the index and of the store. This one has no index: every message is in the tail."""
 
     indexed = False
 
@@ -105,16 +66,87 @@ class Unindexed:
     def ids(
         self, query: Query, low: int, high: int, limit: int, *, newest: bool, among: Sequence[int] | None
     ) -> list[int]:
+        """Matches between two ids, from the newest or the oldest end; with `among` only those."""
         return []
 
     def ranked(self, query: Query, low: int, high: int, window: int, limit: int) -> Ranked:
+        """The best of the newest `window` matches between two ids."""
         return Ranked([], low, cut=False)
 
     def ranked_among(self, query: Query, among: Sequence[int], limit: int) -> list[int]:
+        """The best of the given ids, newest first in `among`."""
         return []
 
     def tail(self, below: int, limit: int) -> list[Row]:
+        """Messages after the index's position, newest first: id, then the columns `message_text` takes."""
         return self.main.rows(Q.everything, (below, limit))
+
+
+class Index(ABC):
+    """The index of one store. Every method raises `IndexUnusable`."""
+
+    batch: int  # messages a transaction
+    bulk_batch: int  # the same when the index is built anew
+
+    def __init__(self, engine: Engine, *, read_only: bool) -> None:
+        self._engine = engine
+        self._read_only = read_only
+
+    @abstractmethod
+    def look(self, fn: Callable[[IndexView], T]) -> T:
+        """`fn` with a view."""
+
+    @abstractmethod
+    def status(self) -> dict[str, Any]:
+        """Where it is, its size and format, and how many messages it is behind."""
+
+    @abstractmethod
+    def _clear(self) -> None:
+        """Make the index empty."""
+
+    @abstractmethod
+    def _take_in(self, size: int, deadline: float) -> int:
+        """Take in at most `size` messages in one transaction; how many there were."""
+
+    @abstractmethod
+    def _forget(self) -> int:
+        """Drop deleted messages from the index, then from the store's list of them; how many."""
+
+    def merge(self) -> None:  # noqa: B027 - a server keeps its index in order by itself
+        """Put the index into its most compact form, in small steps."""
+
+    def close(self) -> None:  # noqa: B027 - not every index holds something between calls
+        """Give back what is held between calls."""
+
+    def feed(self, budget: float, *, forget: bool) -> int:
+        """Take in messages for at most about `budget` seconds; with `forget`, also drop deleted ones."""
+        if self._read_only:
+            return 0
+        deadline = time.monotonic() + budget
+        taken = 0
+        while True:
+            batch = self._take_in(self.batch, deadline)
+            taken += batch
+            if batch < self.batch or time.monotonic() >= deadline:
+                break
+        if forget and time.monotonic() < deadline:
+            taken += self._forget()
+        return taken
+
+    def rebuild(self, progress: Progress | None) -> None:
+        """Drop the index and build it from the transcript."""
+        total = int(scalar(self._engine.read(lambda conn: conn.rows(Q.total))))
+        self._clear()
+        done = 0
+        while True:
+            taken = self._take_in(self.bulk_batch, time.monotonic() + 60)
+            done += taken
+            if progress is not None:
+                progress(min(done, total), total)
+            if taken < self.bulk_batch:
+                break
+        self._forget()
+        self.merge()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +185,7 @@ class SearchFilters:
 class Finder:
     """One search in one view."""
 
-    view: View
+    view: IndexView
     query: Query
     filters: SearchFilters
     window: int

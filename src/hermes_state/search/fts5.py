@@ -26,7 +26,7 @@ import apsw
 
 from hermes_state.errors import StateError
 from hermes_state.search import words
-from hermes_state.search.finder import FORMAT, Progress, Ranked, View
+from hermes_state.search.finder import FORMAT, Index, IndexView, Ranked
 from hermes_state.search.query import Query
 from hermes_state.search.search import IndexUnusable, Q
 from hermes_state.search.snippets import message_text
@@ -245,20 +245,21 @@ def _folder_lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-_BATCH = 512  # messages a transaction; a few milliseconds
-_BULK_BATCH = 20_000
 _MERGE_PAGES = 500
 
 
-class Fts5Index:
+class Fts5Index(Index):
     """`state.search.db` beside `state.db`."""
 
+    batch = 512  # a few milliseconds
+    bulk_batch = 20_000
+
     def __init__(self, engine: SqliteEngine) -> None:
-        self._engine = engine
+        super().__init__(engine, read_only=engine.read_only)
         path = engine.path.with_name(f"{engine.path.stem}.search.db")
         self._file = IndexFile(path, read_only=engine.read_only)
 
-    def look(self, fn: Callable[[View], T]) -> T:
+    def look(self, fn: Callable[[IndexView], T]) -> T:
         def view(raw: apsw.Connection) -> T:
             raw.execute("BEGIN")
             try:
@@ -281,24 +282,13 @@ class Fts5Index:
     def close(self) -> None:
         self._file.close()
 
-    # -- feeding -----------------------------------------------------------------------------------------
+    def _clear(self) -> None:
+        self._file.replace()
 
-    def feed(self, budget: float, *, forget: bool) -> int:
-        if self._engine.read_only:
-            return 0
-        deadline = time.monotonic() + budget
-        taken = 0
-        while True:
-            batch = self._file.use(lambda raw: self._feed_batch(raw, _BATCH, deadline))
-            taken += batch
-            if batch < _BATCH or time.monotonic() >= deadline:
-                break
-        if forget and time.monotonic() < deadline:
-            taken += self._forget()
-        return taken
+    def _take_in(self, size: int, deadline: float) -> int:
+        return self._file.use(lambda raw: self._feed_batch(raw, size, deadline))
 
     def _feed_batch(self, raw: apsw.Connection, size: int, deadline: float) -> int:
-        """How many messages one transaction took in."""
         _, at, mark = position(raw)
         head, found = self._engine.read(lambda main: main.rows(Q.head, (at,)))[0]
         if head < at or (found is not None and mark is not None and found != mark):
@@ -325,8 +315,7 @@ class Fts5Index:
         return len(rows)
 
     def _forget(self) -> int:
-        """Let go of deleted messages: durably in the index first, then in the store's list of them."""
-        gone = [row[0] for row in self._engine.read(lambda main: main.rows(Q.to_forget, (_BULK_BATCH,)))]
+        gone = [row[0] for row in self._engine.read(lambda main: main.rows(Q.to_forget, (self.bulk_batch,)))]
         if not gone:
             return 0
 
@@ -346,22 +335,6 @@ class Fts5Index:
         if self._file.use(drop) == before != 0:  # else the file was replaced meanwhile: next time
             self._engine.write(lambda main: main.run(Q.forgotten, (json.dumps(gone),)))
         return len(gone)
-
-    # -- maintenance -------------------------------------------------------------------------------------
-
-    def rebuild(self, progress: Progress | None) -> None:
-        total = int(scalar(self._engine.read(lambda main: main.rows(Q.total))))
-        self._file.replace()
-        done = 0
-        while True:
-            taken = self._file.use(lambda raw: self._feed_batch(raw, _BULK_BATCH, time.monotonic() + 60))
-            done += taken
-            if progress is not None:
-                progress(min(done, total), total)
-            if taken < _BULK_BATCH:
-                break
-        self._forget()
-        self.merge()
 
     def merge(self) -> None:
         # A negative amount asks for everything to be merged into one; the steps after it work that off.
@@ -385,13 +358,13 @@ def _wipe(raw: apsw.Connection) -> None:
     raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-class Fts5View:
+class Fts5View(IndexView):
     """One moment of the index file, and one not earlier of the store."""
 
     indexed = True
 
     def __init__(self, main: Connection, raw: apsw.Connection, at: int) -> None:
-        self.main = main
+        super().__init__(main)
         self._raw = raw
         self._position = at
 

@@ -18,14 +18,14 @@ from hermes_state.storage.base import Store, scalar
 from hermes_state.storage.statements import Queries
 
 if TYPE_CHECKING:
-    from hermes_state.search.finder import Index, SearchFilters, View
+    from hermes_state.search.finder import Index, IndexView, SearchFilters
     from hermes_state.search.query import Query
 
 
 Q = Queries("search")
 
 
-class Search(Store):
+class MessageSearch(Store):
     """Finding messages by their words."""
 
     @cached_property
@@ -83,9 +83,9 @@ class Search(Store):
     def _search(
         self, query: Query, filters: SearchFilters, *, order: str | None, offset: int, limit: int
     ) -> SearchHits:
-        from hermes_state.search.finder import Finder, Unindexed
+        from hermes_state.search.finder import Finder, IndexView
 
-        def find(view: View) -> SearchHits:
+        def find(view: IndexView) -> SearchHits:
             finder = Finder(view, query, filters, self.limits.search_rank_window)
             return finder.hits(order=order, offset=offset, limit=limit)
 
@@ -98,7 +98,7 @@ class Search(Store):
             hits = self._index.look(find)
         except IndexUnusable as error:
             note = str(error)
-            hits = self.engine.read(lambda main: find(Unindexed(main)), snapshot=True)
+            hits = self.engine.read(lambda main: find(IndexView(main)), snapshot=True)
         hits.index_note = note
         return hits
 

@@ -11,7 +11,6 @@ The feed does not use the store's writing connection, so appends do not wait for
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from psycopg import errors
 
 from hermes_state.errors import StateError
 from hermes_state.search import words
-from hermes_state.search.finder import FORMAT, Progress, Ranked, View
+from hermes_state.search.finder import FORMAT, Index, IndexView, Ranked
 from hermes_state.search.query import Query
 from hermes_state.search.search import IndexUnusable, Q
 from hermes_state.search.snippets import message_text
@@ -30,23 +29,24 @@ from hermes_state.storage.postgres import PgEngine
 from hermes_state.storage.statements import Statement
 
 T = TypeVar("T")
-_BATCH = 256
-_BULK_BATCH = 2_000
 _PLACES = 16_383
 _PLACES_OF_ONE = 255
 _VECTOR_BYTES = 900_000  # PostgreSQL refuses one of a megabyte
 
 
-class TsvectorIndex:
+class TsvectorIndex(Index):
     """`<schema of the store>_search` in the same database."""
 
+    batch = 256
+    bulk_batch = 2_000
+
     def __init__(self, engine: PgEngine) -> None:
-        self._engine = engine
+        super().__init__(engine, read_only=engine.read_only)
         self._names: _Names | None = None
 
     # -- reading -----------------------------------------------------------------------------------------
 
-    def look(self, fn: Callable[[View], T]) -> T:
+    def look(self, fn: Callable[[IndexView], T]) -> T:
         def view(conn: Connection) -> T:
             names = self._statements(conn)
             _, xid, position = _one(conn, names.position)
@@ -57,8 +57,6 @@ class TsvectorIndex:
             return self._engine.read(view, snapshot=True)
 
     def status(self) -> dict[str, Any]:
-        self._ready()
-
         def read(conn: Connection) -> dict[str, Any]:
             names = self._statements(conn)
             format_, xid, position = _one(conn, names.position)
@@ -69,58 +67,37 @@ class TsvectorIndex:
                 "format": format_,
             }
 
+        self._ready()
         with _or_gone():
             return self._engine.read(read)
 
-    # -- feeding -----------------------------------------------------------------------------------------
+    # -- writing, on a connection that is not the store's writer -----------------------------------------
 
-    def feed(self, budget: float, *, forget: bool) -> int:
-        if self._engine.read_only:
-            return 0
-        self._ready()
-        deadline = time.monotonic() + budget
-        taken = 0
-        while True:
-            batch = self._in_transaction(lambda conn, names: _feed_batch(conn, names, _BATCH))
-            taken += batch
-            if batch < _BATCH or time.monotonic() >= deadline:
-                break
-        if forget and time.monotonic() < deadline:
-            taken += self._in_transaction(_forget)
-        return taken
-
-    def rebuild(self, progress: Progress | None) -> None:
-        total = int(scalar(self._engine.read(lambda conn: conn.rows(Q.total))))
+    def _clear(self) -> None:
         self._make(anew=True)
-        done = 0
-        while True:
-            taken = self._in_transaction(lambda conn, names: _feed_batch(conn, names, _BULK_BATCH))
-            done += taken
-            if progress is not None:
-                progress(min(done, total), total)
-            if taken < _BULK_BATCH:
-                break
-        self._in_transaction(_forget)
 
-    def merge(self) -> None:
-        """PostgreSQL keeps its index in order by itself."""
+    def _take_in(self, size: int, deadline: float) -> int:
+        self._ready()
+        return self._as_only_feeder(lambda conn, names: _feed_batch(conn, names, size))
 
-    def close(self) -> None:
-        """Nothing is held between calls."""
+    def _forget(self) -> int:
+        return self._as_only_feeder(_forget)
 
-    def _in_transaction(self, fn: Callable[[Connection, _Names], int]) -> int:
-        """`fn` on a connection that is not the store's writer; 0 when another feeder is at work."""
+    def _as_only_feeder(self, fn: Callable[[Connection, _Names], int]) -> int:
+        """0 when another feeder is at work."""
+        return self._in_transaction(lambda conn, names: fn(conn, names) if _is_free(conn, names) else 0)
 
-        def run(conn: Connection) -> int:
+    def _in_transaction(self, fn: Callable[[Connection, _Names], T]) -> T:
+        def run(conn: Connection) -> T:
             names = self._statements(conn)
             conn.run("BEGIN")
             try:
-                taken = fn(conn, names) if scalar(conn.rows(names.lock, (names.schema,))) else 0
+                result = fn(conn, names)
                 conn.run("COMMIT")
             except BaseException:
                 conn.run("ROLLBACK")
                 raise
-            return taken
+            return result
 
         try:
             return self._engine.read(run)
@@ -136,47 +113,30 @@ class TsvectorIndex:
 
     def _ready(self) -> None:
         """Make the schema where it is missing or of another version."""
-
-        def is_ready(conn: Connection) -> bool:
-            names = self._statements(conn)
-            if not scalar(conn.rows(names.exists, (names.schema,))):
-                return False
-            found = conn.rows(names.position)
-            return bool(found) and found[0][0] == FORMAT
-
         try:
-            if self._engine.read(is_ready):
-                return
+            ready = self._engine.read(lambda conn: _is_current(conn, self._statements(conn)))
         except StateError as error:
             raise IndexUnusable(str(error)) from error
-        self._make(anew=False)
+        if not ready:
+            self._make(anew=False)
 
     def _make(self, *, anew: bool) -> None:
-        def make(conn: Connection) -> None:
-            names = self._statements(conn)
-            conn.run("BEGIN")
-            try:
-                conn.rows(names.lock_waiting, (names.schema,))
-                there = scalar(conn.rows(names.exists, (names.schema,)))
-                found = conn.rows(names.position) if there else []
-                if anew or not found or found[0][0] != FORMAT:
-                    if there:  # searches and feeds read it first: locked first, nobody waits in a circle
-                        conn.run(f"LOCK TABLE {names.quoted}.feed IN ACCESS EXCLUSIVE MODE")
-                    conn.run(f"DROP SCHEMA IF EXISTS {names.quoted} CASCADE")
-                    for statement in statements.split(names.make.postgresql):
-                        conn.run(statement)
-                    conn.run(names.found, (FORMAT,))
-                conn.run("COMMIT")
-            except BaseException:
-                conn.run("ROLLBACK")
-                raise
-
-        if self._engine.read_only:
+        if self._read_only:
             raise IndexUnusable("there is no index yet")
-        try:
-            self._engine.read(make)
-        except StateError as error:
-            raise IndexUnusable(str(error)) from error
+
+        def make(conn: Connection, names: _Names) -> None:
+            conn.rows(names.lock_waiting, (names.schema,))
+            if not anew and _is_current(conn, names):
+                return
+            if scalar(conn.rows(names.exists, (names.schema,))):
+                # Searches and feeds read it first: locked first, nobody waits in a circle.
+                conn.run(f"LOCK TABLE {names.quoted}.feed IN ACCESS EXCLUSIVE MODE")
+            conn.run(f"DROP SCHEMA IF EXISTS {names.quoted} CASCADE")
+            for statement in statements.split(names.make.postgresql):
+                conn.run(statement)
+            conn.run(names.found, (FORMAT,))
+
+        self._in_transaction(make)
 
 
 class _Names:
@@ -187,12 +147,9 @@ class _Names:
         self.quoted = '"' + schema.replace('"', '""') + '"'
         self._plain = statements.Queries("search_index")
 
-    def placed(self, sql: str) -> str:
-        return sql.replace("search_index", self.quoted)
-
     def __getattr__(self, name: str) -> Statement:
         plain: Statement = getattr(self._plain, name)
-        placed = Statement(plain.name, "", self.placed(plain.postgresql))
+        placed = Statement(plain.name, "", plain.postgresql.replace("search_index", self.quoted))
         self.__dict__[name] = placed
         return placed
 
@@ -206,6 +163,17 @@ def _or_gone() -> Iterator[None]:
         if isinstance(error.__cause__, errors.UndefinedTable | errors.InvalidSchemaName):
             raise IndexUnusable("it is being built anew") from error
         raise
+
+
+def _is_current(conn: Connection, names: _Names) -> bool:
+    if not scalar(conn.rows(names.exists, (names.schema,))):
+        return False
+    found = conn.rows(names.position)
+    return bool(found) and found[0][0] == FORMAT
+
+
+def _is_free(conn: Connection, names: _Names) -> bool:
+    return bool(scalar(conn.rows(names.lock, (names.schema,))))
 
 
 def _one(conn: Connection, statement: Statement) -> Row:
@@ -226,7 +194,7 @@ def _feed_batch(conn: Connection, names: _Names, size: int) -> int:
 
 def _forget(conn: Connection, names: _Names) -> int:
     """One transaction for the index and the store's list: they lie in the same database."""
-    gone = [row[0] for row in conn.rows(Q.to_forget, (_BULK_BATCH,))]
+    gone = [row[0] for row in conn.rows(Q.to_forget, (TsvectorIndex.bulk_batch,))]
     if gone:
         conn.many(names.drop_entry, [(id_,) for id_ in gone])
         conn.run(Q.forgotten, (json.dumps(gone),))
@@ -248,13 +216,13 @@ def word_vector(found: Sequence[str]) -> tuple[str | None, bool]:
     return vector, whole
 
 
-class TsvectorView:
+class TsvectorView(IndexView):
     """One moment of the database, index and store alike."""
 
     indexed = True
 
     def __init__(self, main: Connection, names: _Names, xid: str, position: int) -> None:
-        self.main = main
+        super().__init__(main)
         self._names = names
         self._xid = xid
         self._position = position

@@ -1,4 +1,4 @@
--- Homes of the reference. The `source_…` statements run on their file (always SQLite, opened for reading); {columns}
+-- Homes of hermes-agent. The `source_…` statements run on their file (always SQLite, opened for reading); {columns}
 -- and {table} are put in from names that the file's own schema gave, quoted. The others run on our store.
 
 -- name: source_tables
@@ -68,29 +68,13 @@ SELECT GREATEST(
 -- Explicit ids do not move the sequence. SQLite's moves by itself.
 SELECT setval(pg_get_serial_sequence('messages', 'id'), GREATEST(?::bigint, 1))
 
--- name: insert_session
-INSERT INTO sessions (
-    id, source, user_id, session_key, chat_id, chat_type, thread_id, display_name, origin_json, expiry_finalized,
-    model, model_config, system_prompt, parent_session_id, started_at, ended_at, end_reason, message_count,
-    tool_call_count, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, cwd,
-    git_branch, git_repo_root, billing_provider, billing_base_url, billing_mode, estimated_cost_usd, actual_cost_usd,
-    cost_status, cost_source, pricing_version, title, api_call_count, handoff_state, handoff_platform, handoff_error,
-    compression_failure_cooldown_until, compression_failure_error, compression_fallback_streak, profile_name,
-    rewind_count, archived, root_id, last_active, preview, listed
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
 -- name: insert_conversation
 INSERT INTO conversations (id, tip_id, owner_id, origin_kind, origin_session_id, created_at)
 VALUES (?, ?, ?, ?, ?, ?)
 
--- name: insert_message
-INSERT INTO messages (id, session_id, active, compacted, {said}) VALUES (?, ?, ?, ?, {said_values})
-
 -- name: stored_messages
--- In the order of `insert_message`, to be compared with what was read.
-SELECT id, session_id, active, compacted, {said}
-FROM messages WHERE id BETWEEN ? AND ? ORDER BY id
+-- In the order of `row_mapping.INSERTED`, to be compared with what was read.
+SELECT id, session_id, active, compacted, {said} FROM messages WHERE id BETWEEN ? AND ? ORDER BY id
 
 -- name: said_in
 SELECT role, content, content_kind FROM messages WHERE session_id = ? AND replaced = 0 ORDER BY id
@@ -143,27 +127,12 @@ CREATE INDEX IF NOT EXISTS idx_kept_columns_message ON kept_columns(message_id)
 -- name: insert_kept
 INSERT INTO kept_columns (session_id, message_id, name, value) VALUES (?, ?, ?, ?)
 
--- name: own_tables @sqlite
-SELECT name FROM sqlite_master WHERE type = 'table'
-
 -- name: make_table @sqlite
 -- A table of theirs that nothing of ours uses, under its own name and columns, without rules.
 CREATE TABLE {table} ({columns})
 
 -- name: fill_table @sqlite
 INSERT INTO {table} VALUES ({columns})
-
--- name: count_sessions
-SELECT count(*) FROM sessions
-
--- name: count_messages
-SELECT count(*) FROM messages
-
--- name: count_routes
-SELECT count(*) FROM routes
-
--- name: count_conversations
-SELECT count(*) FROM conversations
 
 -- name: count_homeless
 SELECT count(*) FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = s.root_id)

@@ -25,12 +25,12 @@ from typing import IO, Any
 
 from hermes_state.conversations import chain
 from hermes_state.ids import LOCAL_OWNER, PersonId
-from hermes_state.maintenance.dry_run import rehearse
+from hermes_state.maintenance.dry_run import run_and_roll_back
 from hermes_state.people.people import People
 from hermes_state.storage.base import Connection, Store
 from hermes_state.storage.statements import Queries
 from hermes_state.transfer import archive_write, tables
-from hermes_state.transfer.archive_read import ArchiveFile, Conversation, Row
+from hermes_state.transfer.archive_read import ArchivedConversation, ArchiveFile, Row
 
 Q = Queries("archive")
 
@@ -47,7 +47,7 @@ NO_CHAT = dict.fromkeys(
 
 
 @dataclass(slots=True)
-class Report:
+class ImportReport:
     """What an import did, or with `dry_run` would do. Conversations by their ids."""
 
     imported: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Report:
 
 def import_archive(
     store: Store, path: Path, *, dry_run: bool = False, progress: archive_write.Progress | None = None
-) -> Report:
+) -> ImportReport:
     """Merge a `conversations` archive into the store."""
     with ArchiveFile(path, store.limits) as source:
         source.require_scope("conversations")
@@ -80,9 +80,9 @@ class _Import:
         self._source = source
         self._dry_run = dry_run
         self._progress = progress
-        self._report = Report()
+        self._report = ImportReport()
 
-    def run(self) -> Report:
+    def run(self) -> ImportReport:
         self._report.left_out = {name: rows for name in _RIGHTS if (rows := self._source.rows_in(name))}
         done, total = 0, self._source.rows_in("messages")
         for conversation in self._source.conversations():
@@ -93,7 +93,7 @@ class _Import:
         self._links()
         return self._report
 
-    def _conversation(self, conversation: Conversation, spool: IO[bytes]) -> int:
+    def _conversation(self, conversation: ArchivedConversation, spool: IO[bytes]) -> int:
         """One conversation, all or nothing; how many messages the archive has of it."""
         # The engine may have to repeat the transaction, and a zip can be read forward only: so the lines wait here.
         messages, said = 0, _Said(row["id"] for row in conversation.sessions)
@@ -124,7 +124,7 @@ class _Import:
         for page in tables.pages(links):
             self._write(partial(_add_links, page=page))
 
-    def _add(self, conn: Connection, conversation: Conversation, spool: IO[bytes]) -> dict[str, str]:
+    def _add(self, conn: Connection, conversation: ArchivedConversation, spool: IO[bytes]) -> dict[str, str]:
         owner = People(self._store).owner_in(conn).id
         return _add_conversation(conn, conversation, spool, owner)
 
@@ -132,7 +132,7 @@ class _Import:
         """`fn` in one transaction, which a dry run takes back."""
         if not self._dry_run:
             return self._store.engine.write(fn)
-        return rehearse(self._store.engine, lambda engine: engine.write(fn))
+        return run_and_roll_back(self._store.engine, lambda engine: engine.write(fn))
 
 
 class _Said:
@@ -161,7 +161,7 @@ def _said_here(conn: Connection, root: str) -> bytes:
 
 
 def _add_conversation(
-    conn: Connection, conversation: Conversation, spool: IO[bytes], owner: PersonId
+    conn: Connection, conversation: ArchivedConversation, spool: IO[bytes], owner: PersonId
 ) -> dict[str, str]:
     """Put a conversation in that is not here; the titles that had to be changed."""
     sessions, messages, usage = map(tables.named, ("sessions", "messages", "session_model_usage"))

@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Conversation:
+class ArchivedConversation:
     """One conversation as it stands in an archive. `messages` must be read before the next one is asked for."""
 
     id: str
@@ -112,7 +112,7 @@ class ArchiveFile:
             for _ in self.lines(table):
                 pass
 
-    def conversations(self) -> Iterator[Conversation]:
+    def conversations(self) -> Iterator[ArchivedConversation]:
         """Each conversation with everything that belongs to it, in the order of their ids."""
         rows, sessions = _Ahead(self.lines("conversations")), _Ahead(self.lines("sessions"))
         messages, usage = _Ahead(self.lines("messages")), _Ahead(self.lines("session_model_usage"))
@@ -129,7 +129,7 @@ class ArchiveFile:
             if row is not None and row["tip_id"] not in own:
                 raise self._refusal(f"conversation {root[:60]!r} goes on in a session that is not there")
             said = messages.take_while("session_id", own)
-            yield Conversation(root, row, segments, said, list(usage.take_while("session_id", own)))
+            yield ArchivedConversation(root, row, segments, said, list(usage.take_while("session_id", own)))
             for _ in said:  # whoever did not want them
                 pass
             before = root
@@ -238,7 +238,7 @@ def _is_promise(promise: Any) -> bool:
 class _Shape(NamedTuple):
     """A table as a line is compared with it."""
 
-    columns: dict[str, tables.Column]
+    columns: dict[str, tables.TableColumn]
     blank: Row
     required: frozenset[str]
     ids: frozenset[str]
@@ -277,7 +277,7 @@ def _typed(table: str, said: Row, *, careful: bool) -> Row:
     return row
 
 
-def _value(column: tables.Column, value: Any, careful: bool) -> Any:
+def _value(column: tables.TableColumn, value: Any, careful: bool) -> Any:
     if column.kind == "TEXT" and isinstance(value, str):
         if careful and ("\0" in value or any("\ud800" <= char <= "\udfff" for char in value)):
             raise InvalidValue(f"{column.name} holds a character that cannot be stored")

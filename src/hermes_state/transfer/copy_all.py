@@ -34,7 +34,7 @@ Rows = Callable[[Table], Iterator[Row]]
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MoveResult:
     """What a move copied: rows by table, what it left behind, and whether the source changed meanwhile."""
 
     rows: dict[str, int]
@@ -46,7 +46,7 @@ class Moved:
         return sum(self.rows.values())
 
 
-def move(source: Engine, target: Engine, *, progress: Progress | None = None) -> Moved:
+def move(source: Engine, target: Engine, *, progress: Progress | None = None) -> MoveResult:
     """Copy all data of `source` into the empty `target`, verified row by row."""
     if source.where == target.where:
         raise InvalidValue("source and target are the same database", where=source.where)
@@ -72,7 +72,7 @@ def move(source: Engine, target: Engine, *, progress: Progress | None = None) ->
             f"a row of {steps.table} cannot be copied ({error.what}); nothing was changed", where=source.where
         ) from error
     after = source.read(lambda conn: (_counts(conn), _mark(conn)))
-    return Moved(copied, left, source_changed=(copied, before) != after)
+    return MoveResult(copied, left, source_changed=(copied, before) != after)
 
 
 def export_store(store: Store, path: Path, *, progress: Progress | None = None) -> dict[str, Any]:

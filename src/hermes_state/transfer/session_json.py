@@ -34,7 +34,7 @@ _REST = (
 )  # fmt: skip
 
 
-class Exchange(Store):
+class SessionJson(Store):
     """The part of `SessionDB` that exports and imports single sessions."""
 
     def export_session(self, session_id: str) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ _DERIVED = frozenset({"active_minute"})
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     name: str
     kind: str
     """TEXT, INTEGER, REAL or BLOB."""
@@ -37,7 +37,7 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Table:
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     key: tuple[str, ...]
     links: tuple[tuple[str, str], ...]
     """(column, the table whose key it names)."""
@@ -80,7 +80,7 @@ def _described(raw: Any, name: str, text: str) -> Table:
     info = raw.execute("SELECT name, type, [notnull], dflt_value, pk FROM pragma_table_info(?)", (name,)).fetchall()
     links = raw.execute("SELECT [from], [table] FROM pragma_foreign_key_list(?) ORDER BY 1", (name,)).fetchall()
     columns = (
-        Column(column, kind, bool(required or pk), _literal(raw, default))
+        TableColumn(column, kind, bool(required or pk), _literal(raw, default))
         for column, kind, required, default, pk in info
         if column not in _DERIVED
     )

@@ -198,8 +198,8 @@ def test_the_routes_of_the_reference_home(db: SessionDB, way: str) -> None:
     if way == "brought over":
         home = source.find(FIXTURES / "reference_home")
         assert home.database is not None
-        with source.Source(home.database) as opened:
-            write.bring_over(db, scan.survey(home, opened))
+        with source.HomeDatabase(home.database) as opened:
+            write.write_home(db, scan.scan_home(home, opened))
     store = SessionStore(FIXTURES / "reference_home" / "sessions", GatewayConfig(write_sessions_json=False), db=db)
     store._ensure_loaded()
     found = _shown(store)

@@ -20,7 +20,7 @@ from hermes_testing.clock import Clock
 DAY = 86_400
 
 
-def done(steps: list[retention.Done]) -> dict[str, int]:
+def done(steps: list[retention.RetentionStep]) -> dict[str, int]:
     return {step.step: step.count for step in steps if step.count and step.step not in ("index", "log")}
 
 
@@ -172,7 +172,7 @@ def test_by_itself_it_runs_once_a_day_and_leaves_conversations_alone(
 ) -> None:
     def tidy(**sessions: bool) -> dict[str, int]:
         settings = SessionsSection(**sessions)
-        return done(retention.by_itself(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
+        return done(retention.run_when_due(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
 
     for number in ("1", "2"):
         row = db.inbox.accept(platform="p", chat_id="c", message_id=number, route=SessionKey("r"), payload={}).row
@@ -203,5 +203,5 @@ def test_by_itself_a_database_is_made_compact_only_where_much_of_it_is_free(
                 db.end_session(str(number), "user_exit")
         clock.advance(91 * 86_400)
         settings = SessionsSection(auto_prune=True)
-        did = done(retention.by_itself(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
+        did = done(retention.run_when_due(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
         assert did["prune"] == ended and ("vacuum" in did) is compact

@@ -329,7 +329,7 @@ def test_transactions_are_followed_by_number_where_one_digit_more_begins(
     stores: TestStores, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     """As texts, 10 comes before 9: what was said around such a moment was found twice, or never again."""
-    monkeypatch.setattr("hermes_state.search.tsvector._BATCH", batch)
+    monkeypatch.setattr("hermes_state.search.tsvector.TsvectorIndex.batch", batch)
     url = stores.postgresql()
     db = SessionDB.connect(url)
     expected = filled(db, 4)

@@ -36,7 +36,7 @@ _LEFT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class HomeFile:
     """One entry of the folder and what becomes of it."""
 
     name: str
@@ -46,12 +46,12 @@ class Item:
     """Why it stays behind; empty when it comes over."""
 
 
-def plan(home: Path, target: Path) -> list[Item]:
+def plan(home: Path, target: Path) -> list[HomeFile]:
     """What would be copied to `target`, in the order of names."""
     items = []
     for entry in sorted(home.iterdir()):
         files, size = _measure(entry)
-        items.append(Item(entry.name, files, size, _reason(entry, target)))
+        items.append(HomeFile(entry.name, files, size, _reason(entry, target)))
     return items
 
 
@@ -68,7 +68,7 @@ def _reason(entry: Path, target: Path) -> str:
     return ""
 
 
-def without(items: list[Item], taken: frozenset[str]) -> list[Item]:
+def without(items: list[HomeFile], taken: frozenset[str]) -> list[HomeFile]:
     """The plan, where kinds that were not taken stay behind."""
     files = {"config.yaml", ".env"}  # they are cut to what was taken
     found = []
@@ -94,7 +94,7 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(here, name) for name in files)
 
 
-def copy(home: Path, target: Path, items: list[Item], texts: Mapping[str, str | None]) -> dict[str, str]:
+def copy(home: Path, target: Path, items: list[HomeFile], texts: Mapping[str, str | None]) -> dict[str, str]:
     """Bring over what the plan says; what could not be read, with the reason.
 
     `texts` are files that come over with other contents than they have, None: not at all.

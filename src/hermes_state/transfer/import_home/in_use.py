@@ -1,6 +1,6 @@
-"""Who is using a home now, and whether the reference is installed beside us.
+"""Who is using a home now, and whether hermes-agent is installed beside us.
 
-A home is held when its `gateway.pid` names a living process of the reference, when somebody holds its `gateway.lock`,
+A home is held when its `gateway.pid` names a living process of hermes-agent, when somebody holds its `gateway.lock`,
 or when another process has its database open. The last is asked of /proc and is a best effort: other users' processes
 cannot be seen, and other systems have no /proc. The reading itself is safe in any case: a source that changes while it
 is read is refused afterwards.
@@ -25,12 +25,12 @@ class HomeInUse(StateError):
     """Another program is using this home; nothing was changed."""
 
 
-class ReferenceInstalled(HermesError):
-    """The reference is installed in the same environment."""
+class HermesAgentInstalled(HermesError):
+    """hermes-agent is installed in the same environment."""
 
 
-def reference_installed() -> str | None:
-    """The version of the reference in this Python environment; None when it is not there.
+def hermes_agent_installed() -> str | None:
+    """The version of hermes-agent in this Python environment; None when it is not there.
 
     Read from the names of the folders in which installers write down what they installed: `importlib.metadata` reads
     the same, and costs every command that opens a store a tenth of its time.
@@ -47,18 +47,18 @@ def reference_installed() -> str | None:
     return None
 
 
-def refuse_reference_installed() -> None:
+def refuse_hermes_agent_installed() -> None:
     """Both are packages of the same names: one of the two would run the other's code."""
-    version = reference_installed()
+    version = hermes_agent_installed()
     if version is not None:
-        raise ReferenceInstalled(
+        raise HermesAgentInstalled(
             f"{_DISTRIBUTION} {version} is installed in the same Python environment and has packages of the same names",
             hint="Install Hermes into an environment of its own, for example with pipx or python -m venv.",
         )
 
 
-def refuse_held(home: Path) -> None:
-    holder = holder_of(home)
+def refuse_in_use(home: Path) -> None:
+    holder = user_of(home)
     if holder is not None:
         raise HomeInUse(
             f"another program is using this home ({holder}); nothing was changed",
@@ -67,7 +67,7 @@ def refuse_held(home: Path) -> None:
         )
 
 
-def holder_of(home: Path) -> str | None:
+def user_of(home: Path) -> str | None:
     """A few words about whoever uses `home`; None when nobody does."""
     return _by_pid_file(home / "gateway.pid") or _by_lock(home / "gateway.lock") or _by_open_files(home / "state.db")
 

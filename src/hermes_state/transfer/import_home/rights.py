@@ -20,8 +20,8 @@ from hermes_config import config, dotenv, yaml_file
 from hermes_config.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hermes_state.transfer.import_home.home_files import Item
-    from hermes_state.transfer.import_home.scan import Survey
+    from hermes_state.transfer.import_home.home_files import HomeFile
+    from hermes_state.transfer.import_home.scan import HomeScan
 
 KINDS: Mapping[str, str] = {
     "owners": "who can do everything, and who answers questions",
@@ -63,7 +63,7 @@ Path_ = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class RightsOffer:
     """One line of the list."""
 
     kind: str
@@ -108,7 +108,7 @@ def _read(file: Path, parse: Any, problems: list[str]) -> tuple[str, Any]:
 # -- the list ------------------------------------------------------------------------------------------------------
 
 
-def offers(found: Survey, read: HomeConfig, items: Iterable[Item]) -> list[Offer]:
+def offers(found: HomeScan, read: HomeConfig, items: Iterable[HomeFile]) -> list[RightsOffer]:
     """Everything of the home beyond its conversations, by kind; `items` are the files that can come over."""
     entries: dict[str, list[str]] = {kind: [] for kind in KINDS}
     coming = {item.name for item in items if not item.left}
@@ -130,7 +130,7 @@ def offers(found: Survey, read: HomeConfig, items: Iterable[Item]) -> list[Offer
         kind = kind_of_file(name)
         inside = _folders(home / name) if kind in ("hooks", "plugins") else []
         entries[kind] += inside or ([_jobs(home / name)] if kind == "jobs" else [name])
-    return [Offer(kind, tuple(said)) for kind, said in entries.items() if said]
+    return [RightsOffer(kind, tuple(said)) for kind, said in entries.items() if said]
 
 
 def kind_of_file(name: str) -> str:

@@ -1,4 +1,4 @@
-"""One entry of the reference's routing index (`sessions.json`, `gateway_routing`), checked as they check it.
+"""One entry of hermes-agent's routing index (`sessions.json`, `gateway_routing`), checked as they check it.
 
 `parse` takes what stood in the file and gives the entry in its full written form, or raises `BadEntry` with the
 reason. Pure functions, no database. Keys that carry credentials do not survive: a model override keeps model,
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_state.columns import scrub
+from hermes_state.columns import clean, scrub
 from hermes_state.ids import is_possible_id
 
 PLATFORMS = frozenset({
@@ -49,20 +49,20 @@ def parse(entry: object) -> dict[str, Any]:
         "session_id": session_id(entry["session_id"]),
         "created_at": _instant(entry["created_at"], "created_at"),
         "updated_at": _instant(entry["updated_at"], "updated_at"),
-        "display_name": _text(get("display_name")),
+        "display_name": text_or_none(get("display_name")),
         "platform": platform(get("platform")),
-        "chat_type": _text(get("chat_type")) or "dm",
+        "chat_type": text_or_none(get("chat_type")) or "dm",
         **{name: _number(get(name)) for name in _NUMBERS},
         "estimated_cost_usd": _cost(get("estimated_cost_usd")),
-        "cost_status": _text(get("cost_status")) or "unknown",
+        "cost_status": text_or_none(get("cost_status")) or "unknown",
         "expiry_finalized": bool(finalized),
         "suspended": bool(get("suspended")),
         "resume_pending": bool(get("resume_pending")),
-        "resume_reason": _text(get("resume_reason")),
+        "resume_reason": text_or_none(get("resume_reason")),
         "last_resume_marked_at": _instant_or_none(get("last_resume_marked_at")),
         "is_fresh_reset": bool(get("is_fresh_reset")),
         "was_auto_reset": bool(get("was_auto_reset")),
-        "auto_reset_reason": _text(get("auto_reset_reason")),
+        "auto_reset_reason": text_or_none(get("auto_reset_reason")),
         "reset_had_activity": bool(get("reset_had_activity")),
     }
     if get("origin"):
@@ -107,14 +107,14 @@ def origin(source: object) -> dict[str, Any]:
         raise BadEntry("origin has no chat_id")
     written: dict[str, Any] = {
         "platform": platform(source.get("platform")),
-        "chat_id": _text(source["chat_id"]),
-        "chat_type": _text(source.get("chat_type")) or "dm",
-        **{name: _text(source.get(name)) for name in _ORIGIN_ALWAYS},
+        "chat_id": text_or_none(source["chat_id"]),
+        "chat_type": text_or_none(source.get("chat_type")) or "dm",
+        **{name: text_or_none(source.get(name)) for name in _ORIGIN_ALWAYS},
     }
-    scope = _text(source.get("scope_id")) or _text(source.get("guild_id"))
+    scope = text_or_none(source.get("scope_id")) or text_or_none(source.get("guild_id"))
     if scope:
         written |= {"scope_id": scope, "guild_id": scope}
-    written |= {name: _text(source[name]) for name in _ORIGIN_WHEN_SET if source.get(name)}
+    written |= {name: text_or_none(source[name]) for name in _ORIGIN_WHEN_SET if source.get(name)}
     if source.get("auto_thread_created"):
         written["auto_thread_created"] = True
     return written
@@ -150,8 +150,9 @@ def _instant_or_none(value: object) -> str | None:
         return None
 
 
-def _text(value: object) -> str | None:
-    return None if value is None else scrub(str(value)).replace("\0", "")
+def text_or_none(value: object) -> str | None:
+    """A value of any kind as a text that can be stored."""
+    return None if value is None else str(clean(str(value)))
 
 
 def _number(value: object) -> int:

@@ -1,4 +1,4 @@
-"""A row of the reference as a row of ours: pure functions.
+"""A row of hermes-agent as a row of ours: pure functions.
 
 Their columns hold what somebody once bound to them, so every value is brought to its column's kind here: text, a
 number, a flag. Structures marked by a NUL prefix become content of the kind `json`; JSON written with escapes is
@@ -16,36 +16,19 @@ from hermes_state import columns
 from hermes_state.conversations import transcript
 from hermes_state.ids import is_possible_id
 from hermes_state.storage.base import Row
+from hermes_state.transfer import tables
 
-_TEXT, _REAL, _COUNT = "text", "real", "count"
-
-SESSION = {
-    "id": _TEXT, "source": _TEXT, "user_id": _TEXT, "session_key": _TEXT, "chat_id": _TEXT, "chat_type": _TEXT,
-    "thread_id": _TEXT, "display_name": _TEXT, "origin_json": _TEXT, "expiry_finalized": _COUNT, "model": _TEXT,
-    "model_config": _TEXT, "system_prompt": _TEXT, "parent_session_id": _TEXT, "started_at": _REAL, "ended_at": _REAL,
-    "end_reason": _TEXT, "message_count": _COUNT, "tool_call_count": _COUNT, "input_tokens": _COUNT,
-    "output_tokens": _COUNT, "cache_read_tokens": _COUNT, "cache_write_tokens": _COUNT, "reasoning_tokens": _COUNT,
-    "cwd": _TEXT, "git_branch": _TEXT, "git_repo_root": _TEXT, "billing_provider": _TEXT, "billing_base_url": _TEXT,
-    "billing_mode": _TEXT, "estimated_cost_usd": _REAL, "actual_cost_usd": _REAL, "cost_status": _TEXT,
-    "cost_source": _TEXT, "pricing_version": _TEXT, "title": _TEXT, "api_call_count": _COUNT, "handoff_state": _TEXT,
-    "handoff_platform": _TEXT, "handoff_error": _TEXT, "compression_failure_cooldown_until": _REAL,
-    "compression_failure_error": _TEXT, "compression_fallback_streak": _COUNT, "profile_name": _TEXT,
-    "rewind_count": _COUNT, "archived": _COUNT,
-}  # fmt: skip
 ADDED = ("root_id", "last_active", "preview", "listed")
-MESSAGE = (
-    "id", "session_id", "role", "content", "tool_call_id", "tool_calls", "tool_name", "effect_disposition",
-    "timestamp", "token_count", "finish_reason", "reasoning", "reasoning_content", "reasoning_details",
-    "codex_reasoning_items", "codex_message_items", "platform_message_id", "observed", "active", "compacted",
-    "api_content",
-)  # fmt: skip
-USAGE = {
-    "session_id": _TEXT, "model": _TEXT, "billing_provider": _TEXT, "billing_base_url": _TEXT, "billing_mode": _TEXT,
-    "task": _TEXT, "api_call_count": _COUNT, "input_tokens": _COUNT, "output_tokens": _COUNT,
-    "cache_read_tokens": _COUNT, "cache_write_tokens": _COUNT, "reasoning_tokens": _COUNT,
-    "estimated_cost_usd": _REAL, "actual_cost_usd": _REAL, "cost_status": _TEXT, "cost_source": _TEXT,
-    "first_seen": _REAL, "last_seen": _REAL,
-}  # fmt: skip
+"""Columns of our sessions that hermes-agent does not have."""
+SESSION = {column.name: column.kind for column in tables.named("sessions").columns if column.name not in ADDED}
+USAGE = {column.name: column.kind for column in tables.named("session_model_usage").columns}
+MESSAGE = tuple(
+    name
+    for name in tables.named("messages").names
+    if name not in ("content_kind", "escaped", "replaced", "turn_id", "person_id")
+)
+INSERTED = ("id", "session_id", "active", "compacted", *(column.name for column in columns.SAID))
+"""The columns of `message`."""
 _COUNTED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 _STRUCTURED = ("tool_calls", "reasoning_details", "codex_reasoning_items", "codex_message_items")
 _PREFIX = "\0json:"
@@ -56,7 +39,7 @@ def session(row: Row) -> dict[str, Any]:
     """Values in their columns' kinds; `message_count` and `tool_call_count` are None where the file did not count."""
     found = {name: _VALUE[kind](value) for (name, kind), value in zip(SESSION.items(), row, strict=True)}
     uncounted = {name: found[name] for name in ("message_count", "tool_call_count")}
-    found |= {name: 0 for name, kind in SESSION.items() if kind == _COUNT and found[name] is None} | uncounted
+    found |= {name: 0 for name, kind in SESSION.items() if kind == "INTEGER" and found[name] is None} | uncounted
     found["source"] = found["source"] or "unknown"
     return found
 
@@ -73,7 +56,7 @@ def content(stored: object) -> Any:
 
 
 def message(row: Row, offset: int, now: float) -> tuple[Any, ...]:
-    """The parameters of `insert_message`."""
+    """The values of `INSERTED`."""
     said: dict[str, Any] = dict(zip(MESSAGE, row, strict=True))
     for name, value in said.items():
         if isinstance(value, bytes) or (isinstance(value, int | float) and name not in _NUMERIC):
@@ -111,7 +94,7 @@ def usage(row: Row) -> tuple[Any, ...]:
     for name in ("model", "billing_provider", "billing_base_url", "billing_mode", "task"):
         found[name] = found[name] or ""
     for name, kind in USAGE.items():
-        if kind == _COUNT or name.endswith("_usd"):
+        if kind == "INTEGER" or name.endswith("_usd"):
             found[name] = found[name] or 0
     return tuple(found.values())
 
@@ -133,11 +116,6 @@ def _text(value: object) -> str | None:
     return str(value)
 
 
-def _clean_text(value: object) -> str | None:
-    text = _text(value)
-    return None if text is None else text.replace("\0", "")
-
-
 def _real(value: object) -> float | None:
     if not isinstance(value, int | float | str | bytes):
         return None
@@ -153,7 +131,7 @@ def _count(value: object) -> int | None:
     return None if number is None or abs(number) >= 2**63 else int(number)
 
 
-_VALUE = {_TEXT: _clean_text, _REAL: _real, _COUNT: _count}
+_VALUE = {"TEXT": lambda value: columns.clean(_text(value)), "REAL": _real, "INTEGER": _count}
 
 
 LISTED = ("new", "branch", "reset")
@@ -161,7 +139,7 @@ _MARKS_SINCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class ParentHere:
     """A row that is in our store already and may be a parent."""
 
     root: str
@@ -216,7 +194,7 @@ def kind_of(row: Mapping[str, Any]) -> str:
     return "new" if row["parent_session_id"] is None else "child"
 
 
-def arrange(rows: Mapping[str, dict[str, Any]], outside: Mapping[str, Outside]) -> Lineage:
+def arrange(rows: Mapping[str, dict[str, Any]], outside: Mapping[str, ParentHere]) -> Lineage:
     """`rows` by id, with `last_active` set. A parent that is nowhere is cut off, in the row too."""
     found = Lineage()
     for session_id, row in rows.items():
@@ -253,7 +231,7 @@ def _order(rows: Mapping[str, dict[str, Any]], found: Lineage) -> None:
 
 
 def _root(
-    row: dict[str, Any], rows: Mapping[str, dict[str, Any]], outside: Mapping[str, Outside], found: Lineage
+    row: dict[str, Any], rows: Mapping[str, dict[str, Any]], outside: Mapping[str, ParentHere], found: Lineage
 ) -> str:
     """The parent's conversation when the row continues it, else its own. Parents are settled before."""
     parent = row["parent_session_id"]

@@ -1,4 +1,4 @@
-"""All of a home of the reference, read and judged before anything is written.
+"""All of a home of hermes-agent, read and judged before anything is written.
 
 A survey is what `--dry-run` shows and what `importing` writes. Sessions and routes are small and are kept in memory;
 messages are only counted here and are streamed when they are written. Everything that cannot be placed stands in
@@ -20,7 +20,8 @@ from hermes_state.errors import InvalidValue
 from hermes_state.ids import LOCAL_SOURCES, checked_id
 from hermes_state.transfer.archive_write import strip_credentials
 from hermes_state.transfer.import_home import route_entry, row_mapping
-from hermes_state.transfer.import_home.source import Home, Source
+from hermes_state.transfer.import_home.route_entry import text_or_none
+from hermes_state.transfer.import_home.source import AgentHome, HomeDatabase
 
 # Tables of theirs that become ours; everything else is kept as it is.
 _TAKEN = {
@@ -31,7 +32,7 @@ _LONG_TITLE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ImportProblem:
     """Something that does not come over as it is: what, which, why."""
 
     kind: str
@@ -40,7 +41,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ScannedRoute:
     scope: str
     session_key: str
     session_id: str
@@ -49,20 +50,20 @@ class Route:
 
 
 @dataclass(slots=True)
-class Survey:
-    home: Home
-    source: Source | None
+class HomeScan:
+    home: AgentHome
+    source: HomeDatabase | None
     version: int | None = None
     sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
     messages: int = 0
     lost_messages: int = 0
     """Messages whose session is not there."""
-    routes: list[Route] = field(default_factory=list)
+    routes: list[ScannedRoute] = field(default_factory=list)
     people: dict[tuple[str, str], str | None] = field(default_factory=dict)
     """(platform, native id) → name, of those who wrote in direct chats."""
     extra_columns: dict[str, list[str]] = field(default_factory=dict)
     extra_tables: dict[str, int] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ImportProblem] = field(default_factory=list)
     set_aside: dict[str, Any] = field(default_factory=dict)
     marked: int = 0
 
@@ -74,12 +75,12 @@ class Survey:
         return len(set(row_mapping.arrange({k: dict(v) for k, v in self.sessions.items()}, {}).roots.values()))
 
     def note(self, kind: str, which: object, why: str) -> None:
-        self.problems.append(Problem(kind, str(which)[:120], why))
+        self.problems.append(ImportProblem(kind, str(which)[:120], why))
 
 
-def survey(home: Home, source: Source | None) -> Survey:
+def scan_home(home: AgentHome, source: HomeDatabase | None) -> HomeScan:
     """Read everything but the messages."""
-    found = Survey(home, source)
+    found = HomeScan(home, source)
     if source is not None:
         found.version = source.version
         found.messages = source.message_count
@@ -93,7 +94,7 @@ def survey(home: Home, source: Source | None) -> Survey:
     return found
 
 
-def _sessions(found: Survey, source: Source) -> None:
+def _sessions(found: HomeScan, source: HomeDatabase) -> None:
     activity = source.activity()
     for row in map(row_mapping.session, source.rows("sessions", tuple(row_mapping.SESSION))):
         try:
@@ -119,12 +120,12 @@ def _sessions(found: Survey, source: Source) -> None:
     _titles(found)
 
 
-def _count_calls(source: Source, session_id: str) -> int:
+def _count_calls(source: HomeDatabase, session_id: str) -> int:
     rows = source.messages_of(session_id, ("role", "tool_calls"))
     return sum(transcript.calls_of(str(role), calls if isinstance(calls, str) else None) for role, calls in rows)
 
 
-def _titles(found: Survey) -> None:
+def _titles(found: HomeScan) -> None:
     """One title, one session: the newest keeps it."""
     holders: dict[str, dict[str, Any]] = {}
     for row in sorted(found.sessions.values(), key=lambda row: (row["started_at"], row["id"])):
@@ -141,7 +142,7 @@ def _titles(found: Survey) -> None:
         holders[row["title"]] = row
 
 
-def _other_tables(found: Survey, source: Source) -> None:
+def _other_tables(found: HomeScan, source: HomeDatabase) -> None:
     ours = {"sessions": row_mapping.SESSION, "messages": row_mapping.MESSAGE}
     for table, known in ours.items():
         extra = [name for name in source.tables[table] if name not in known]
@@ -154,7 +155,7 @@ def _other_tables(found: Survey, source: Source) -> None:
 # -- routes ------------------------------------------------------------------------------------------------------
 
 
-def _read_index(found: Survey) -> dict[str, Any]:
+def _read_index(found: HomeScan) -> dict[str, Any]:
     """`sessions.json` without what is meant for people only."""
     file = found.home.sessions_file
     if file is None:
@@ -170,7 +171,7 @@ def _read_index(found: Survey) -> dict[str, Any]:
     return {key: entry for key, entry in index.items() if not key.startswith("_")}
 
 
-def _routes(found: Survey, source: Source | None, index: dict[str, Any]) -> None:
+def _routes(found: HomeScan, source: HomeDatabase | None, index: dict[str, Any]) -> None:
     """The database's word counts before the file's; the newest one where two folders have the same name."""
     stored: list[tuple[str, str, Any, str]] = []
     if source is not None and "gateway_routing" in source.tables:
@@ -193,10 +194,12 @@ def _routes(found: Survey, source: Source | None, index: dict[str, Any]) -> None
         seen.add((scope, key))
         named = written["session_id"]
         written["session_id"] = tips.tips.get(tips.roots.get(named, ""), named)
-        found.routes.append(Route(scope, key, written["session_id"], written, route_entry.epoch(written["updated_at"])))
+        found.routes.append(
+            ScannedRoute(scope, key, written["session_id"], written, route_entry.epoch(written["updated_at"]))
+        )
 
 
-def _written(found: Survey, key: str, entry: Any) -> dict[str, Any]:
+def _written(found: HomeScan, key: str, entry: Any) -> dict[str, Any]:
     route_entry.session_key(key)
     try:
         return route_entry.parse(entry)
@@ -208,7 +211,7 @@ def _written(found: Survey, key: str, entry: Any) -> dict[str, Any]:
         return route_entry.parse({**entry, "origin": None})
 
 
-def _fill_from_index(found: Survey, index: dict[str, Any]) -> None:
+def _fill_from_index(found: HomeScan, index: dict[str, Any]) -> None:
     """Files before schema 18 knew a chat's name and place only in `sessions.json`."""
     for key, entry in index.items():
         row = found.sessions.get(entry.get("session_id", "")) if isinstance(entry, dict) else None
@@ -216,17 +219,13 @@ def _fill_from_index(found: Survey, index: dict[str, Any]) -> None:
             continue
         origin = entry.get("origin") if isinstance(entry.get("origin"), dict) else {}
         row["session_key"] = row["session_key"] or key
-        row["display_name"] = row["display_name"] or _word(entry.get("display_name"))
-        row["chat_type"] = row["chat_type"] or _word(origin.get("chat_type") or entry.get("chat_type"))
+        row["display_name"] = row["display_name"] or text_or_none(entry.get("display_name"))
+        row["chat_type"] = row["chat_type"] or text_or_none(origin.get("chat_type") or entry.get("chat_type"))
         for name in ("chat_id", "thread_id", "user_id"):
-            row[name] = row[name] or _word(origin.get(name))
+            row[name] = row[name] or text_or_none(origin.get(name))
         if origin and not row["origin_json"]:
             row["origin_json"] = columns.encode_json(strip_credentials(origin))
         row["expiry_finalized"] = row["expiry_finalized"] or int(bool(entry.get("expiry_finalized")))
-
-
-def _word(value: object) -> str | None:
-    return None if value is None else columns.scrub(str(value)).replace("\0", "")
 
 
 # -- people ------------------------------------------------------------------------------------------------------
@@ -237,10 +236,10 @@ def is_direct(row: dict[str, Any]) -> bool:
     return row["source"] not in LOCAL_SOURCES and bool(row["user_id"]) and row["chat_type"] in (None, "dm")
 
 
-def _people(found: Survey) -> None:
+def _people(found: HomeScan) -> None:
     for row in found.sessions.values():
         if is_direct(row):
             origin = columns.decode_json(row["origin_json"])
             name = origin.get("user_name") if isinstance(origin, dict) else None
             key = (row["source"], row["user_id"])
-            found.people[key] = found.people.get(key) or _word(name) or row["display_name"]
+            found.people[key] = found.people.get(key) or text_or_none(name) or row["display_name"]

@@ -1,4 +1,4 @@
-"""A database of the reference, opened so that not a byte of its folder changes.
+"""A database of hermes-agent, opened so that not a byte of its folder changes.
 
 A file at rest is opened in place as immutable: SQLite then takes no lock and makes no side file, also in a folder that
 cannot be written. A file with a write-ahead log or a rollback journal beside it is copied with it to a private
@@ -41,7 +41,7 @@ class AlreadyOurs(NotADatabase):
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class AgentHome:
     """A folder of theirs: what of it there is to read."""
 
     folder: Path
@@ -51,24 +51,24 @@ class Home:
     """False when only a database file was named: the rest of its folder is not meant."""
 
 
-def find(path: Path) -> Home:
+def find(path: Path) -> AgentHome:
     """The home at `path`, which is its folder or its database file."""
     if not path.exists():
         raise StoreUnavailable("there is nothing here", where=str(path), hint="Name the folder of the other home.")
     if path.is_file() and path.name != "state.db":
-        return Home(path.parent, path, None, whole=False)
+        return AgentHome(path.parent, path, None, whole=False)
     folder = path.parent if path.is_file() else path
     database, index = folder / "state.db", folder / "sessions" / "sessions.json"
     if not database.is_file() and not index.is_file():
         raise NotADatabase(
-            "this is no home of the reference: it has neither state.db nor sessions/sessions.json",
+            "this is no home of hermes-agent: it has neither state.db nor sessions/sessions.json",
             where=str(folder),
             hint="Name the folder of the other home.",
         )
-    return Home(folder, database if database.is_file() else None, index if index.is_file() else None, whole=True)
+    return AgentHome(folder, database if database.is_file() else None, index if index.is_file() else None, whole=True)
 
 
-class Source:
+class HomeDatabase:
     """Their database, open for reading until `close`."""
 
     def __init__(self, path: Path) -> None:
@@ -129,7 +129,7 @@ class Source:
         }
         if "conversations" in self.tables and "schema_version" in self.tables:
             raise AlreadyOurs(
-                "this database is one of ours, not of the reference",
+                "this database is one of ours, not of hermes-agent",
                 where=self.where,
                 hint="Use hermes backup or hermes sessions export and import.",
             )
@@ -138,7 +138,7 @@ class Source:
         self.version = self._version()
         if self.version > NEWEST:
             raise FutureSchema(
-                f"this home has schema {self.version} of the reference, we know up to {NEWEST}; it was left untouched",
+                f"this home has schema {self.version} of hermes-agent, we know up to {NEWEST}; it was left untouched",
                 where=self.where,
                 hint="A newer Hermes may know it.",
             )
@@ -231,7 +231,7 @@ class Source:
         if self._copy is not None:
             shutil.rmtree(self._copy, ignore_errors=True)
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> HomeDatabase:
         return self
 
     def __exit__(

@@ -19,7 +19,9 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -30,16 +32,17 @@ from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection, Store, scalar
 from hermes_state.storage.sqlite_errors import translated
 from hermes_state.storage.statements import Queries
-from hermes_state.transfer import backup, sqlite_copy
+from hermes_state.transfer import backup, sqlite_copy, tables
 from hermes_state.transfer.import_home import in_use, row_mapping, scan, write
-from hermes_state.transfer.import_home.scan import Survey
-from hermes_state.transfer.import_home.source import AlreadyOurs, Home, Source
-from hermes_state.transfer.import_home.write import Outcome, Tick
+from hermes_state.transfer.import_home.scan import HomeScan
+from hermes_state.transfer.import_home.source import AgentHome, AlreadyOurs, HomeDatabase
+from hermes_state.transfer.import_home.write import ImportOutcome, Tick
 
 Q = Queries("import_home")
 
 Step = Callable[[str], write.Tick | None]
 _WAIT_MS = 2_000
+_ENOUGH = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +50,22 @@ class Upgraded:
     """What was done, and the way back."""
 
     backup: Path
-    found: scan.Survey
-    done: write.Outcome
+    found: scan.HomeScan
+    done: write.ImportOutcome
 
 
-def look(home: Path) -> scan.Survey:
+def look(home: Path) -> scan.HomeScan:
     """What an upgrade would do; raises when it could not. Nothing is written."""
     database = home / "state.db"
     if not database.is_file():
         raise StoreUnavailable("there is no database to upgrade", where=str(database))
-    in_use.refuse_held(home)
+    in_use.refuse_in_use(home)
     try:
-        source = Source(database)
+        source = HomeDatabase(database)
     except AlreadyOurs as error:
         raise AlreadyOurs("this home is one of ours already; there is nothing to upgrade", where=str(home)) from error
     with source:
-        return scan.survey(_as_home(home, database), source)
+        return scan.scan_home(_as_home(home, database), source)
 
 
 def upgrade(home: Path, *, step: Step | None = None, limits: Limits | None = None) -> Upgraded:
@@ -90,9 +93,9 @@ def upgrade(home: Path, *, step: Step | None = None, limits: Limits | None = Non
     return Upgraded(kept, found, done)
 
 
-def _as_home(home: Path, database: Path) -> Home:
+def _as_home(home: Path, database: Path) -> AgentHome:
     index = home / "sessions" / "sessions.json"
-    return Home(home, database, index if index.is_file() else None, whole=True)
+    return AgentHome(home, database, index if index.is_file() else None, whole=True)
 
 
 def _tick(step: Step | None, what: str) -> write.Tick | None:
@@ -109,14 +112,16 @@ def _back_up(old: apsw.Connection, home: Path, tick: write.Tick | None) -> Path:
     return named
 
 
-def _build(home: Home, new: Path, step: Step | None, limits: Limits | None) -> tuple[scan.Survey, write.Outcome]:
+def _build(
+    home: AgentHome, new: Path, step: Step | None, limits: Limits | None
+) -> tuple[scan.HomeScan, write.ImportOutcome]:
     """The new database, complete, compared and closed."""
     assert home.database is not None
     db = SessionDB(new, limits=limits)
     try:
-        with Source(home.database) as source:
-            found = scan.survey(home, source)
-            done = write.bring_over(db, found, tick=_tick(step, "converting"))
+        with HomeDatabase(home.database) as source:
+            found = scan.scan_home(home, source)
+            done = write.write_home(db, found, tick=_tick(step, "converting"))
             wrong = complaints(db, found, done, tick=_tick(step, "comparing"))
     finally:
         db.close()
@@ -161,44 +166,45 @@ def _swap(old: apsw.Connection, new: Path, database: Path) -> None:
         old.execute("ROLLBACK")
 
 
-_ENOUGH = 20
+def complaints(store: Store, found: HomeScan, done: ImportOutcome, *, tick: Tick | None = None) -> list[str]:
+    """What is not as it should be after an import into an empty store; at most a screenful.
+
+    Every message is read from both sides and must be the same in every column; every session, conversation and route
+    must be there.
+    """
+    wrong = store.engine.read(lambda conn: _wrong_counts(conn, found, done))
+    return (wrong + _wrong_messages(store, found, done, tick))[:_ENOUGH]
 
 
-def complaints(store: Store, found: Survey, done: Outcome, *, tick: Tick | None = None) -> list[str]:
-    """What is not as it should be after an import into an empty store; at most a screenful."""
-    wrong = store.engine.read(lambda conn: _counts(conn, found, done))
-    return (wrong + _messages(store, found, done, tick))[:_ENOUGH]
-
-
-def _counts(conn: Connection, found: Survey, done: Outcome) -> list[str]:
+def _wrong_counts(conn: Connection, found: HomeScan, done: ImportOutcome) -> list[str]:
     expected = {
-        "sessions": (len(found.sessions), Q.count_sessions),
-        "messages": (found.messages - found.lost_messages, Q.count_messages),
-        "routes": (len(found.routes), Q.count_routes),
-        "conversations": (done.conversations, Q.count_conversations),
-        "sessions without a conversation": (0, Q.count_homeless),
-        "conversations without a tip": (0, Q.count_tipless),
+        "sessions": len(found.sessions),
+        "messages": found.messages - found.lost_messages,
+        "routes": len(found.routes),
+        "conversations": done.conversations,
     }
-    wrong = []
-    for what, (wanted, statement) in expected.items():
-        stored = scalar(conn.rows(statement))
-        if stored != wanted:
-            wrong.append(f"{what}: {stored} instead of {wanted}")
-    return wrong
+    counted = [(table, tables.count(conn, table), wanted) for table, wanted in expected.items()]
+    counted.append(("sessions without a conversation", int(scalar(conn.rows(Q.count_homeless))), 0))
+    counted.append(("conversations without a tip", int(scalar(conn.rows(Q.count_tipless))), 0))
+    return [f"{what}: {stored} instead of {wanted}" for what, stored, wanted in counted if stored != wanted]
 
 
-def _messages(store: Store, found: Survey, done: Outcome, tick: Tick | None) -> list[str]:
+def _wrong_messages(store: Store, found: HomeScan, done: ImportOutcome, tick: Tick | None) -> list[str]:
     source = found.source
     if source is None:
         return []
+    timed = row_mapping.INSERTED.index("timestamp")
     wrong: list[str] = []
     seen = 0
     for batch in source.messages(row_mapping.MESSAGE):
         between = (batch[0][0] + done.offset, batch[-1][0] + done.offset)
-        stored = {row[0]: row for row in _stored(store, between)}
+        stored = store.engine.read(partial(_stored, between=between))
         for row in batch:
-            wanted = row_mapping.message(row, done.offset, 0.0)
-            if row[1] in found.sessions and not _same(stored.get(wanted[0]), wanted):
+            wanted = list(row_mapping.message(row, done.offset, 0.0))
+            here = stored.get(wanted[0])
+            if here is not None and wanted[timed] == 0.0:
+                here[timed] = 0.0  # a message without a time got the time of the import
+            if row[1] in found.sessions and here != wanted:
                 wrong.append(f"message {row[0]} of {row[1]} is not as it was")
         seen += len(batch)
         if tick is not None:
@@ -208,15 +214,5 @@ def _messages(store: Store, found: Survey, done: Outcome, tick: Tick | None) -> 
     return wrong
 
 
-def _stored(store: Store, between: tuple[int, int]) -> list[tuple[object, ...]]:
-    return store.engine.read(lambda conn: conn.rows(Q.stored_messages, between))
-
-
-def _same(stored: tuple[object, ...] | None, wanted: tuple[object, ...]) -> bool:
-    """A message without a time got the time of the import; everything else is the same."""
-    if stored is None:
-        return False
-    return all(a == b or (at == _TIME and b == 0.0) for at, (a, b) in enumerate(zip(stored, wanted, strict=True)))
-
-
-_TIME = 11
+def _stored(conn: Connection, between: tuple[int, int]) -> dict[int, list[Any]]:
+    return {row[0]: list(row) for row in conn.rows(Q.stored_messages, between)}

@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from hermes_config.home import private_open
-from hermes_state import columns as values
+from hermes_state import columns
 from hermes_state.conversations import chain
 from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, new_person_id
 from hermes_state.storage.base import Connection, Store, scalar
 from hermes_state.storage.statements import Queries
+from hermes_state.transfer import tables
 from hermes_state.transfer.archive_import import NO_CHAT
 from hermes_state.transfer.import_home import row_mapping
-from hermes_state.transfer.import_home.home_files import Item
-from hermes_state.transfer.import_home.scan import Survey, is_direct
-from hermes_state.transfer.import_home.source import Source
+from hermes_state.transfer.import_home.home_files import HomeFile
+from hermes_state.transfer.import_home.scan import HomeScan, is_direct
+from hermes_state.transfer.import_home.source import HomeDatabase
 from hermes_state.transfer.sqlite_copy import quoted
 
 Q = Queries("import_home")
@@ -34,7 +35,7 @@ Tick = Callable[[int, int | None], None]
 
 
 @dataclass(slots=True)
-class Outcome:
+class ImportOutcome:
     """What an import did."""
 
     sessions: int = 0
@@ -63,14 +64,14 @@ class Difference:
     how: str
 
 
-def bring_over(store: Store, found: Survey, *, routes: bool = True, tick: Tick | None = None) -> Outcome:
+def write_home(store: Store, found: HomeScan, *, routes: bool = True, tick: Tick | None = None) -> ImportOutcome:
     """Write everything; all of it is there when this returns, nothing when it raises.
 
     Without `routes` no chat leads to what came over, and no search for a lost route finds it.
     """
 
-    def run(conn: Connection) -> Outcome:
-        done = Outcome()
+    def run(conn: Connection) -> ImportOutcome:
+        done = ImportOutcome()
         fresh = _fresh(conn, found, done)
         if not routes:
             for row in fresh.values():
@@ -97,7 +98,7 @@ def bring_over(store: Store, found: Survey, *, routes: bool = True, tick: Tick |
     return store.engine.write(run)
 
 
-def compare(store: Store, found: Survey) -> list[Difference]:
+def compare(store: Store, found: HomeScan) -> list[Difference]:
     """Sessions that both have and that say different things."""
     source = found.source
     if source is None:
@@ -120,31 +121,31 @@ def compare(store: Store, found: Survey) -> list[Difference]:
 
 def _stored(store: Store, session_id: str) -> list[tuple[str, Any]]:
     rows = store.engine.read(lambda conn: conn.rows(Q.said_in, (session_id,)))
-    return [(role, values.decode_content(content, kind)) for role, content, kind in rows]
+    return [(role, columns.decode_content(content, kind)) for role, content, kind in rows]
 
 
 def _said(role: object, content: object) -> tuple[str, Any]:
-    text, kind = values.encode_content(row_mapping.content(content))
-    return str(role), values.decode_content(text, kind)
+    text, kind = columns.encode_content(row_mapping.content(content))
+    return str(role), columns.decode_content(text, kind)
 
 
 # -- the parts of the transaction --------------------------------------------------------------------------------
 
 
-def _fresh(conn: Connection, found: Survey, done: Outcome) -> dict[str, dict[str, Any]]:
+def _fresh(conn: Connection, found: HomeScan, done: ImportOutcome) -> dict[str, dict[str, Any]]:
     known = {row[0] for row in conn.rows(Q.known_ids, (json.dumps(list(found.sessions)),))}
     done.skipped = sorted(known)
     # Copies: the transaction may be run again, and lineage cuts links in the rows.
     return {one: dict(row) for one, row in found.sessions.items() if one not in known}
 
 
-def _outside(conn: Connection, fresh: dict[str, dict[str, Any]]) -> dict[str, row_mapping.Outside]:
+def _outside(conn: Connection, fresh: dict[str, dict[str, Any]]) -> dict[str, row_mapping.ParentHere]:
     parents = {row["parent_session_id"] for row in fresh.values()} - {None} - fresh.keys()
     rows = conn.rows(Q.parents, (json.dumps(sorted(parents)),))
-    return {one: row_mapping.Outside(root, reason) for one, root, reason in rows}
+    return {one: row_mapping.ParentHere(root, reason) for one, root, reason in rows}
 
 
-def _free_taken_titles(conn: Connection, fresh: dict[str, dict[str, Any]], done: Outcome) -> None:
+def _free_taken_titles(conn: Connection, fresh: dict[str, dict[str, Any]], done: ImportOutcome) -> None:
     """A title that one of our conversations has stays there."""
     wanted = [row["title"] for row in fresh.values() if row["title"]]
     taken = {row[0] for row in conn.rows(Q.taken_titles, (json.dumps(wanted),))}
@@ -154,7 +155,7 @@ def _free_taken_titles(conn: Connection, fresh: dict[str, dict[str, Any]], done:
             row["title"] = None
 
 
-def _people(conn: Connection, found: Survey, done: Outcome, now: float) -> dict[tuple[str, str], str]:
+def _people(conn: Connection, found: HomeScan, done: ImportOutcome, now: float) -> dict[tuple[str, str], str]:
     """Everybody who had a direct chat becomes a person without rights; the local user is the owner."""
     conn.run(Q.insert_person, (LOCAL_OWNER, None, "owner", now))
     conn.run(Q.insert_identity, ("local", "owner", LOCAL_OWNER, None, now))
@@ -175,7 +176,7 @@ def _sessions(
     fresh: dict[str, dict[str, Any]],
     family: row_mapping.Lineage,
     owners: dict[tuple[str, str], str],
-    done: Outcome,
+    done: ImportOutcome,
 ) -> None:
     rows, conversations = [], []
     for one in family.order:
@@ -189,13 +190,18 @@ def _sessions(
                 owner = owners.get((row["source"], row["user_id"]))
             conversations.append((one, tip, owner, family.kinds[one], row["parent_session_id"], row["started_at"]))
     if rows:
-        conn.many(Q.insert_session, rows)
+        conn.many(tables.insert(tables.named("sessions"), (*row_mapping.SESSION, *row_mapping.ADDED)), rows)
         conn.many(Q.insert_conversation, conversations)
     done.sessions, done.conversations = len(rows), len(conversations)
 
 
 def _messages(
-    conn: Connection, source: Source, fresh: dict[str, dict[str, Any]], done: Outcome, now: float, tick: Tick | None
+    conn: Connection,
+    source: HomeDatabase,
+    fresh: dict[str, dict[str, Any]],
+    done: ImportOutcome,
+    now: float,
+    tick: Tick | None,
 ) -> None:
     if not fresh or not source.message_count:
         return
@@ -207,14 +213,14 @@ def _messages(
     for batch in source.messages(row_mapping.MESSAGE):
         rows = [row_mapping.message(row, done.offset, now) for row in batch if row[1] in fresh]
         if rows:
-            conn.many(Q.insert_message, rows)
+            conn.many(tables.insert(tables.named("messages"), row_mapping.INSERTED), rows)
         done.messages += len(rows)
         seen += len(batch)
         if tick is not None:
             tick(seen, source.message_count)
 
 
-def _extra_columns(conn: Connection, found: Survey, fresh: dict[str, dict[str, Any]], done: Outcome) -> None:
+def _extra_columns(conn: Connection, found: HomeScan, fresh: dict[str, dict[str, Any]], done: ImportOutcome) -> None:
     """Columns we have no name for, beside their rows."""
     source = found.source
     if source is None or not found.extra_columns:
@@ -240,10 +246,12 @@ def _named(names: list[str], extra: list[Any]) -> Iterator[tuple[str, str]]:
     """(column, value as JSON) of those that have one."""
     for name, value in zip(names, extra, strict=True):
         if value is not None:
-            yield name, values.scrub(json.dumps(value.hex() if isinstance(value, bytes) else value))
+            yield name, columns.scrub(json.dumps(value.hex() if isinstance(value, bytes) else value))
 
 
-def _side_rows(conn: Connection, found: Survey, fresh: dict[str, dict[str, Any]], done: Outcome, now: float) -> None:
+def _side_rows(
+    conn: Connection, found: HomeScan, fresh: dict[str, dict[str, Any]], done: ImportOutcome, now: float
+) -> None:
     """Use by model, named values, locks that still hold."""
     source = found.source
     if source is None:
@@ -261,25 +269,25 @@ def _side_rows(conn: Connection, found: Survey, fresh: dict[str, dict[str, Any]]
             conn.run(Q.insert_meta, (str(key), None if value is None else str(value)))
     if "compression_locks" in source.tables:
         for row in source.rows("compression_locks", ("session_id", "holder", "acquired_at", "expires_at")):
-            if row[0] in fresh and values.to_epoch(row[3], 0.0) > now:
+            if row[0] in fresh and columns.to_epoch(row[3], 0.0) > now:
                 conn.run(Q.insert_lock, row)
 
 
-def _tables(conn: Connection, found: Survey, done: Outcome) -> None:
+def _tables(conn: Connection, found: HomeScan, done: ImportOutcome) -> None:
     """Tables that nothing of ours uses, under their own names (SQLite; see `aside` for PostgreSQL)."""
     source = found.source
     if source is None or conn.dialect != "sqlite":
         return
-    ours = {row[0] for row in conn.rows(Q.own_tables)}
+    ours = tables.present(conn)
     for table, count in found.extra_tables.items():
         if table in ours or not count:
             continue
-        columns = source.tables[table]
-        declared = ", ".join(f"{quoted(name)} {_affinity(kind)}" for name, kind in columns.items())
+        kinds = source.tables[table]
+        declared = ", ".join(f"{quoted(name)} {_affinity(kind)}" for name, kind in kinds.items())
         conn.run(Q.make_table.sqlite.replace("{table}", quoted(table)).replace("{columns}", declared))
-        marks = ", ".join("?" for _ in columns)
+        marks = ", ".join("?" for _ in kinds)
         fill = Q.fill_table.sqlite.replace("{table}", quoted(table)).replace("{columns}", marks)
-        conn.many(fill, source.rows(table, tuple(columns)))
+        conn.many(fill, source.rows(table, tuple(kinds)))
         done.tables[table] = count
 
 
@@ -292,18 +300,18 @@ def _affinity(declared: str) -> str:
     return "REAL" if any(part in upper for part in ("REAL", "FLOA", "DOUB")) else "NUMERIC" if upper else "BLOB"
 
 
-def _routes(conn: Connection, found: Survey, done: Outcome) -> None:
+def _routes(conn: Connection, found: HomeScan, done: ImportOutcome) -> None:
     for route in found.routes:
         # What is here by now may have been compressed since: the route leads to where it goes on.
         tip = str(chain.tip(conn, route.session_id))
         entry = json.dumps({**route.entry, "session_id": tip}, ensure_ascii=False)
-        row = (route.scope, route.session_key, tip, values.scrub(entry), route.updated_at)
+        row = (route.scope, route.session_key, tip, columns.scrub(entry), route.updated_at)
         added = conn.run(Q.insert_route, row)
         done.routes += added
         done.routes_kept += 1 - added
 
 
-def keep(folder: Path, found: Survey, done: Outcome, report: dict[str, Any]) -> list[Path]:
+def keep(folder: Path, found: HomeScan, done: ImportOutcome, report: dict[str, Any]) -> list[Path]:
     """Write the files that have something to say; which ones."""
     folder.mkdir(mode=0o700, parents=True)
     written = []
@@ -316,17 +324,17 @@ def keep(folder: Path, found: Survey, done: Outcome, report: dict[str, Any]) -> 
         written.append(_write(folder / "lost-messages.jsonl", lines))
     for number, (table, count) in enumerate(found.extra_tables.items() if source is not None else ()):
         if count and table not in done.tables and source is not None:
-            columns = tuple(source.tables[table])
+            names = tuple(source.tables[table])
             plain = "".join(char if char.isalnum() or char == "_" else "-" for char in table)[:60]
             name = f"table-{number}-{plain}.jsonl"
-            written.append(_write(folder / name, (_line(columns, row) for row in source.rows(table, columns))))
+            written.append(_write(folder / name, (_line(names, row) for row in source.rows(table, names))))
     written.append(_write(folder / "report.json", [json.dumps(report, ensure_ascii=True, indent=1)]))
     return written
 
 
-def _line(columns: Iterable[str], row: Iterable[Any]) -> str:
+def _line(names: Iterable[str], row: Iterable[Any]) -> str:
     plain = (value.hex() if isinstance(value, bytes) else value for value in row)
-    return json.dumps(dict(zip(columns, plain, strict=True)), ensure_ascii=True)
+    return json.dumps(dict(zip(names, plain, strict=True)), ensure_ascii=True)
 
 
 def _write(path: Path, lines: Iterable[str]) -> Path:
@@ -336,11 +344,11 @@ def _write(path: Path, lines: Iterable[str]) -> Path:
 
 
 def facts(
-    found: Survey,
+    found: HomeScan,
     *,
-    done: Outcome | None = None,
+    done: ImportOutcome | None = None,
     differences: list[Difference] | None = None,
-    files: list[Item] | None = None,
+    files: list[HomeFile] | None = None,
     unread: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Everything worth knowing. Without `done` it says what would come over."""
@@ -378,7 +386,7 @@ def facts(
     }
 
 
-def _brought(done: Outcome) -> dict[str, Any]:
+def _brought(done: ImportOutcome) -> dict[str, Any]:
     return {
         "sessions": done.sessions,
         "conversations": done.conversations,
@@ -392,7 +400,7 @@ def _brought(done: Outcome) -> dict[str, Any]:
     }
 
 
-def _left(found: Survey, files: list[Item]) -> dict[str, str]:
+def _left(found: HomeScan, files: list[HomeFile]) -> dict[str, str]:
     """What does not come, and why."""
     left = {item.name: item.left for item in files if item.left}
     if found.source is not None and found.source.indexes:

@@ -63,8 +63,8 @@ def imported(db: SessionDB, clock: Clock) -> SessionDB:
     clock.advance(LATER - clock())
     home = source.find(FIXTURES / "reference_home")
     assert home.database is not None
-    with source.Source(home.database) as opened:
-        done = write.bring_over(db, scan.survey(home, opened))
+    with source.HomeDatabase(home.database) as opened:
+        done = write.write_home(db, scan.scan_home(home, opened))
     assert (done.sessions, done.messages, done.routes, done.offset) == (23, 57, 9, 0)
     return db
 
@@ -248,8 +248,8 @@ def test_what_they_find_we_find(imported: SessionDB, expected: dict[str, Any]) -
 
 def test_an_index_without_a_database_keeps_what_the_reference_keeps(db: SessionDB) -> None:
     home = source.find(FIXTURES / "reference_legacy")
-    found = scan.survey(home, None)
-    write.bring_over(db, found)
+    found = scan.scan_home(home, None)
+    write.write_home(db, found)
     expected = json.loads((FIXTURES / "reference_legacy" / "expected.json").read_text(encoding="utf-8"))
     stored = {key: json.loads(entry) for key, entry in db.load_gateway_routing_entries(scope="sessions").items()}
     kept = {key: {name: stored[key].get(name) for name in entry} for key, entry in expected.items()}

@@ -129,9 +129,9 @@ def test_a_home_whose_gateway_runs_is_refused_and_an_old_pid_file_is_not_believe
         (home / "gateway.pid").write_text(json.dumps({"pid": worker.pid, "kind": "hermes-gateway"}))
         with pytest.raises(in_use.HomeInUse, match=f"process {worker.pid}"):
             upgrade.upgrade(home)
-    assert in_use.holder_of(home) is None, "that process has ended"
+    assert in_use.user_of(home) is None, "that process has ended"
     (home / "gateway.pid").write_text(json.dumps({"pid": 1, "start_time": 12345}))
-    assert in_use.holder_of(home) is None, "that process is somebody else"
+    assert in_use.user_of(home) is None, "that process is somebody else"
 
 
 def test_a_home_whose_lock_is_held_is_refused(made: ReferenceHome) -> None:
@@ -140,7 +140,7 @@ def test_a_home_whose_lock_is_held_is_refused(made: ReferenceHome) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(in_use.HomeInUse, match=r"gateway\.lock"):
             upgrade.upgrade(home)
-    assert in_use.holder_of(home) is None
+    assert in_use.user_of(home) is None
 
 
 @pytest.mark.parametrize("moment", ["backing up", "converting", "comparing"])
@@ -183,14 +183,14 @@ def test_killed_anywhere_the_home_is_the_old_one_or_the_new_one(
 
 
 def test_the_reference_in_the_same_environment_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert in_use.reference_installed() is None
-    in_use.refuse_reference_installed()
+    assert in_use.hermes_agent_installed() is None
+    in_use.refuse_hermes_agent_installed()
     info = tmp_path / "hermes_agent-0.19.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hermes-agent\nVersion: 0.19.0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    assert in_use.reference_installed() == "0.19.0"
-    with pytest.raises(in_use.ReferenceInstalled, match=r"hermes-agent 0\.19\.0") as refused:
-        in_use.refuse_reference_installed()
+    assert in_use.hermes_agent_installed() == "0.19.0"
+    with pytest.raises(in_use.HermesAgentInstalled, match=r"hermes-agent 0\.19\.0") as refused:
+        in_use.refuse_hermes_agent_installed()
     assert "environment of its own" in str(refused.value)

@@ -22,12 +22,12 @@ from hermes_state.session_db import SessionDB
 from hermes_state.transfer.import_home import scan, source, write
 
 
-def bring(db: SessionDB, folder: Path) -> tuple[scan.Survey, write.Outcome]:
+def bring(db: SessionDB, folder: Path) -> tuple[scan.HomeScan, write.ImportOutcome]:
     home = source.find(folder)
-    opened = None if home.database is None else source.Source(home.database)
+    opened = None if home.database is None else source.HomeDatabase(home.database)
     try:
-        found = scan.survey(home, opened)
-        return found, write.bring_over(db, found)
+        found = scan.scan_home(home, opened)
+        return found, write.write_home(db, found)
     finally:
         if opened is not None:
             opened.close()
@@ -80,13 +80,13 @@ def test_a_home_that_is_written_to_meanwhile_is_refused_and_nothing_is_stored(db
     made.conversation("a", 3)
     home = source.find(made.close())
     assert home.database is not None
-    with source.Source(home.database) as opened:
-        found = scan.survey(home, opened)
+    with source.HomeDatabase(home.database) as opened:
+        found = scan.scan_home(home, opened)
         with sqlite3.connect(home.database) as other:
             other.execute("INSERT INTO messages (session_id, role, timestamp) VALUES ('a', 'user', 1)")
         other.close()
         with pytest.raises(StateError, match="written to while"):
-            write.bring_over(db, found)
+            write.write_home(db, found)
     assert db.session_count() == 0
 
 
@@ -192,7 +192,7 @@ def test_what_is_no_home_of_theirs_is_refused_in_one_line(
     with pytest.raises(kind, match=words) as refused:
         home = source.find(path)
         assert home.database is not None
-        source.Source(home.database).close()
+        source.HomeDatabase(home.database).close()
     assert "\n" not in str(refused.value)
     assert str(folder) in str(refused.value)
     assert fingerprint(folder) == before
@@ -371,10 +371,10 @@ def test_a_second_import_doubles_nothing_and_tells_what_differs(db: SessionDB, t
     again.close()
     home = source.find(made.folder)
     assert home.database is not None
-    with source.Source(home.database) as opened:
-        found = scan.survey(home, opened)
+    with source.HomeDatabase(home.database) as opened:
+        found = scan.scan_home(home, opened)
         differences = {one.session_id: one.how for one in write.compare(db, found)}
-        done = write.bring_over(db, found)
+        done = write.write_home(db, found)
     assert (done.sessions, done.messages, done.routes, done.routes_kept) == (0, 0, 0, 1)
     assert sorted(done.skipped) == ["changed", "on-here", "on-there", "same"]
     assert db.message_count() == before + 1

@@ -20,4 +20,4 @@ def stop_at_half(done: int, total: int | None) -> None:
 
 home = source.find(Path(sys.argv[2]))
 assert home.database is not None
-write.bring_over(SessionDB(sys.argv[1]), scan.survey(home, source.Source(home.database)), tick=stop_at_half)
+write.write_home(SessionDB(sys.argv[1]), scan.scan_home(home, source.HomeDatabase(home.database)), tick=stop_at_half)
