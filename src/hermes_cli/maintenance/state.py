@@ -24,8 +24,8 @@ from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
     from hermes_state.maintenance.check import Finding
-    from hermes_state.transfer.import_home.upgrade import Upgraded
     from hermes_state.maintenance.retention import RetentionStep
+    from hermes_state.transfer.import_home.upgrade import Upgraded
 
 
 def register(parser: Parser) -> None:
