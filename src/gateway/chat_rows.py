@@ -16,7 +16,7 @@ from gateway.desk import ChatDesk
 from gateway.reset import zone_of
 from hermes_agent.commands import about, lookup, registry, turns
 from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
-from hermes_agent.commands.text import columns, counted
+from hermes_agent.text import columns, counted
 
 if TYPE_CHECKING:
     from hermes_state.inbox import InboxRow

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway import beside, clarifying, onlookers
 from hermes_agent import process_identity
-from hermes_agent.commands.text import text_of
+from hermes_agent.messages import text_of
 from hermes_agent.tools import output
 from hermes_config.errors import HermesError
 from hermes_state import unrotate

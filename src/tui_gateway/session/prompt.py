@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gateway import onlookers
 from hermes_agent import mentions, sync_loop
 from hermes_agent.agent import ConversationBusy
-from hermes_agent.commands.text import text_of
+from hermes_agent.messages import text_of
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_state.errors import ConversationHeld
