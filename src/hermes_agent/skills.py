@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from hermes_agent.prompt.injection_scan import suspicion
+from hermes_agent.text import brief
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS, Limits
 
@@ -249,7 +250,7 @@ def _brief(description: str, chars: int) -> str:
     why = suspicion(description)
     if why is not None:
         return f"[its description is not shown: {why}]"
-    return description if len(description) <= chars else f"{description[: chars - 1]}…"
+    return brief(description, chars)
 
 
 # -- files -------------------------------------------------------------------------------------------------

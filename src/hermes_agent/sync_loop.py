@@ -87,7 +87,3 @@ def run(coroutine: Coroutine[Any, Any, T], *, interrupt: Callable[[], None] | No
             future.cancel()
             ended.wait(_GRACE)
         raise
-
-
-def call_soon(fn: Any, *args: Any) -> None:
-    _agents.get().call_soon_threadsafe(fn, *args)

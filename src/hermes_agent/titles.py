@@ -89,21 +89,19 @@ def _settle(conversation_id: ConversationId) -> None:
 
 def _untitled(db: SessionDB, session_id: SessionId) -> _Exchange | None:
     """The first exchange of a conversation that has no title and has only just begun."""
+    from hermes_agent.messages import text_of
+
     row = db.get_session(db.get_compression_tip(session_id))
     if row is None or row["title"] is not None or row["root_id"] != row["id"]:
         return None
-    messages = db.get_messages_as_conversation(session_id)
-    said = [text for message in messages if message["role"] == "user" and (text := _text(message))]
-    answered = [text for message in messages if message["role"] == "assistant" and (text := _text(message))]
+    texts: dict[str, list[str]] = {"user": [], "assistant": []}
+    for message in db.get_messages_as_conversation(session_id):
+        if message["role"] in texts and (text := text_of(message.get("content")).strip()):
+            texts[message["role"]].append(text)
+    said, answered = texts["user"], texts["assistant"]
     if not said or not answered or len(said) > _LAST_CHANCE:
         return None
     return _Exchange(said[0][:_SAID_CHARS], answered[0][:_SAID_CHARS])
-
-
-def _text(message: dict[str, Any]) -> str:
-    from hermes_state import columns
-
-    return columns.text_of(message.get("content")).strip()
 
 
 def _store(db: SessionDB, session_id: SessionId, title: str) -> bool:

@@ -34,7 +34,7 @@ from gateway.turns.user_message import clean_name
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.text import answer_in_words
 from hermes_agent.approvals.types import ApprovalQuestion, Choice
-from hermes_agent.commands.text import counted
+from hermes_agent.text import counted
 from hermes_state.turns.outbox import OutboxItem, Parcel
 
 if TYPE_CHECKING:

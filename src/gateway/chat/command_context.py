@@ -17,8 +17,8 @@ from gateway.config import Platform, load_gateway_config
 from gateway.inbound.intake import event_of, source_of
 from gateway.turns.running_turn import Running
 from hermes_agent.commands.base import STAFF, Surface, Why
-from hermes_agent.commands.text import brief
 from hermes_agent.models import providers
+from hermes_agent.text import brief
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError, UsageError
 from hermes_state.ids import ConversationId, SessionId, SessionKey

@@ -23,7 +23,7 @@ from gateway.retry import written
 from gateway.routes.reset_policy import zone_of
 from hermes_agent.commands import about, lookup, registry, turns
 from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
-from hermes_agent.commands.text import columns, counted
+from hermes_agent.text import columns, counted
 from hermes_state.turns.inbox import Outcome
 from hermes_state.turns.outbox import OutboxItem, Parcel
 

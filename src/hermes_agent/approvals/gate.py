@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from hermes_agent import context, hooks
 from hermes_agent.approvals import text
 from hermes_agent.approvals.policy import ApprovalPolicy, read_policy
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
@@ -352,11 +353,8 @@ class CommandGate:
                 return next((one for one in get_args(Choice) if row is not None and one == row.scope), "deny")
 
     async def _tell(self, hook: str, question: ApprovalQuestion, **more: str) -> None:
-        from hermes_agent import context  # where hooks are not used nothing of this is imported
-        from hermes_cli import plugins
-
-        await plugins.ainvoke_hook(
-            hook, None, command=question.command, description=question.why, pattern_key=question.kind,
+        await hooks.fire(
+            hook, command=question.command, description=question.why, pattern_key=question.kind,
             pattern_keys=[question.kind], session_key=context.get_session_env("HERMES_SESSION_KEY"),
             surface="cli" if question.platform in ("", "cli") else "gateway", turn_id=question.turn_id,
             tool_call_id=question.call_id, **more,

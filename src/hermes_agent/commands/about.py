@@ -14,7 +14,7 @@ from typing import Any
 from hermes_agent.commands import lookup
 from hermes_agent.commands.base import CommandContext
 from hermes_agent.commands.conversations import NOTHING_YET
-from hermes_agent.commands.text import ago, brief, columns, counted
+from hermes_agent.text import ago, brief, columns, counted
 from hermes_state.ids import SessionId
 
 _COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "api_call_count")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hermes_agent import hooks
 from hermes_agent.commands import lookup
 from hermes_agent.commands.base import CommandContext, Why
-from hermes_agent.commands.text import ago, brief, counted, named
+from hermes_agent.text import ago, brief, counted, named
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import SessionId
 

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent.commands.base import CommandContext
-from hermes_agent.commands.text import ago, named
+from hermes_agent.text import ago, named
 from hermes_state.ids import PersonId, SessionId
 
 if TYPE_CHECKING:

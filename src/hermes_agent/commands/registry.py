@@ -11,17 +11,13 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hermes_agent.commands import about, conversations, turns
-from hermes_agent.commands.base import EVERYONE, STAFF, SURFACES, CommandContext, Handler, SlashCommand, Surface
-from hermes_agent.commands.text import brief, columns
+from hermes_agent.commands.base import EVERYONE, STAFF, CommandContext, Handler, SlashCommand, Surface
+from hermes_agent.text import brief, columns
 from hermes_cli import plugins
 from hermes_config.errors import HermesError
-
-__all__ = [
-    "EVERYONE", "SURFACES", "Command", "CommandContext", "Handler", "Invocation", "Surface", "add", "find",
-    "help_text", "is_ours", "parse", "refusal", "run", "table",
-]  # fmt: skip
 
 _TYPED = re.compile(r"/(?P<name>\S+)\s*(?P<args>.*)", re.DOTALL)
 # Phones turn -- into a dash; before a letter, at the start of a word, it can only have been meant as an option.
@@ -50,43 +46,42 @@ def parse(text: str) -> Invocation | None:
 
 _KNOWN = EVERYONE - {"guest"}
 
+
+def _row(name: str, category: str, handler: Handler, description: str, **more: Any) -> SlashCommand:
+    return SlashCommand(name=name, category=category, handler=handler, description=description, **more)
+
+
 # fmt: off
 ROWS = (
-    SlashCommand(name="new", category="Conversation", handler=conversations.new, aliases=("reset",), args_hint="[title]",
-            description="start a new conversation", stops=True),
-    SlashCommand(name="sessions", category="Conversation", handler=conversations.sessions, args_hint="[words]",
-            description="list your conversations", private=True),
-    SlashCommand(name="resume", category="Conversation", handler=conversations.resume, args_hint="[number, title or id]",
-            description="go on with an earlier conversation", private=True, idle=True),
-    SlashCommand(name="branch", category="Conversation", handler=conversations.branch, aliases=("fork",),
-            args_hint="[title]", description="go on in a copy of this conversation", alters="always",
-            idle=True),
-    SlashCommand(name="title", category="Conversation", handler=conversations.title, args_hint="[text]",
-            description="show or change the title", alters="with words"),
-    SlashCommand(name="stop", category="Turns", handler=turns.stop, description="interrupt what is running"),
-    SlashCommand(name="undo", category="Turns", handler=turns.undo, args_hint="[N]",
-            description="take back the last turn, or the last N", alters="always", idle=True),
-    SlashCommand(name="redo", category="Turns", handler=turns.redo, description="bring back what /undo took",
-            alters="always", idle=True),
-    SlashCommand(name="retry", category="Turns", handler=turns.retry, description="ask the last question again",
-            alters="always", idle=True),
-    SlashCommand(name="compress", category="Turns", handler=turns.compress, aliases=("compact",),
-            args_hint="[what matters]", description="summarise the older part now", alters="always", idle=True),
-    SlashCommand(name="uncompress", category="Turns", handler=turns.uncompress,
-            description="undo the last compression; what was said since stays", alters="always", idle=True),
-    SlashCommand(name="model", category="Settings", handler=about.model, args_hint="[name]", roles=_KNOWN,
-            description="show the model, or use another one here", alters="with words"),
-    SlashCommand(name="tools", category="Settings", handler=about.tools, description="what the model may call here"),
-    SlashCommand(name="skills", category="Settings", handler=about.skills, roles=_KNOWN,
-            description="what the model can look up"),
-    SlashCommand(name="memory", category="About", handler=about.memory, description="what is remembered of you",
-            private=True),
-    SlashCommand(name="status", category="About", handler=about.status, description="where this conversation stands"),
-    SlashCommand(name="usage", category="About", handler=about.usage, description="tokens and cost of this conversation"),
-    SlashCommand(name="whoami", category="About", handler=about.whoami, description="who Hermes takes you for",
-            private=True),
-    SlashCommand(name="timezone", category="About", handler=about.timezone, aliases=("tz",), args_hint="[Area/City]",
-            description="show or set your time zone", private=True),
+    _row("new", "Conversation", conversations.new, "start a new conversation", aliases=("reset",), args_hint="[title]",
+         stops=True),
+    _row("sessions", "Conversation", conversations.sessions, "list your conversations", args_hint="[words]",
+         private=True),
+    _row("resume", "Conversation", conversations.resume, "go on with an earlier conversation",
+         args_hint="[number, title or id]", private=True, idle=True),
+    _row("branch", "Conversation", conversations.branch, "go on in a copy of this conversation", aliases=("fork",),
+         args_hint="[title]", alters="always", idle=True),
+    _row("title", "Conversation", conversations.title, "show or change the title", args_hint="[text]",
+         alters="with words"),
+    _row("stop", "Turns", turns.stop, "interrupt what is running"),
+    _row("undo", "Turns", turns.undo, "take back the last turn, or the last N", args_hint="[N]", alters="always",
+         idle=True),
+    _row("redo", "Turns", turns.redo, "bring back what /undo took", alters="always", idle=True),
+    _row("retry", "Turns", turns.retry, "ask the last question again", alters="always", idle=True),
+    _row("compress", "Turns", turns.compress, "summarise the older part now", aliases=("compact",),
+         args_hint="[what matters]", alters="always", idle=True),
+    _row("uncompress", "Turns", turns.uncompress, "undo the last compression; what was said since stays",
+         alters="always", idle=True),
+    _row("model", "Settings", about.model, "show the model, or use another one here", args_hint="[name]", roles=_KNOWN,
+         alters="with words"),
+    _row("tools", "Settings", about.tools, "what the model may call here"),
+    _row("skills", "Settings", about.skills, "what the model can look up", roles=_KNOWN),
+    _row("memory", "About", about.memory, "what is remembered of you", private=True),
+    _row("status", "About", about.status, "where this conversation stands"),
+    _row("usage", "About", about.usage, "tokens and cost of this conversation"),
+    _row("whoami", "About", about.whoami, "who Hermes takes you for", private=True),
+    _row("timezone", "About", about.timezone, "show or set your time zone", aliases=("tz",), args_hint="[Area/City]",
+         private=True),
 )
 # fmt: on
 

@@ -12,7 +12,8 @@ from hermes_agent import mentions
 from hermes_agent.commands import lookup
 from hermes_agent.commands.base import CommandContext
 from hermes_agent.commands.conversations import NOTHING_YET
-from hermes_agent.commands.text import brief, counted, text_of
+from hermes_agent.messages import text_of
+from hermes_agent.text import brief, counted
 from hermes_state.conversations.undo import Undone
 
 

@@ -1,7 +1,7 @@
-"""One compression: locked, planned, summarised, and applied as one rotation or not at all.
+"""One compression: planned, summarised, and applied as one rotation or not at all.
 
-Single flight: a lock on the segment keeps two compressions of polite processes apart, and what makes a late one
-harmless is the ledger, which refuses to rotate what has moved. The summary is asked for at most twice. When no good one
+The turn's lease keeps two compressions apart, and what makes a late one harmless is the ledger, which refuses to rotate
+what has moved. The summary is asked for at most twice. When no good one
 can be had, a text put together without a model takes its place, and the session's row says until when nobody should
 try again by itself. Where the summariser cannot be reached at all (no key, no network, no money) nothing is left out,
 unless the conversation does not fit any more.
@@ -17,12 +17,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_agent.compression import flight, policy, reading, summary
-from hermes_agent.compression import plan as select
+from hermes_agent.compression import policy, summary
+from hermes_agent.compression.plan import CompressionPlan, plan_for
 from hermes_agent.compression.policy import SUMMARY_CALLS, ContextWindow
+from hermes_agent.messages import tokens_of
 from hermes_agent.models.base import ModelError
 from hermes_config.errors import HermesError
-from hermes_state.errors import HeadMoved, SessionEnded, StaleFence
+from hermes_state.errors import HeadMoved, SessionEnded
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -71,7 +72,7 @@ class _Unused:
     """A summary that could not be applied, because somebody wrote while it was made."""
 
     ids: list[int]
-    plan: select.Plan
+    plan: CompressionPlan
     made: _Made
 
 
@@ -88,8 +89,6 @@ class _Job:
     force: bool
     must: bool
     calls_left: int
-    keep_exchanges: int | None
-    seconds: float
     calls: int = 0
     unused: _Unused | None = None
 
@@ -97,7 +96,7 @@ class _Job:
 async def compress(
     *,
     db: SessionDB,
-    writer: TurnWriter | None,
+    writer: TurnWriter,
     session_id: str,
     summarise: Summarise,
     window: ContextWindow,
@@ -105,42 +104,31 @@ async def compress(
     force: bool = False,
     must: bool = False,
     calls_left: int = SUMMARY_CALLS,
-    keep_exchanges: int | None = None,
-    seconds: float | None = None,
 ) -> CompressionOutcome:
-    """Make the segment smaller, or leave it as it is. The rows are read here, under the lock.
+    """Make the segment smaller, or leave it as it is. `writer` is the running turn's, which holds the lease.
 
     `force`: a person asked for it. `must`: the last request did not fit, so something has to go whatever the summariser
-    does. `writer` is the running turn's; without one the conversation's lease is taken for as long as this runs.
-    `keep_exchanges`: keep so many of the newest exchanges as they are.
+    does.
     """
-    async with flight.alone(db, session_id, writer) as holding:
-        if holding is None:
-            return CompressionOutcome(kind="busy", reason=_ELSEWHERE)
-        job = _Job(
-            db=db, writer=holding, session_id=session_id, summarise=summarise, window=window, focus=focus, force=force,
-            must=must, calls_left=min(calls_left, SUMMARY_CALLS), keep_exchanges=keep_exchanges,
-            seconds=db.limits.summary_seconds if seconds is None else seconds,
-        )  # fmt: skip
-        for _ in range(2):
-            try:
-                return await _once(job)
-            except HeadMoved:
-                continue
-            except SessionEnded as ended:
-                return CompressionOutcome(kind="busy", reason=f"it was compressed already and goes on as {ended.tip}")
-            except StaleFence:
-                if writer is not None:  # the turn is lost, and has to know
-                    raise
-                break
-        return CompressionOutcome(kind="busy", reason=_ELSEWHERE, summary_calls=job.calls)
+    job = _Job(
+        db=db, writer=writer, session_id=session_id, summarise=summarise, window=window, focus=focus, force=force,
+        must=must, calls_left=min(calls_left, SUMMARY_CALLS),
+    )  # fmt: skip
+    for _ in range(2):
+        try:
+            return await _once(job)
+        except HeadMoved:
+            continue
+        except SessionEnded as ended:
+            return CompressionOutcome(kind="busy", reason=f"it was compressed already and goes on as {ended.tip}")
+    return CompressionOutcome(kind="busy", reason=_ELSEWHERE, summary_calls=job.calls)
 
 
 async def _once(job: _Job) -> CompressionOutcome:
     """Plan, summarise, rotate. `HeadMoved` when somebody wrote meanwhile: then nothing has changed."""
     db, window, session_id = job.db, job.window, job.session_id
     rows = await asyncio.to_thread(db.get_messages, session_id)
-    before = window.prefix_tokens + sum(reading.tokens_of(row, window.model) for row in rows)
+    before = window.prefix_tokens + sum(tokens_of(row, window.model) for row in rows)
     if len(rows) < policy.MIN_ROWS and not job.must:
         return CompressionOutcome(kind="not_needed", reason=_NOTHING if job.force else "", before_tokens=before)
     cooling = await asyncio.to_thread(db.get_compression_failure_cooldown, session_id)
@@ -153,9 +141,7 @@ async def _once(job: _Job) -> CompressionOutcome:
     if found is None:
         if mode == "wait":
             return CompressionOutcome(kind="not_applied", before_tokens=before)
-        plan = await asyncio.to_thread(
-            select.plan, rows, window, force=job.force, must=job.must, keep_exchanges=job.keep_exchanges
-        )
+        plan = await asyncio.to_thread(plan_for, rows, window, force=job.force, must=job.must)
         if plan is None:
             said = _NOTHING if job.force or job.must else ""
             return CompressionOutcome(kind="not_needed", reason=said, before_tokens=before, summary_calls=job.calls)
@@ -165,18 +151,14 @@ async def _once(job: _Job) -> CompressionOutcome:
         job.unused = _Unused([row["id"] for row in rows], plan, made)
     else:
         plan, made = found
-    if (
-        made.text is None
-        and not job.must
-        and (policy.unreachable(made.kind) or (made.kind and window.give_up_on_failure))
-    ):
+    if made.text is None and not job.must and policy.gives_up(window, made.kind):
         await _back_off(db, session_id, made, streak)
         said = f"no summary could be made ({made.failure}); nothing was left out"
         return CompressionOutcome(kind="not_applied", reason=said, summary_calls=job.calls, before_tokens=before)
     return await _applied(job, plan, made, rows[-1]["id"], streak)
 
 
-def _reused(job: _Job, rows: list[dict[str, Any]]) -> tuple[select.Plan, _Made] | None:
+def _reused(job: _Job, rows: list[dict[str, Any]]) -> tuple[CompressionPlan, _Made] | None:
     """The summary of the attempt before, when rows were only added since and it still fits."""
     unused = job.unused
     if unused is None or unused.made.text is None or [row["id"] for row in rows[: len(unused.ids)]] != unused.ids:
@@ -186,12 +168,12 @@ def _reused(job: _Job, rows: list[dict[str, Any]]) -> tuple[select.Plan, _Made] 
     return (plan, unused.made) if fits else None
 
 
-async def _applied(job: _Job, plan: select.Plan, made: _Made, head: int, streak: int) -> CompressionOutcome:
+async def _applied(job: _Job, plan: CompressionPlan, made: _Made, head: int, streak: int) -> CompressionOutcome:
     """Rotate to what the plan keeps, with the summary or what takes its place."""
     db, old = job.db, job.session_id
     failed = made.text is None
     compacted = plan.applied(_fallback(plan, job) if made.text is None else made.text)
-    after = sum(reading.tokens_of(row, job.window.model) for row in compacted)
+    after = sum(tokens_of(row, job.window.model) for row in compacted)
     # Before the rotation, which takes it along; a crash in between costs nothing but a count.
     wanted = streak + 1 if failed else 0
     if wanted != streak and plan.middle:
@@ -215,12 +197,12 @@ async def _back_off(db: SessionDB, session_id: str, made: _Made, streak: int) ->
 # -- the summary ---------------------------------------------------------------------------------------------------
 
 
-async def _asked(job: _Job, plan: select.Plan) -> _Made:
+async def _asked(job: _Job, plan: CompressionPlan) -> _Made:
     """The model's summary. A bad answer is asked for once more; a time-out and a model out of reach are not."""
     window = job.window
     previous = [body for row in plan.middle if (body := summary.body(row))]
     middle = [row for row in plan.middle if summary.body(row) is None]
-    weight = sum(reading.tokens_of(row, window.model) for row in plan.middle)
+    weight = sum(tokens_of(row, window.model) for row in plan.middle)
     budget = min(max(int(weight * _BUDGET_SHARE), _BUDGET_LEAST), _BUDGET_MOST, plan.room)
     most_chars = window.usable * 2
     made = _Made(None, "no call was left")
@@ -228,7 +210,7 @@ async def _asked(job: _Job, plan: select.Plan) -> _Made:
         job.calls += 1
         text = summary.prompt(middle, previous=previous, focus=job.focus, budget=budget, most_chars=most_chars)
         try:
-            answer = await asyncio.wait_for(job.summarise(text, budget), job.seconds)
+            answer = await asyncio.wait_for(job.summarise(text, budget), job.db.limits.summary_seconds)
         except TimeoutError:
             return _Made(None, "the model took too long", "timeout")
         except HermesError as error:
@@ -244,7 +226,7 @@ async def _asked(job: _Job, plan: select.Plan) -> _Made:
     return made
 
 
-def _judged(answer: str, plan: select.Plan, window: ContextWindow) -> _Made:
+def _judged(answer: str, plan: CompressionPlan, window: ContextWindow) -> _Made:
     text = summary.with_todos(summary.cleaned(answer), _todos(plan))
     if _weight(text, window) > plan.room:
         wrong: str | None = "it was longer than what it should stand for"
@@ -253,7 +235,7 @@ def _judged(answer: str, plan: select.Plan, window: ContextWindow) -> _Made:
     return _Made(text) if wrong is None else _Made(None, f"the summary was of no use: {wrong}", "protocol")
 
 
-def _fallback(plan: select.Plan, job: _Job) -> str:
+def _fallback(plan: CompressionPlan, job: _Job) -> str:
     """A text that fits, whatever the rows are."""
     previous = [body for row in plan.middle if (body := summary.body(row))]
     middle = [row for row in plan.middle if summary.body(row) is None]
@@ -268,7 +250,7 @@ def _fallback(plan: select.Plan, job: _Job) -> str:
         most = most * 3 // 4
 
 
-def _todos(plan: select.Plan) -> str:
+def _todos(plan: CompressionPlan) -> str:
     """The open list, when its newest state is about to be left out."""
     if any(row.get("tool_name") == "todo" for row in plan.tail):
         return ""
@@ -276,4 +258,4 @@ def _todos(plan: select.Plan) -> str:
 
 
 def _weight(text: str, window: ContextWindow) -> int:
-    return reading.tokens_of(summary.message(text, "user"), window.model)
+    return tokens_of(summary.message(text, "user"), window.model)

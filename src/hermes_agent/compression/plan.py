@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from hermes_agent.compression import reading, summary
+from hermes_agent.compression import summary
 from hermes_agent.compression.policy import ContextWindow
+from hermes_agent.messages import calls_of, is_image, text_of, tokens_of
 from hermes_agent.models.base import Message
 from hermes_agent.prompt import tokens
+from hermes_agent.text import shortened
 
 _LEAST_TAIL = 3
 _WANTED_TAIL = 8
@@ -33,7 +35,7 @@ _SHORTENED = 1_200
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompressionPlan:
     head: tuple[Message, ...]
     middle: tuple[Message, ...]
     """Empty when shortening old outputs is enough."""
@@ -45,11 +47,11 @@ class Plan:
     room: int
     """Tokens the summary's message may have."""
 
-    def extended(self, added: Sequence[Message], model: str) -> Plan:
+    def extended(self, added: Sequence[Message], model: str) -> CompressionPlan:
         """The same plan for a conversation to which these rows were added meanwhile."""
-        more = sum(reading.tokens_of(row, model) for row in added)
+        more = sum(tokens_of(row, model) for row in added)
         tail, kept, room = (*self.tail, *added), self.kept + more, self.room - more
-        return Plan(self.head, self.middle, tail, self.before + more, kept, room)
+        return CompressionPlan(self.head, self.middle, tail, self.before + more, kept, room)
 
     def applied(self, text: str) -> list[Message]:
         """The rows of the next segment, with this summary in the place of the middle."""
@@ -62,7 +64,7 @@ class Plan:
         return [*self.head, summary.message(text, role), *self.tail]
 
 
-class _Attempt(NamedTuple):
+class _Hold(NamedTuple):
     """How much to hold on to; the later ones hold on to less."""
 
     head: int
@@ -70,42 +72,41 @@ class _Attempt(NamedTuple):
     shorten: bool = False
 
 
-def plan(
+def plan_for(
     rows: Sequence[Message],
     window: ContextWindow,
     *,
     force: bool = False,
     must: bool = False,
-    keep_exchanges: int | None = None,
-) -> Plan | None:
+) -> CompressionPlan | None:
     """How to make these rows smaller; None when it cannot be done, or is not worth it."""
     if not rows:
         return None
-    sizes = [reading.tokens_of(row, window.model) for row in rows]
+    sizes = [tokens_of(row, window.model) for row in rows]
     before = sum(sizes)
     goal = min(window.target, before * 6 // 10) if must else window.target
     allowance = min(window.tail_budget * 3 // 2, goal // 2)
     if force or must:
         allowance = min(allowance, before // 3)
-    attempts = _attempts(rows, window, force=force, must=must)
-    if len(rows) <= attempts[0].head + 4 and not must:
+    holds = _holds(rows, window, force=force, must=must)
+    if len(rows) <= holds[0].head + 4 and not must:
         return None
-    for attempt in attempts:
-        split = _split(rows, sizes, attempt, allowance, keep_exchanges)
-        found = _promise(rows, split, attempt, window, before, goal)
+    for hold in holds:
+        split = _split(rows, sizes, hold, allowance)
+        found = _promise(rows, split, hold, window, before, goal)
         if found is not None:
             return found
     return None
 
 
-def _attempts(rows: Sequence[Message], window: ContextWindow, *, force: bool, must: bool) -> list[_Attempt]:
+def _holds(rows: Sequence[Message], window: ContextWindow, *, force: bool, must: bool) -> list[_Hold]:
     first = not any(summary.body(row) is not None for row in rows)
     head = window.protect_first if first else 0
     least = _LEAST_TAIL if force else max(min(window.protect_last, _WANTED_TAIL), _LEAST_TAIL)
-    attempts = [_Attempt(head, least), _Attempt(0, least), _Attempt(0, _LEAST_TAIL)]
+    holds = [_Hold(head, least), _Hold(0, least), _Hold(0, _LEAST_TAIL)]
     if must:
-        attempts.append(_Attempt(0, _LEAST_TAIL, shorten=True))
-    return list(dict.fromkeys(attempts))
+        holds.append(_Hold(0, _LEAST_TAIL, shorten=True))
+    return list(dict.fromkeys(holds))
 
 
 # -- units ---------------------------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ def units(rows: Sequence[Message]) -> list[range]:
     asked: dict[str, int] = {}
     for place, row in enumerate(rows):
         if row["role"] == "assistant":
-            asked |= {call.id: place for call in reading.calls_of(row) if call.id}
+            asked |= {call.id: place for call in calls_of(row) if call.id}
         elif row["role"] == "tool" and place:
             reach[place - 1] = place  # whatever it answers, a result does not begin a piece
             origin = asked.pop(str(row.get("tool_call_id") or ""), None)
@@ -141,14 +142,12 @@ class _Split(NamedTuple):
     """The rows of the last unit: what the model has perhaps not seen yet."""
 
 
-def _split(
-    rows: Sequence[Message], sizes: Sequence[int], attempt: _Attempt, allowance: int, keep_exchanges: int | None
-) -> _Split:
+def _split(rows: Sequence[Message], sizes: Sequence[int], hold: _Hold, allowance: int) -> _Split:
     pieces = units(rows)
     begin = 0
-    while pieces[begin].start < attempt.head and len(rows) - pieces[begin].stop >= attempt.least_tail:
+    while pieces[begin].start < hold.head and len(rows) - pieces[begin].stop >= hold.least_tail:
         begin += 1
-    start = _tail_start(rows, sizes, pieces, begin, attempt.least_tail, allowance, keep_exchanges)
+    start = _tail_start(rows, sizes, pieces, begin, hold.least_tail, allowance)
     last = {_last(rows, "user"), _last(rows, "assistant")}
     pinned = [piece for piece in pieces[begin:start] if any(i in piece for i in last)]
     middle = [piece for piece in pieces[begin:start] if piece not in pinned]
@@ -171,12 +170,8 @@ def _tail_start(
     begin: int,
     least: int,
     allowance: int,
-    keep_exchanges: int | None,
 ) -> int:
     """The first unit of the tail."""
-    if keep_exchanges is not None:
-        asked = [n for n, piece in enumerate(pieces) if n >= begin and rows[piece.start]["role"] == "user"]
-        return asked[-keep_exchanges] if 0 < keep_exchanges <= len(asked) else begin
     start, count, weight = len(pieces), 0, 0
     while start > begin:
         piece = pieces[start - 1]
@@ -200,8 +195,8 @@ def _flat(pieces: Sequence[range]) -> list[int]:
 
 
 def _promise(
-    rows: Sequence[Message], split: _Split, attempt: _Attempt, window: ContextWindow, before: int, goal: int
-) -> Plan | None:
+    rows: Sequence[Message], split: _Split, hold: _Hold, window: ContextWindow, before: int, goal: int
+) -> CompressionPlan | None:
     middle = tuple(rows[i] for i in split.middle)
     needed = 0
     if middle:
@@ -209,42 +204,42 @@ def _promise(
             return None  # a summary of a summary makes nothing smaller
         needed = tokens.of_text(_LEAST_SUMMARY, window.model)
     head = [_pruned(rows[i]) for i in split.head]
-    kept = sum(reading.tokens_of(row, window.model) for row in head)
+    kept = sum(tokens_of(row, window.model) for row in head)
     places = [*split.pinned, *split.tail]
     tail = [dict(rows[i]) for i in places]
-    weights = [reading.tokens_of(row, window.model) for row in tail]
+    weights = [tokens_of(row, window.model) for row in tail]
     kept += sum(weights)
-    for shorten in (False, True) if attempt.shorten else (False,):
+    for shorten in (False, True) if hold.shorten else (False,):
         for n, place in enumerate(places):  # the oldest first
             if kept + needed <= goal:
                 break
             if shorten == (place in split.newest):
-                tail[n] = _shortened(rows[place]) if shorten else _pruned(rows[place])
-                lighter = reading.tokens_of(tail[n], window.model)
+                tail[n] = _cut(rows[place]) if shorten else _pruned(rows[place])
+                lighter = tokens_of(tail[n], window.model)
                 kept, weights[n] = kept - weights[n] + lighter, lighter
     room = min(goal - kept, before - kept - 1)
     if room < needed or (not middle and kept >= before):
         return None
-    return Plan(tuple(head), middle, tuple(tail), before, kept, room)
+    return CompressionPlan(tuple(head), middle, tuple(tail), before, kept, room)
 
 
 def _pruned(row: Message) -> dict[str, Any]:
     """The row, a long output of a tool given up, and images that lie back replaced by a word."""
     content = row.get("content")
     if row["role"] == "tool":
-        length = len(reading.text_of(row))
+        length = len(text_of(row.get("content")))
         if length > _WORTH_PRUNING and row.get("tool_name") != "todo":  # whose newest result is the list itself
             note = f"[Old tool output left out to save room: {length:,} characters]"
             return {**row, "content": note, "api_content": None}
-    elif isinstance(content, list) and any(map(reading.is_image, content)):
-        parts = [{"type": "text", "text": "[an image]"} if reading.is_image(part) else part for part in content]
+    elif isinstance(content, list) and any(map(is_image, content)):
+        parts = [{"type": "text", "text": "[an image]"} if is_image(part) else part for part in content]
         return {**row, "content": parts}
     return dict(row)
 
 
-def _shortened(row: Message) -> dict[str, Any]:
+def _cut(row: Message) -> dict[str, Any]:
     """The newest outputs are shortened only where nothing else helps: their beginning and end stay."""
-    text = reading.text_of(row)
+    text = text_of(row.get("content"))
     if row["role"] != "tool" or row.get("tool_name") == "todo" or len(text) <= _SHORTENED:
         return dict(row)
-    return {**row, "content": reading.clipped(text, _SHORTENED), "api_content": None}
+    return {**row, "content": shortened(text, _SHORTENED), "api_content": None}

@@ -136,24 +136,11 @@ class Pace:
         return bool(self.proven) and estimated - self.proven < max(4_096, self.proven // 20)
 
 
-def due(
-    window: ContextWindow, *, estimated: int, reported: int = 0, compactions: int = 0, pace: Pace | None = None
-) -> bool:
-    """Before a call: would it come too near to the window?
-
-    `estimated` is of the next request, `reported` what the provider counted for the last one (0: unknown; -1, and any
-    number once this turn has compressed: of a request that is no more).
-    """
-    if not window.enabled or compactions >= PASSES:
+def due(window: ContextWindow, *, estimated: int, compactions: int, pace: Pace) -> bool:
+    """Before a call for which so many tokens were estimated: would it come too near to the window?"""
+    if not window.enabled or compactions >= PASSES or pace.defers(estimated):
         return False
-    if pace is not None and pace.defers(estimated):
-        return False
-    return estimated >= window.trigger or (not compactions and reported >= window.trigger)
-
-
-def again_after_overflow(compactions: int) -> bool:
-    """Whether a request that was too large is made smaller once more."""
-    return compactions < PASSES
+    return estimated >= window.trigger
 
 
 def mode(

@@ -240,8 +240,8 @@ class Executor:
         )
 
     def _confined(
-        self, found: ExecutorChoice, command: ShellCommand, workspace: Path, opening: WallOpening, ours: bool, reads: tuple[Path, ...],
-        *, changes: bool,
+        self, found: ExecutorChoice, command: ShellCommand, workspace: Path, opening: WallOpening, ours: bool,
+        reads: tuple[Path, ...], *, changes: bool,
     ) -> PreparedCommand:  # fmt: skip
         environ = {name: value for name, value in command.environ.items() if name not in _DROPPED}
         if not opening.network:

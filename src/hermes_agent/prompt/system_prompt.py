@@ -19,6 +19,7 @@ from hermes_agent import skills
 from hermes_agent.memory import MemoryStore
 from hermes_agent.models.base import ToolSpec
 from hermes_agent.prompt.injection_scan import suspicion
+from hermes_agent.text import shortened
 from hermes_agent.tools import descriptors
 from hermes_config import secret_files
 from hermes_config.limits import DEFAULTS, Limits
@@ -69,7 +70,7 @@ class PromptParts:
 
 
 def build(parts: PromptParts) -> str:
-    identity = shortened(parts.identity.strip(), DEFAULTS.context_file_chars, name="SOUL.md") or IDENTITY
+    identity = shortened(parts.identity.strip(), DEFAULTS.context_file_chars, of="SOUL.md") or IDENTITY
     sections = [
         identity,
         *parts.guidance,
@@ -143,7 +144,6 @@ def _memory(setup: Setup) -> str:
 
 _UPWARDS = (".hermes.md", "HERMES.md")
 _HERE = ("AGENTS.md", "agents.md", "CLAUDE.md", "claude.md", ".cursorrules")
-_HEAD, _TAIL = 0.7, 0.2
 
 
 def project_instructions(workdir: Path, config: Mapping[str, Any], *, limits: Limits = DEFAULTS) -> str:
@@ -155,15 +155,6 @@ def project_instructions(workdir: Path, config: Mapping[str, Any], *, limits: Li
             chars = _chars(config, limits)
             return "\n\n".join(_shown(path, text, root or workdir, chars) for path, text in texts)
     return ""
-
-
-def shortened(text: str, chars: int, *, name: str = "") -> str:
-    """Head and tail of a text that is longer than that, and a line that says what was left out."""
-    if len(text) <= chars:
-        return text
-    head, tail = text[: int(chars * _HEAD)], text[len(text) - int(chars * _TAIL) :]
-    left_out = len(text) - len(head) - len(tail)
-    return f"{head}\n\n[… {left_out:,} characters{f' of {name}' if name else ''} left out …]\n\n{tail}"
 
 
 def _chars(config: Mapping[str, Any], limits: Limits) -> int:
@@ -213,7 +204,7 @@ def _text(path: Path, project: Path, limits: Limits) -> str:
 
 def _shown(path: Path, text: str, project: Path, chars: int) -> str:
     name = str(path.relative_to(project)) if path.is_relative_to(project) else path.name
-    body = shortened(text.strip(), chars, name=name)
+    body = shortened(text.strip(), chars, of=name)
     why = suspicion(body)
     if why is not None:
         body = f"[{name} was left out: {why}. Tell the person, who may want to look at it.]"

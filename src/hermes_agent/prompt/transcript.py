@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hermes_agent.compression import policy
+from hermes_agent.messages import text_of
 from hermes_agent.models import provider_table
 from hermes_agent.models.base import Endpoint, Message, Wire
 from hermes_agent.prompt import prefix, system_prompt, tokens
 from hermes_agent.prompt.prefix import Head, PromptPrefix
 from hermes_agent.tools import registry
-from hermes_state import columns as values
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import ConversationId, SessionId
 
@@ -395,18 +395,14 @@ Content = str | list[Any]
 
 def user_message(message: Content, *, persist: Content | None, added: str, **columns: Any) -> dict[str, Any]:
     """`persist` is stored as the person's words in the place of `message`; `added` is for the model alone."""
-    words, stored = _words(message), message if persist is None else persist
+    words, stored = text_of(message), message if persist is None else persist
     if persist is not None and (pictures := _pictures(message)):
         # They are sent from the row's content, so they have to be there.
-        stored = [{"type": "text", "text": _words(persist)}, *pictures]
+        stored = [{"type": "text", "text": text_of(persist)}, *pictures]
     row: dict[str, Any] = {"role": "user", "content": stored, **columns}
-    if added or words != _words(stored):
+    if added or words != text_of(stored):
         row["api_content"] = f"{words}\n\n{added}" if added else words
     return row
-
-
-def _words(content: Content) -> str:
-    return content if isinstance(content, str) else "\n".join(filter(None, map(values.text_of, content)))
 
 
 def _pictures(content: Content) -> list[Any]:

@@ -197,7 +197,9 @@ async def _repeated(seconds: float, look: Callable[[], Awaitable[bool]]) -> Asyn
     tasks: list[asyncio.Task[None]] = []
 
     async def watch() -> None:
-        while await look():
+        while True:
+            if not await look():
+                return
             await asyncio.sleep(seconds)
 
     due = asyncio.get_running_loop().call_later(seconds, lambda: tasks.append(asyncio.ensure_future(watch())))

@@ -203,10 +203,9 @@ class ModelSteps:
         self._compressions += 1
         self._transcript.pace.compacted()
         await self._moved(old)
-        self._callbacks.tell_status(
-            "lifecycle",
-            f"The conversation was compressed: about {outcome.before_tokens:,} → {outcome.after_tokens:,} tokens",
-        )  # fmt: skip
+        how = f" without a model ({outcome.reason})" if outcome.fallback else ""
+        size = f"about {outcome.before_tokens:,} → {outcome.after_tokens:,} tokens"
+        self._callbacks.tell_status("lifecycle", f"The conversation was compressed{how}: {size}")
         return True
 
     async def _moved(self, old: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hermes_agent import messages
 from hermes_agent.models.base import ToolCall
 from hermes_agent.turn import tool_calls
 from hermes_config.errors import HermesError
@@ -40,8 +41,8 @@ class PendingCalls:
 
 async def pending(db: SessionDB, journal: Journal) -> PendingCalls | None:
     """Where the turn has to go on; None when nothing of it is left in the transcript: nobody waits for an answer."""
-    messages, effects = await asyncio.to_thread(_read, db, journal)
-    own = [message for message in messages if message.get("turn_id") == journal.turn_id]
+    rows, effects = await asyncio.to_thread(_read, db, journal)
+    own = [message for message in rows if message.get("turn_id") == journal.turn_id]
     return _pending(own, effects) if own else None
 
 
@@ -55,18 +56,13 @@ def _pending(own: Sequence[Mapping[str, Any]], effects: Sequence[Effect]) -> Pen
         if message["role"] == "tool":
             answered += 1
         elif message["role"] == "assistant" and message.get("tool_calls"):
-            made = tuple(_call_from(call) for call in message["tool_calls"])
+            made = tuple(messages.calls_of(message))
             # A compression in between gives the step another row; the mark still has the name of the old one.
             mark = effects[-1].call_id.partition(":")[0] if effects else str(message["id"])
             return PendingCalls(mark, made, answered) if answered < len(made) else PendingCalls()
         else:
             break
     return PendingCalls()
-
-
-def _call_from(stored: Mapping[str, Any]) -> ToolCall:
-    function = stored.get("function") or {}
-    return ToolCall(str(stored.get("id", "")), str(function.get("name", "")), str(function.get("arguments", "")))
 
 
 async def close(

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_agent import mentions, sync_loop
+from hermes_agent import mentions, messages, sync_loop
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.commands import about
-from hermes_agent.commands.text import text_of
-from hermes_agent.compression import reading, summary
+from hermes_agent.compression import summary
+from hermes_agent.messages import text_of
 from hermes_config.home import ensure_folder, write_atomic
 from hermes_state.errors import ConversationHeld, InvalidValue, SessionNotFound
 from hermes_state.ids import is_possible_id
@@ -227,7 +227,7 @@ class _Size(NamedTuple):
 def _size(db: SessionDB, session: Session) -> _Size:
     found = db.live_rows(session["session_key"])
     rows = [] if found is None else found.messages
-    return _Size(len(rows), sum(reading.tokens_of(row, session["place"].model) for row in rows))
+    return _Size(len(rows), sum(messages.tokens_of(row, session["place"].model) for row in rows))
 
 
 def _compressed(session: Session, db: SessionDB, before: _Size, after: _Size, said: str) -> Result:

@@ -24,7 +24,7 @@ from gateway.chat import clarify
 from gateway.inbound import terminal_messages
 from gateway.turns import live_view
 from hermes_agent import process_identity
-from hermes_agent.commands.text import text_of
+from hermes_agent.messages import text_of
 from hermes_agent.tools import output
 from hermes_config.errors import HermesError
 from hermes_state.conversations import uncompress

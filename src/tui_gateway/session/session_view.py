@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import budget, mentions
-from hermes_agent.commands.text import text_of
+from hermes_agent.messages import text_of
 from hermes_agent.tools import output, registry
 from hermes_config import config as configuration
 from hermes_config.version import VERSION

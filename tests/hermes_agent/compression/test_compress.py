@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from hermes_agent.compression import compress as run
-from hermes_agent.compression import policy, reading, summary
+from hermes_agent.compression import policy, summary
 from hermes_agent.compression.compress import CompressionOutcome, Summarise
 from hermes_agent.compression.policy import ContextWindow
+from hermes_agent.messages import tokens_of
 from hermes_agent.models.base import ErrorKind, ModelError
 from hermes_state import SessionDB
 from hermes_state.errors import StaleFence
 from hermes_state.ids import SessionId
+from hermes_state.turns.leases import Lease
 from hermes_state.turns.journal import TurnWriter
 from hermes_testing.clock import Clock
 
@@ -59,8 +62,23 @@ def failing(kind: ErrorKind) -> Summariser:
 
 
 def compress(db: SessionDB, session_id: str, summarise: Summarise, **options: Any) -> CompressionOutcome:
-    facts: dict[str, Any] = {"db": db, "writer": None, "session_id": session_id, "window": WINDOW, **options}
-    return asyncio.run(run.compress(summarise=summarise, **facts))
+    """As a turn does it: with the writer of a lease. `seconds`: how long a summary may take."""
+    if (seconds := options.pop("seconds", None)) is not None:
+        db.limits = dataclasses.replace(db.limits, summary_seconds=seconds)
+    lease = None if "writer" in options else leased(db, session_id)
+    writer = options.pop("writer", None) or TurnWriter(db, lease, SessionId(session_id))  # type: ignore[arg-type]
+    facts: dict[str, Any] = {"db": db, "writer": writer, "session_id": session_id, "window": WINDOW, **options}
+    try:
+        return asyncio.run(run.compress(summarise=summarise, **facts))
+    finally:
+        if lease is not None:
+            db.leases.release(lease)
+
+
+def leased(db: SessionDB, session_id: str) -> Lease:
+    lease = db.leases.acquire(db.ledger.handle(session_id).conversation_id, holder="turn", ttl=600)
+    assert lease is not None
+    return lease
 
 
 def rows(db: SessionDB, session_id: str) -> list[Any]:
@@ -90,8 +108,6 @@ def test_the_middle_becomes_a_labelled_summary_in_a_new_segment(db: SessionDB, c
     assert outcome.after_tokens < outcome.before_tokens
     assert outcome.after_tokens <= WINDOW.target
     assert outcome.summarised == len(before) - len(kept) + 1
-    assert db.get_compression_lock_holder(chat) is None
-    assert db.leases.get(outcome.handle.conversation_id) is None
 
 
 def test_rows_are_carried_over_with_everything_they_say(db: SessionDB, chat: SessionId) -> None:
@@ -186,13 +202,13 @@ def test_twenty_turns_with_a_bad_summariser_all_fit(
         db.append_messages(session, exchange(turn, words=700))
         db.append_message(session, "user", f"fact {turn}: HERON")
         for compactions in range(policy.PASSES):
-            weight = sum(reading.tokens_of(message) for message in db.get_messages(tip(db)))
-            if not policy.due(WINDOW, estimated=weight, compactions=compactions):
+            weight = sum(tokens_of(message) for message in db.get_messages(tip(db)))
+            if not policy.due(WINDOW, estimated=weight, compactions=compactions, pace=policy.Pace()):
                 break
             compress(db, tip(db), model, calls_left=policy.SUMMARY_CALLS - len(model.asked), seconds=0.02)
         assert len(model.asked) <= policy.SUMMARY_CALLS
         asked += len(model.asked)
-        weight = sum(reading.tokens_of(message) for message in db.get_messages(tip(db)))
+        weight = sum(tokens_of(message) for message in db.get_messages(tip(db)))
         assert weight < WINDOW.usable
         assert rows(db, tip(db))[-1] == f"fact {turn}: HERON"
         db.append_message(tip(db), "assistant", "noted")
@@ -244,28 +260,24 @@ def test_two_at_once_make_one_child(db: SessionDB, chat: SessionId) -> None:
         return GOOD
 
     async def both() -> list[CompressionOutcome]:
-        job = {"db": db, "writer": None, "session_id": chat, "window": WINDOW}
-        return await asyncio.gather(*(run.compress(summarise=Summariser(slow), **job) for _ in range(2)))  # type: ignore[arg-type]
+        lease = leased(db, chat)
+        jobs = ({"db": db, "writer": TurnWriter(db, lease, chat), "session_id": chat, "window": WINDOW} for _ in "ab")
+        return await asyncio.gather(*(run.compress(summarise=Summariser(slow), **job) for job in jobs))  # type: ignore[arg-type]
 
     assert sorted(outcome.kind for outcome in asyncio.run(both())) == ["busy", "rotated"]
     assert len(db.get_compression_lineage(chat)) == 2
+    db.leases.release_holder("turn")
     late = compress(db, chat, Summariser())
     assert (late.kind, tip(db) in late.reason) == ("busy", True)
     assert len(db.get_compression_lineage(chat)) == 2
 
 
-def test_no_turn_is_pulled_out_from_under(db: SessionDB, chat: SessionId) -> None:
-    lease = db.leases.acquire(db.ledger.handle(chat).conversation_id, holder="turn", ttl=60)
-    assert lease is not None
-    model = Summariser()
-    assert compress(db, chat, model).kind == "busy"
-    assert model.asked == []
+def test_a_turn_that_lost_its_lease_changes_nothing(db: SessionDB, chat: SessionId) -> None:
+    lease = leased(db, chat)
     db.leases.release(lease)
-    stale = TurnWriter(db, lease, chat)
     with pytest.raises(StaleFence):
-        compress(db, chat, model, writer=stale)
+        compress(db, chat, Summariser(), writer=TurnWriter(db, lease, chat))
     assert tip(db) == chat
-    assert db.get_compression_lock_holder(chat) is None
 
 
 def test_a_message_that_comes_in_meanwhile_is_kept_and_costs_no_second_call(db: SessionDB, chat: SessionId) -> None:
@@ -290,23 +302,6 @@ def test_an_undo_meanwhile_is_respected(db: SessionDB, chat: SessionId) -> None:
     outcome = compress(db, chat, Summariser(interrupted))
     assert (outcome.kind, outcome.summary_calls) == ("rotated", 2)
     assert rows(db, tip(db))[-1].startswith("answer 18")
-
-
-def test_a_cancelled_compression_leaves_no_lock_behind(db: SessionDB, chat: SessionId) -> None:
-    async def stopped(after: float) -> None:
-        job = asyncio.create_task(
-            run.compress(db=db, writer=None, session_id=chat, window=WINDOW, summarise=Summariser(_asleep))
-        )
-        await asyncio.sleep(after)
-        job.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await job
-
-    for moment in range(12):  # while it takes the lock, the lease, reads, asks
-        asyncio.run(stopped(moment / 1_000))
-        assert db.get_compression_lock_holder(chat) is None
-        assert db.leases.get(db.ledger.handle(chat).conversation_id) is None
-    assert compress(db, chat, Summariser()).kind == "rotated"
 
 
 def test_a_short_conversation_says_so_to_who_asks(db: SessionDB) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_agent.compression import plan as select
-from hermes_agent.compression import reading, summary
+from hermes_agent.compression import summary
+from hermes_agent.compression.plan import plan_for
 from hermes_agent.compression.policy import ContextWindow
+from hermes_agent.messages import tokens_of
 
 WINDOW = ContextWindow(context_length=8_000)
 
@@ -65,14 +66,12 @@ _windows = st.builds(
 
 
 @settings(max_examples=400, deadline=None)
-@given(
-    st.lists(_row, max_size=40), _windows, st.booleans(), st.booleans(), st.one_of(st.none(), st.integers(0, 6))
-)  # fmt: skip
+@given(st.lists(_row, max_size=40), _windows, st.booleans(), st.booleans())
 def test_every_plan_is_valid_and_makes_progress(
-    rows: list[dict[str, Any]], window: ContextWindow, force: bool, must: bool, keep: int | None
+    rows: list[dict[str, Any]], window: ContextWindow, force: bool, must: bool
 ) -> None:
     rows = [{**row, "id": n} for n, row in enumerate(rows)]
-    plan = select.plan(rows, window, force=force, must=must, keep_exchanges=keep)
+    plan = plan_for(rows, window, force=force, must=must)
     if plan is None:
         return
     kept = [row["id"] for row in (*plan.head, *plan.tail)]
@@ -84,11 +83,11 @@ def test_every_plan_is_valid_and_makes_progress(
     for call, answer in pairs(rows):
         assert (call in kept) == (answer in kept)
     written = summary.mechanical_summary(plan.middle, previous=[], focus=None, most_chars=200)
-    assert reading.tokens_of(summary.message(written, "user")) <= plan.room or not plan.middle
+    assert tokens_of(summary.message(written, "user")) <= plan.room or not plan.middle
     after = plan.applied(written)
     assert any(row["role"] == "user" for row in after) or not plan.middle
-    assert sum(map(reading.tokens_of, after)) < plan.before
-    assert sum(map(reading.tokens_of, after)) <= window.target
+    assert sum(map(tokens_of, after)) < plan.before
+    assert sum(map(tokens_of, after)) <= window.target
 
 
 def pairs(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
@@ -113,10 +112,10 @@ def pairs(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 def test_the_beginning_is_kept_the_first_time_only() -> None:
     rows = long_chat()
-    plan = select.plan(rows, ContextWindow(context_length=12_000))
+    plan = plan_for(rows, ContextWindow(context_length=12_000))
     assert plan is not None
     assert [row["content"][:10] for row in plan.head] == ["question 0", "answer 0 w", "question 1"]
-    again = select.plan([*plan.applied("what happened"), *long_chat(20)], ContextWindow(context_length=12_000))
+    again = plan_for([*plan.applied("what happened"), *long_chat(20)], ContextWindow(context_length=12_000))
     assert again is not None
     assert again.head == ()
     assert [summary.body(row) for row in again.middle if summary.body(row)] == ["what happened"]
@@ -124,15 +123,15 @@ def test_the_beginning_is_kept_the_first_time_only() -> None:
 
 def test_the_newest_stays_by_tokens_and_at_least_eight_messages() -> None:
     window = ContextWindow(context_length=12_000)
-    plan = select.plan(long_chat(words=20), ContextWindow(context_length=2_000))
+    plan = plan_for(long_chat(words=20), ContextWindow(context_length=2_000))
     assert plan is not None and len(plan.tail) >= 8
-    large = select.plan(long_chat(words=60), window)
+    large = plan_for(long_chat(words=60), window)
     assert large is not None
-    assert sum(map(reading.tokens_of, large.tail)) <= window.tail_budget * 2
+    assert sum(map(tokens_of, large.tail)) <= window.tail_budget * 2
 
 
 def test_roles_take_turns_around_the_summary() -> None:
-    plan = select.plan(long_chat(), ContextWindow(context_length=12_000, protect_first=2))
+    plan = plan_for(long_chat(), ContextWindow(context_length=12_000, protect_first=2))
     assert plan is not None
     roles = [row["role"] for row in plan.applied("text")]
     assert all(a != b for a, b in pairwise(roles)), roles
@@ -142,12 +141,12 @@ def test_two_hundred_steps_of_one_turn_keep_the_question() -> None:
     rows = [user("the one question")]
     for n in range(200):
         rows += step(f"c{n}", output="line\n" * 60)
-    once = select.plan(rows, WINDOW)
+    once = plan_for(rows, WINDOW)
     assert once is not None
     rows = [*once.applied("summary one")]
     for n in range(200, 400):
         rows += step(f"c{n}", output="line\n" * 60)
-    twice = select.plan(rows, WINDOW)
+    twice = plan_for(rows, WINDOW)
     assert twice is not None and twice.head == ()
     assert any(row["content"] == "the one question" for row in twice.tail)
     assert twice.tail[0]["content"] == "the one question"
@@ -158,7 +157,7 @@ def test_old_outputs_give_way_before_messages_do() -> None:
     for n in range(4):
         rows += step(f"c{n}", output=f"out{n} " * 1_500)
     rows += [user("and now?"), said("wait")]
-    plan = select.plan(rows, WINDOW)
+    plan = plan_for(rows, WINDOW)
     assert plan is not None
     outputs = [row["content"] for row in plan.tail if row["role"] == "tool"]
     assert outputs[0].startswith("[Old tool output left out to save room: ")
@@ -166,32 +165,21 @@ def test_old_outputs_give_way_before_messages_do() -> None:
 
 def test_a_step_that_alone_is_too_large_is_shortened_only_where_it_must() -> None:
     rows = [user("read them all"), *step(*[f"c{n}" for n in range(20)], output="z" * 30_000)]
-    assert select.plan(rows, ContextWindow(context_length=64_000)) is None
-    plan = select.plan(rows, ContextWindow(context_length=64_000), must=True)
+    assert plan_for(rows, ContextWindow(context_length=64_000)) is None
+    plan = plan_for(rows, ContextWindow(context_length=64_000), must=True)
     assert plan is not None and not plan.middle
     assert [row["role"] for row in plan.applied("")] == [row["role"] for row in rows]
     assert "characters left out" in plan.tail[2]["content"]
     assert plan.tail[-1]["content"] == rows[-1]["content"]  # the newest goes last
 
 
-def test_as_many_exchanges_stay_as_the_person_says() -> None:
-    plan = select.plan(long_chat(12), WINDOW, force=True, keep_exchanges=2)
-    assert plan is not None
-    assert [row["content"][:11].strip() for row in plan.tail] == [
-        "question 10",
-        "answer 10 w",
-        "question 11",
-        "answer 11 w",
-    ]
-
-
 def test_a_short_conversation_is_left_alone() -> None:
-    assert select.plan([user("a"), said("b"), user("c"), said("d"), user("e")], WINDOW, force=True) is None
-    assert select.plan([], WINDOW, must=True) is None
+    assert plan_for([user("a"), said("b"), user("c"), said("d"), user("e")], WINDOW, force=True) is None
+    assert plan_for([], WINDOW, must=True) is None
 
 
 def test_images_at_the_beginning_become_a_word() -> None:
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x"}}]}
-    plan = select.plan([picture, *long_chat()], ContextWindow(context_length=12_000))
+    plan = plan_for([picture, *long_chat()], ContextWindow(context_length=12_000))
     assert plan is not None
     assert plan.head[0]["content"] == [{"type": "text", "text": "[an image]"}]

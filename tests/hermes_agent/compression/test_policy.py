@@ -38,6 +38,10 @@ def test_room_for_the_answer_and_the_floor_move_the_trigger(window: ContextWindo
     assert window.trigger == trigger
 
 
+def due(window: ContextWindow, *, estimated: int, compactions: int = 0, pace: Pace | None = None) -> bool:
+    return policy.due(window, estimated=estimated, compactions=compactions, pace=pace or Pace())
+
+
 def test_settings_come_from_the_home_and_nonsense_is_the_default() -> None:
     endpoint = Endpoint("custom", "chat", "http://127.0.0.1:1", "m", context_length=200_000, max_tokens=4_000)
     given = {"compression": {"threshold": 0.9, "target_ratio": 0.1, "protect_last_n": 6, "enabled": False}}
@@ -49,35 +53,28 @@ def test_settings_come_from_the_home_and_nonsense_is_the_default() -> None:
 
 
 def test_a_call_that_comes_too_near_to_the_window_is_due() -> None:
-    assert not policy.due(SMALL, estimated=95_999)
-    assert policy.due(SMALL, estimated=96_000)
-    assert policy.due(SMALL, estimated=10, reported=96_000)
-    assert not policy.due(SMALL, estimated=10, reported=96_000, compactions=1)  # counted before it was compressed
-    assert not policy.due(SMALL, estimated=10, reported=-1)
-    assert not policy.due(SMALL, estimated=200_000, compactions=policy.PASSES)
-    assert not policy.due(ContextWindow(context_length=128_000, enabled=False), estimated=200_000)
-
-
-def test_an_overflow_is_answered_three_times_and_then_not() -> None:
-    assert [policy.again_after_overflow(n) for n in range(5)] == [True, True, True, False, False]
+    assert not due(SMALL, estimated=95_999)
+    assert due(SMALL, estimated=96_000)
+    assert not due(SMALL, estimated=200_000, compactions=policy.PASSES)
+    assert not due(ContextWindow(context_length=128_000, enabled=False), estimated=200_000)
 
 
 def test_the_turn_after_a_compression_does_not_compress_again() -> None:
     pace = Pace()
     pace.compacted()
-    assert not policy.due(SMALL, estimated=120_000, pace=pace)  # nothing was counted yet
+    assert not due(SMALL, estimated=120_000, pace=pace)  # nothing was counted yet
     pace.counted(SMALL, estimated=120_000, reported=40_000)
     pace.turn_began()
-    assert not policy.due(SMALL, estimated=200_000, pace=pace)
+    assert not due(SMALL, estimated=200_000, pace=pace)
     pace.turn_began()
-    assert policy.due(SMALL, estimated=200_000, pace=pace)
+    assert due(SMALL, estimated=200_000, pace=pace)
 
 
 def test_an_estimate_that_a_provider_has_disproved_waits_for_real_growth() -> None:
     pace = Pace()
     pace.counted(SMALL, estimated=100_000, reported=70_000)
-    assert not policy.due(SMALL, estimated=104_999, pace=pace)
-    assert policy.due(SMALL, estimated=105_000, pace=pace)
+    assert not due(SMALL, estimated=104_999, pace=pace)
+    assert due(SMALL, estimated=105_000, pace=pace)
 
 
 def test_two_compressions_that_did_not_help_stop_the_automatic_ones() -> None:
@@ -87,12 +84,12 @@ def test_two_compressions_that_did_not_help_stop_the_automatic_ones() -> None:
         pace.counted(SMALL, estimated=1, reported=120_000)
         pace.turn_began()
         pace.turn_began()
-    assert not policy.due(SMALL, estimated=10**6, pace=pace)
+    assert not due(SMALL, estimated=10**6, pace=pace)
     pace.compacted()  # by hand, and this time it did
     pace.counted(SMALL, estimated=1, reported=20_000)
     pace.turn_began()
     pace.turn_began()
-    assert policy.due(SMALL, estimated=10**6, pace=pace)
+    assert due(SMALL, estimated=10**6, pace=pace)
 
 
 @pytest.mark.parametrize(

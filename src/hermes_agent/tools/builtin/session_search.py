@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hermes_agent.commands.text import counted
+from hermes_agent.text import counted
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 
 _DEFAULT_HITS = 10

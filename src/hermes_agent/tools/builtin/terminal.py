@@ -82,12 +82,8 @@ async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 
 async def _transformed(output: str, command: str, ended: _Ended, ctx: ToolContext) -> str:
     """What a plug-in makes of the output (`transform_terminal_output`); the output itself when there is none."""
-    from hermes_cli import plugins  # only calls need it
-
-    if not plugins.has_hook("transform_terminal_output"):
-        return output
     facts = {"command": command, "output": output, "returncode": ended.status, "task_id": ctx.turn_id}
-    answers = await plugins.ainvoke_hook("transform_terminal_output", None, env_type="local", **facts)
+    answers = await hooks.fire("transform_terminal_output", env_type="local", **facts)
     return next((answer for answer in answers if isinstance(answer, str)), output)
 
 

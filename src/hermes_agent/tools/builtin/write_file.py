@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hermes_agent.commands.text import counted
+from hermes_agent.text import counted
 from hermes_agent.tools import paths
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 

@@ -1,4 +1,4 @@
-"""How commands say things: short, plain text that reads well in a terminal and in a chat."""
+"""Short, plain text for people and models: ages, counts, one line, a long text cut to its two ends."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ def named(session: dict[str, Any]) -> str:
     return brief(session["title"] or session.get("preview") or "(untitled)")
 
 
-def text_of(content: Any) -> str:
-    """The words of a message, which may be a list of parts."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+def shortened(text: str, most: int, *, of: str = "") -> str:
+    """At most so many characters: the beginning and the end of a longer text, and how much of it is missing."""
+    if len(text) <= most:
+        return text
+    note = f" [… {len(text) - most:,} characters{f' of {of}' if of else ''} left out …] "
+    if most <= len(note) + 20:
+        return text[: max(most, 0)]
+    front = (most - len(note)) * 2 // 3
+    return text[:front] + note + text[len(text) - (most - len(note) - front) :]
 
 
 def columns(rows: list[tuple[str, str]]) -> str:
