@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from gateway.turns import live_view
 from hermes_agent import mentions, sync_loop
 from hermes_agent.agent import ConversationBusy
-from hermes_agent.messages import text_of
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_state.errors import ConversationHeld, NotQueued
