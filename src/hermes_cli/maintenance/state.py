@@ -191,7 +191,7 @@ def run_upgrade(args: argparse.Namespace) -> None:
     from hermes_state.transfer.import_home import in_use
     from hermes_state.transfer.import_home import upgrade as upgrading
 
-    in_use.refuse_reference_installed()
+    in_use.refuse_hermes_agent_installed()
     home = hermes_home()
     file = store.database_file(store.address())
     if file is None or os.path.realpath(file) != os.path.realpath(home / "state.db"):
@@ -232,7 +232,7 @@ def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
     from hermes_state.transfer.import_home import source, write
 
     home = hermes_home()
-    with source.Source(upgraded.backup) as opened:
+    with source.HomeDatabase(upgraded.backup) as opened:
         upgraded.found.source = opened
         facts = write.facts(upgraded.found, done=upgraded.done)
         folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"

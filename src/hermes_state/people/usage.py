@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from hermes_state import columns
 from hermes_state.columns import texts
 from hermes_state.conversations import sessions
 from hermes_state.errors import InvalidValue
@@ -253,7 +254,7 @@ def _is_fit_name(value: object) -> bool:
 def _name(name: str, value: object) -> str | None:
     if value is None:
         return None
-    text = str(sessions.clean(str(value)))
+    text = str(columns.clean(str(value)))
     if len(text.encode()) > _NAME_BYTES:
         raise InvalidValue(f"{name} is too long ({len(text.encode())} bytes, max {_NAME_BYTES}): {text[:40]!r}…")
     return text

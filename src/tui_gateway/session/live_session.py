@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent.commands.registry.text import text_of
+from hermes_agent.text import text_of
 
 from gateway.access.policy import PolicyKeeper
 from hermes_agent import AIAgent, mentions, process_identity, skills

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from hermes_agent import hooks
 from hermes_agent.tools import output, paths
 from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
 
