@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent.text import text_of
-
 from gateway.access.policy import PolicyKeeper
 from hermes_agent import AIAgent, mentions, process_identity, skills
+from hermes_agent.text import text_of
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
