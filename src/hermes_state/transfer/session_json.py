@@ -56,7 +56,7 @@ class SessionJson(Store):
 
     def export_all(self, source: str | None = None) -> list[dict[str, Any]]:
         """Every session, oldest first."""
-        wanted = sessions.clean(source)
+        wanted = columns.clean(source)
 
         def run(conn: Connection) -> list[dict[str, Any]]:
             ids = [row[0] for row in conn.rows(Q.all_ids, (wanted, wanted))]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.access.policy import PolicyKeeper
 from hermes_agent import AIAgent, mentions, process_identity, skills
-from hermes_agent.text import text_of
+from hermes_agent.messages import text_of
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
