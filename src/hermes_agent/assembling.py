@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
 
-_STEPS = 90
-_RETRIES = 3
-
 
 def setup(
     *,
@@ -65,10 +62,9 @@ def setup(
 ) -> Setup:
     loaded = config or configuration.load()
     db = session_db if session_db is not None else _default_store(loaded)
-    tree = loaded.tree
     role = role or _role(db, person_id)
     known = registry.shared()
-    tools = known.offered(tree, role=role, platform=platform, enabled=enabled, disabled=disabled)
+    tools = known.offered(loaded, role=role, platform=platform, enabled=enabled, disabled=disabled)
     return Setup(
         db=db, config=loaded, workdir=environment.working_directory(loaded.home, started_in=workdir),
         endpoint=endpoint or _endpoint(loaded, model, provider, base_url, api_key, max_tokens),
@@ -76,8 +72,8 @@ def setup(
         tools={tool.name: tool for tool in tools}, specs=known.described(tools),
         budget=Budget(db, loaded), platform=platform, person_id=person_id, role=role, approver=approver,
         approver_id=approver_id, ask=ask, yolo=yolo, holder=process_identity.new_holder(),
-        max_steps=max_steps or _number(tree, "max_turns", _STEPS),
-        max_retries=_number(tree, "api_max_retries", _RETRIES), extra_text=extra_text, with_memory=with_memory,
+        max_steps=max_steps or loaded.agent.max_turns,
+        max_retries=loaded.agent.api_max_retries, extra_text=extra_text, with_memory=with_memory,
         with_context_files=with_context_files,
     )  # fmt: skip
 
@@ -99,7 +95,7 @@ def assemble(
     from hermes_agent.execution import executor
 
     gate = CommandGate(
-        db=setup.db, home=setup.home, config=setup.tree, wall=executor.wall_of(setup.tree).wall,
+        db=setup.db, home=setup.home, config=setup.config, wall=executor.wall_of(setup.config).wall,
         conversation_id=journal.conversation_id, turn_id=journal.turn_id, person_id=setup.person_id,
         approver=setup.approver, approver_id=setup.approver_id, fence=journal.fence, yolo=setup.yolo,
         platform=setup.platform, workspace=setup.workdir,
@@ -113,9 +109,10 @@ def assemble(
             ask=setup.ask,
             emit=lambda text: listeners.tell_tool_progress("tool.output", "", text, None),
             environ=environment.child_environment(
-                os.environ, config=setup.tree, identity=context.child_environment(), home=setup.home
+                os.environ, passed=setup.config.terminal.env_passthrough, identity=context.child_environment(),
+                home=setup.home,
             ),
-            stop=stop, config=setup.tree, agent=notes,
+            stop=stop, config=setup.config, agent=notes,
         )  # fmt: skip
 
     bench = Workbench(
@@ -176,10 +173,3 @@ def _default_store(config: Config) -> SessionDB:
     from hermes_state import SessionDB
 
     return SessionDB(config.database_url(), limits=config.limits)
-
-
-def _number(tree: Mapping[str, Any], name: str, default: int) -> int:
-    """A count under `agent:`; anything else than a positive number is the default."""
-    section = tree.get("agent")
-    found = section.get(name) if isinstance(section, Mapping) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else default

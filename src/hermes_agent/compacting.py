@@ -95,7 +95,8 @@ class Compactor:
         """Of the model that is asked now; a turn asks one model, as a rule."""
         known = self._last_window
         if known is None or known[0] is not asker.endpoint:
-            known = self._last_window = (asker.endpoint, policy.window_for(asker.endpoint, self._setup.tree))
+            window = policy.window_for(asker.endpoint, self._setup.config.compression)
+            known = self._last_window = (asker.endpoint, window)
         return known[1]
 
     async def moved(self, old: str) -> None:

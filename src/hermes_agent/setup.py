@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_agent.approvals.types import Approver, Yolo
 from hermes_agent.models.base import Endpoint, ToolSpec
@@ -49,7 +49,3 @@ class Setup:
     @property
     def home(self) -> Path:
         return self.config.home
-
-    @property
-    def tree(self) -> Mapping[str, Any]:
-        return self.config.tree

@@ -204,9 +204,7 @@ def _meet(host: RpcServices, sid: str, session: Session, content: Any, sender: F
 
 
 def busy_mode() -> str:
-    display = configuration.load_or_last_good()[0].tree.get("display")
-    mode = str(display.get("busy_input_mode") or "") if isinstance(display, Mapping) else ""
-    return mode if mode in ("steer", "queue", "interrupt") else "interrupt"
+    return configuration.load_or_last_good()[0].display.busy_input_mode
 
 
 # -- on the turn's thread --------------------------------------------------------------------------------------
