@@ -15,9 +15,9 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_agent.execution.base import ShellCommand
 from hermes_agent.execution.executor import Executor
@@ -26,6 +26,7 @@ from hermes_agent.tools.environment import child_environment
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
+    from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.ids import ConversationId
 
@@ -56,7 +57,7 @@ class MentionContext:
     workdir: Path
     conversation_id: ConversationId
     environ: Mapping[str, str]
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Config
 
 
 def whole(text: str, desk: MentionContext) -> str:
@@ -324,7 +325,7 @@ def _without_filters(desk: paths.Surroundings) -> tuple[str, ...]:
 
 def _git(arguments: tuple[str, ...], desk: paths.Surroundings, *, most: int, none: int = 0) -> str:
     """What git prints; `none` is a status that says that there is nothing, and is no failure."""
-    environment = child_environment(desk.environ, config={}, identity={}, home=desk.home) | _SAFE_ENVIRON
+    environment = child_environment(desk.environ, passed=(), identity={}, home=desk.home) | _SAFE_ENVIRON
     safe = [word for setting in _SAFE for word in ("-c", setting)]
     git = shutil.which("git", path=environment.get("PATH"))
     if git is None:

@@ -117,7 +117,7 @@ class Desk:
         session_id = self.session_id
         return mentions.MentionContext(
             db=self.db, home=self.config.home, workdir=self._wishes.workdir or Path.cwd(), environ=os.environ,
-            config=self.config.tree,
+            config=self.config,
             conversation_id=ConversationId("" if session_id is None else self.db.get_conversation_root(session_id)),
         )  # fmt: skip
 

@@ -32,7 +32,7 @@ class Command:
 
 GROUPS: dict[str, tuple[Command, ...]] = {
     "Conversations": (
-        Command("chat", "talk to Hermes, or have one question answered", "chat"),
+        Command("chat", "talk to Hermes, or have one question answered", "chat.command"),
         Command("sessions", "list, read, search, move and remove conversations", "sessions.command"),
         Command("usage", "show what models were used and what it cost, and what is left", "operate.usage"),
         Command("demo", "talk to Hermes on a throw-away home in ./.demo", "demo.command"),

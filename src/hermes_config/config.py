@@ -379,9 +379,8 @@ def unsupported_backend(tree: Mapping[str, Any]) -> str:
 
     `local` means `executor: confined`. A backend that we do not have is never replaced by another one unasked.
     """
-    section = tree.get("terminal")
-    named = section.get("backend") if isinstance(section, Mapping) else None
-    backend = "" if named is None else str(named).strip().lower()
+    section = tree.get("terminal")  # also of a home that is to be imported, of which no `Config` can be made
+    backend = str((section.get("backend") if isinstance(section, Mapping) else None) or "").strip().lower()
     if backend in ("", "local") or tree.get("executor") is not None:
         return ""
     return f"terminal.backend {backend[:40]} is not supported; set executor: confined (recommended) or executor: host"

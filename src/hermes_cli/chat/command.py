@@ -67,11 +67,11 @@ def _chat(args: argparse.Namespace) -> int:
     if talks and args.json:
         raise UsageError("--json answers one question", hint='Add the question: hermes -q "…" --json.')
     text = "" if talks else oneshot.whole_question(asked)
-    if talks and not args.model and not config.load().tree.get("model"):
+    if talks and not args.model and not config.load().model.default:
         from hermes_cli.setup import command
 
         command.before_talking()
-    executor.wall_of(config.load().tree)  # raises when the configured one cannot be used
+    executor.wall_of(config.load())  # raises when the configured one cannot be used
     if talks and not args.plain and _has_window():
         return _open_window(args)
     wishes = _wishes(args)

@@ -56,7 +56,7 @@ def executor(patient: Patient) -> Iterator[Seen]:
     if patient.config is None:
         return
     try:
-        found = execution.wall_of(patient.config.tree)
+        found = execution.wall_of(patient.config)
     except HermesError as error:
         yield problem_of("executor", error)
         return

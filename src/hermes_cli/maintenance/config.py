@@ -127,14 +127,12 @@ def notes(loaded: config.Config) -> list[str]:
     """Keys that look mistyped, values that cannot be, keys of older homes that mean something else here, or nothing."""
     from hermes_agent.approvals.policy import read_policy  # only this verb needs it
 
-    policy = read_policy(loaded.tree).notes
-    told = {note.partition(" ")[0] for note in policy}
-    unfit = [problem.note for problem in loaded.problems if problem.key not in told]
+    policy = read_policy(loaded).notes
+    unfit = [problem.note for problem in loaded.problems]
     found = [*sections.table().mistyped(loaded.tree), *unfit, *policy]
     if backend := config.unsupported_backend(loaded.tree):
         found.append(backend)
-    compression = loaded.tree.get("compression")
-    if isinstance(compression, Mapping) and "in_place" in compression:
+    if "compression.in_place" in sections.table().without_effect(loaded.tree):
         found.append(
             "compression.in_place has no effect: a compression always goes on in a new segment and can be undone"
         )
@@ -298,7 +296,8 @@ def variable(key: str) -> str:
         return ""
     if key.isupper():
         return key
-    meant = redaction.is_secret_name(key) and "_" in key and not sections.table().is_known(key) and _in_yaml(key) is None
+    known = sections.table().is_known(key) or _in_yaml(key) is not None
+    meant = redaction.is_secret_name(key) and "_" in key and not known
     return key.upper() if meant else ""
 
 

@@ -151,9 +151,9 @@ def _tools(args: argparse.Namespace) -> None:
     from hermes_agent.tools import registry
     from hermes_cli import plugins
 
-    tree = config.load().tree
+    loaded = config.load()
     plugins.discover_plugins()
-    rows = registry.tool_rows(tree, platform=args.platform)
+    rows = registry.tool_rows(loaded, platform=args.platform)
     if args.json:
         output.print_json(rows)
         return
@@ -186,7 +186,7 @@ def _store() -> MemoryStore:
     from hermes_state.ids import LOCAL_OWNER
 
     loaded = config.load()
-    return MemoryStore(loaded.home, LOCAL_OWNER, config=loaded.tree, limits=loaded.limits)
+    return MemoryStore(loaded.home, LOCAL_OWNER, settings=loaded.memory, limits=loaded.limits)
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -231,7 +231,7 @@ def _found() -> Skills:
 
     loaded = config.load()  # first: a configuration that cannot be read is told once, not by the plug-ins as well
     plugins.discover_plugins()
-    return skills.discover(loaded.home, loaded.tree, platform="cli")
+    return skills.discover(loaded.home, loaded.skills, platform="cli")
 
 
 def _list_skills(args: argparse.Namespace) -> None:

@@ -80,7 +80,7 @@ def _configuration(home: Path, facts: dict[str, Any]) -> None:
 def _executor(home: Path, facts: dict[str, Any]) -> None:
     from hermes_agent.execution import executor
 
-    found = executor.wall_of(config.load().tree)
+    found = executor.wall_of(config.load())
     facts["executor"] = {"wall": found.wall, "said": found.said, "why": found.why}
 
 

@@ -90,18 +90,10 @@ class Wishes(NamedTuple):
 
     @classmethod
     def of(cls, config: Config) -> Wishes:
-        section = config.tree.get("plugins") or {}
-        file = str(config.home / "config.yaml")
-        if not isinstance(section, Mapping):
-            raise ConfigError("must be a section with keys such as enabled", file=file, key="plugins")
-        entries = section.get("entries") or {}
-        if not isinstance(entries, Mapping):
-            raise ConfigError("must be a section with a key for each plug-in", file=file, key="plugins.entries")
-        return cls(
-            _names(section, "enabled", file),
-            _names(section, "disabled", file),
-            {str(key): value for key, value in entries.items() if isinstance(value, Mapping)},
-        )
+        config.require("plugins")
+        settings = config.plugins
+        entries = {name: value for name, value in settings.entries.items() if isinstance(value, Mapping)}
+        return cls(frozenset(settings.enabled), frozenset(settings.disabled), entries)
 
     def settings(self, found: Found) -> Mapping[str, Any]:
         shared = {} if found.source == "project" else self.entries.get(found.manifest.name)
@@ -223,17 +215,6 @@ def _in_packages(home: Path) -> Iterator[Found]:
             description=(about["Summary"] or "") if about is not None and "Summary" in about else "",
         )
         yield Found(key=point.name, manifest=manifest, source="package", home=home, entry_point=point)
-
-
-def _names(section: Mapping[str, Any], key: str, file: str) -> frozenset[str]:
-    value = section.get(key)
-    if value is None:
-        return frozenset()
-    if isinstance(value, str):
-        value = value.split(",")
-    if not isinstance(value, list | tuple):
-        raise ConfigError("must be a list of names", file=file, key=f"plugins.{key}")
-    return frozenset(text for item in value if (text := str(item).strip()))
 
 
 def _texts(value: Any) -> tuple[str, ...]:

@@ -352,9 +352,8 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
 
 
 def _safety(args: argparse.Namespace, *, asks: bool) -> None:
-    from hermes_agent.approvals.policy import read_policy
 
-    now = read_policy(config.load().tree).mode
+    now = config.load().approvals.mode
     mode = args.approvals
     if mode is None and asks:
         kept = "it asks, as now" if now == "manual" else "it never asks, as now"

@@ -219,8 +219,7 @@ def with_key(loaded: config.Config, variable: str, key: str) -> config.Config:
     entry.pop("api_key", None)
     if variable == CUSTOM_KEY:
         entry["key_env"] = variable
-    tree = MappingProxyType({**loaded.tree, "model": entry})
-    return replace(loaded, tree=tree, dotenv=MappingProxyType({**loaded.dotenv, variable: key}))
+    return config.of(loaded.home, {**loaded.tree, "model": entry}, {**loaded.dotenv, variable: key})
 
 
 def keep_key(variable: str, key: str) -> None:
@@ -279,7 +278,7 @@ def candidate(loaded: config.Config, choice: Choice, key: str = "") -> config.Co
         dotenv[variable or CUSTOM_KEY] = key
         if not variable:
             entry["key_env"] = CUSTOM_KEY
-    return replace(loaded, tree=MappingProxyType({**loaded.tree, "model": entry}), dotenv=MappingProxyType(dotenv))
+    return config.of(loaded.home, {**loaded.tree, "model": entry}, dotenv)
 
 
 CUSTOM_KEY = "HERMES_MODEL_KEY"

@@ -86,7 +86,6 @@ def _tell_unsent(messages: Sequence[str]) -> None:
 
 def _skin() -> str:
     try:
-        display = config.load().tree.get("display") or {}
+        return config.load().display.skin or ""
     except HermesError:  # the server tells what is wrong with it
         return ""
-    return str(display.get("skin") or "") if hasattr(display, "get") else ""

@@ -120,7 +120,7 @@ class LiveSession:
         found = self._skills
         if found is None:
             found = {}
-            for skill in skills.discover(self.config.home, self.config.tree, platform=self.platform).skills:
+            for skill in skills.discover(self.config.home, self.config.skills, platform=self.platform).skills:
                 found.setdefault(skill.category, []).append(skill.name)
             self._skills = found
         return found
@@ -150,7 +150,7 @@ class LiveSession:
         """Where the person sits who names a file."""
         return mentions.MentionContext(
             db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
-            config=self.config.tree,
+            config=self.config,
             conversation_id=self.conversation(),
         )  # fmt: skip
 

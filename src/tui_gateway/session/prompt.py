@@ -272,9 +272,7 @@ def _steered(session: Session, agent: Any, prompt: Prompt) -> bool:
 
 
 def busy_mode() -> str:
-    display = configuration.load_or_last_good()[0].tree.get("display")
-    mode = str(display.get("busy_input_mode") or "") if isinstance(display, Mapping) else ""
-    return mode if mode in ("steer", "queue", "interrupt") else "interrupt"
+    return configuration.load_or_last_good()[0].display.busy_input_mode
 
 
 # -- the worker's thread ---------------------------------------------------------------------------------------
