@@ -37,7 +37,6 @@ _TOOL_LINES_OF = {
     "mattermost": "new",
     "matrix": "new",
     "feishu": "new",
-    "whatsapp": "new",
 }
 _PREVIEW_CHARS = 60
 
@@ -369,7 +368,7 @@ class Draft:
 _SENTENCE = re.compile(r"[.!?…。！？]\s|\n")
 
 
-class Projection:
+class ChatStream:
     """A `Watcher`, one for each turn. `began` may be told of a left-behind turn first, and then of the own."""
 
     def __init__(
