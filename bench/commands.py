@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hermes_agent.approvals.shell.judge import judge
 from hermes_agent.execution import executor
-from hermes_agent.execution.base import Command, ExecutorUnavailable
+from hermes_agent.execution.base import ExecutorUnavailable, ShellCommand
 from hermes_agent.execution.executor import Executor
 from hermes_config.limits import DEFAULTS
 
@@ -34,7 +34,7 @@ def plain(workspace: Path, environ: dict[str, str]) -> float:
 
 async def held(run: Executor, workspace: Path, environ: dict[str, str]) -> float:
     began = time.perf_counter()
-    command = Command(("bash", "-c", "true"), workspace, environ, "true")
+    command = ShellCommand(("bash", "-c", "true"), workspace, environ, "true")
     async with run.run(command, workspace=workspace, on_output=lambda _: None) as child:
         assert await child.exited() == 0, child.trouble
     return time.perf_counter() - began

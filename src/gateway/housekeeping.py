@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from gateway.routes.source import SessionEntry
     from gateway.services import Services
     from gateway.turns.running_turn import Running
-    from hermes_state import SessionDB, maintenance
+    from hermes_state import SessionDB
+    from hermes_state.maintenance import retention
     from hermes_state.ids import TurnId
-    from hermes_state.turns import Turn
+    from hermes_state.turns.turns import Turn
 
 
 _log = logging.getLogger("hermes.gateway")
@@ -81,11 +82,11 @@ async def tidy_up(services: Services) -> None:
                 _log.info("%d %s", one.count, one.what, extra={"action": "maintenance", "step": one.step})
 
 
-def _tidied(services: Services) -> list[maintenance.Done]:
-    from hermes_state import maintenance  # not needed before the first round
+def _tidied(services: Services) -> list[retention.RetentionStep]:
+    from hermes_state.maintenance import retention
 
     sessions = configuration.load_or_last_good(services.home)[0].sessions
-    return maintenance.by_itself(services.db, sessions, home=services.home, sessions_dir=services.store.sessions_dir)
+    return retention.run_when_due(services.db, sessions, home=services.home, sessions_dir=services.store.sessions_dir)
 
 
 async def take_up_lost_turns(lanes: Lanes) -> None:

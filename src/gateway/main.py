@@ -26,7 +26,7 @@ from gateway.platforms import registry
 from gateway.services import services_of
 from hermes_agent.execution import executor
 from hermes_config import config as configuration
-from hermes_config import log_file
+from hermes_config import logs
 from hermes_config.errors import ConfigError, HermesError
 from hermes_state import SessionDB
 
@@ -54,7 +54,7 @@ async def serve(config: Config, *, attached: bool = False) -> int:
     """Until somebody ends it, or `attached` whoever started it is gone. The exit code."""
     lock = status.acquire_gateway_lock(config.home)
     try:
-        log_file.install("gateway.log", level=logging.INFO, screen=True)
+        logs.install("gateway.log", level=logging.INFO, screen=True)
         metrics.install()
         _discover_plugins()
         settings = load_gateway_config(config)
@@ -181,7 +181,7 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
             "config_problem": None if broken is None else broken.one_line(),
         }  # fmt: skip
         try:
-            await asyncio.to_thread(log_file.bound_printed, "gateway.out")
+            await asyncio.to_thread(logs.bound_printed, "gateway.out")
             await asyncio.to_thread(functools.partial(status.write_runtime_status, services.home, **facts))
         except OSError as error:  # a full disk passes, and the heart must beat on after it
             _log.warning("no heartbeat was written (%s)", error.strerror, extra={"action": "heartbeat"})
@@ -194,16 +194,16 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
 
 
 _LATE = (
-    "httpx2", "hermes_agent.models.keeping", "hermes_agent.titling",
-    "hermes_agent.tools.media", "hermes_agent.tools.paths", "hermes_agent.tools.plugin_tools",
-    "hermes_agent.tools.results",
+    "httpx2", "hermes_agent.models.keeping", "hermes_agent.titles",
+    "hermes_agent.tools.output", "hermes_agent.tools.paths", "hermes_agent.tools.registry",
+    "hermes_agent.tools.output",
 )  # fmt: skip
 """Imported by a turn at the moment of use."""
 
 
 def warm(config: Config) -> None:
     """Call it beside the event loop. A model that is not configured yet is no error here."""
-    from hermes_agent.models import client, providers, wires
+    from hermes_agent.models import http, provider_table, providers
 
     for name in _LATE:
         importlib.import_module(name)
@@ -212,5 +212,5 @@ def warm(config: Config) -> None:
     except ConfigError as error:
         _log.info("no model to get ready: %s", error.one_line(), extra={"action": "warm"})
         return
-    wires.wire_for(endpoint)
-    client.get_ready(endpoint)
+    provider_table.wire_for(endpoint)
+    http.get_ready(endpoint)

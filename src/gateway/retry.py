@@ -14,12 +14,12 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from hermes_state.aio import queued
 from hermes_state.errors import OutcomeUnknown, StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable, WriteLost
+from hermes_state.storage.writer import queued
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.engine.base import Connection
+    from hermes_state.storage.base import Connection
 
 T = TypeVar("T")
 

@@ -21,11 +21,11 @@ from gateway.services import Parts, assemble
 from gateway.turns import agents as agents_module
 from gateway.turns import live_view
 from gateway.turns.reply import normalize_empty_agent_response
-from hermes_agent import closing
+from hermes_agent import hooks as plugin_hooks
 from hermes_config.errors import HermesError
-from hermes_state.aio import look
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.ids import SessionId, SessionKey
+from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
     from gateway.chat.approvals import Questions
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gateway.platforms.base import BasePlatformAdapter, MessageEvent
     from gateway.routes.source import SessionEntry, SessionSource
     from gateway.services import Services
-    from hermes_agent.approvals.base import Approver
+    from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
     from hermes_state import AsyncSessionDB
 
@@ -192,7 +192,7 @@ class GatewayRunner:
             await parts.lanes.drain(self._restart_drain_timeout)
             await parts.deliverer.drain(max(_LAST_DELIVERY_SECONDS, until - time.monotonic()))
         for agent in active:
-            await closing.left(session_id=agent.session_id, platform="gateway")
+            await plugin_hooks.conversation_left(session_id=agent.session_id, platform="gateway")
             self._cleanup_agent_resources(agent)
         if parts is not None:
             await parts.connections.stop()
@@ -229,7 +229,9 @@ class GatewayRunner:
         old_id = None if old is None else SessionId(old.session_id)
         new: SessionEntry = await asyncio.to_thread(self._begin_anew, key, event.source, old)
         await self._left(key, old_id)
-        await closing.turned(old=old_id, new=SessionId(new.session_id), platform=event.source.platform.value)
+        await plugin_hooks.conversation_switched(
+            old=old_id, new=SessionId(new.session_id), platform=event.source.platform.value
+        )
         await self._tell_hooks(("session:end", "session:reset"), event.source, key)
         wanted = event.get_command_args().strip()
         title, problem = await asyncio.to_thread(self._titled, SessionId(new.session_id), wanted)
@@ -349,7 +351,7 @@ class GatewayRunner:
             if self._failures.again(session_id, error):
                 return
         platform = entry.session_key.split(":")[2] if entry.session_key.count(":") > 1 else ""
-        await closing.left(session_id=session_id, platform=platform)
+        await plugin_hooks.conversation_left(session_id=session_id, platform=platform)
         await self._left(entry.session_key, session_id)
 
     async def _forget_old_routes(self) -> None:
@@ -387,4 +389,6 @@ class GatewayRunner:
         new = await asyncio.to_thread(self._begin_anew, route, source, old)
         old_id = None if old is None else SessionId(old.session_id)
         await self._left(route, old_id)
-        await closing.turned(old=old_id, new=SessionId(new.session_id), platform=source.platform.value)
+        await plugin_hooks.conversation_switched(
+            old=old_id, new=SessionId(new.session_id), platform=source.platform.value
+        )

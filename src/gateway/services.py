@@ -20,7 +20,7 @@ from gateway.platforms.connections import Connections
 from gateway.session import SessionStore
 from gateway.turns.agents import Agents
 from gateway.turns.runner import TurnRunner
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_state import AsyncSessionDB
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gateway.platforms.base import BasePlatformAdapter
     from gateway.run import GatewayRunner
     from gateway.session import SessionStore
-    from hermes_agent.approvals.base import Approver
+    from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
     from hermes_config.config import Config
     from hermes_state import SessionDB
@@ -49,7 +49,7 @@ class Services:
     hooks: HookRegistry
     metrics: Metrics
     holder: str
-    """This process in leases and as a sender (`hermes_agent.holders.new_holder`)."""
+    """This process in leases and as a sender (`hermes_agent.process_identity.new_holder`)."""
 
     @property
     def home(self) -> Path:
@@ -89,14 +89,14 @@ class Parts:
 
     async def close(self) -> None:
         """Wait a moment for what goes on beside the turns, and let go of connections."""
-        from hermes_agent.models import client
+        from hermes_agent.models import http
 
         agents = [entry[0] for entry in self.agents.entries.values()]
         if agents:
             closing = [asyncio.ensure_future(agent.aclose()) for agent in agents]
             await asyncio.wait(closing, timeout=_CLOSE_SECONDS)
         self.agents.clear()
-        await client.close_clients()
+        await http.close_clients()
         await asyncio.to_thread(self.services.store.close)
 
 
@@ -106,7 +106,7 @@ def services_of(config: Config, settings: GatewayConfig, db: SessionDB) -> Servi
     hooks.discover_and_load()
     return Services(
         db=db, config=config, settings=settings, store=SessionStore(settings.sessions_dir, settings, db=db),
-        policy=PolicyKeeper(db, config.home), hooks=hooks, metrics=Metrics(), holder=holders.new_holder(),
+        policy=PolicyKeeper(db, config.home), hooks=hooks, metrics=Metrics(), holder=process_identity.new_holder(),
     )  # fmt: skip
 
 

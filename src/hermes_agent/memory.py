@@ -19,14 +19,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hermes_agent.suspicion import suspicion
+from hermes_agent.prompt.injection_scan import suspicion
 from hermes_config.errors import HermesError
 from hermes_config.home import advice, private_open, write_atomic
 from hermes_config.limits import DEFAULTS, Limits
-from hermes_config.records import record
 from hermes_state.ids import LOCAL_OWNER, PersonId
 
 Target = Literal["memory", "user", "shared"]
@@ -47,7 +47,7 @@ _CHARS: Mapping[str, tuple[str, int]] = {
 _POLL_SECONDS = 0.02
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Memory:
     """One target as it is now."""
 

@@ -15,13 +15,14 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from hermes_agent.suspicion import suspicion
+from hermes_agent.prompt.injection_scan import suspicion
+from hermes_agent.text import brief
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS, Limits
-from hermes_config.records import record
 
 MAIN = "SKILL.md"
 GENERAL = "general"
@@ -43,7 +44,7 @@ class Registered(Protocol):
     def description(self) -> str: ...
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Skill:
     name: str
     description: str
@@ -53,8 +54,8 @@ class Skill:
     tags: tuple[str, ...] = ()
 
 
-@record
-class View:
+@dataclass(frozen=True, slots=True)
+class SkillView:
     skill: Skill
     file: str
     """Relative to the skill's folder."""
@@ -63,7 +64,7 @@ class View:
     """What else can be viewed."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Skills:
     """What was found, in order of category and name."""
 
@@ -100,13 +101,13 @@ class Skills:
         hint = f"Did you mean {', '.join(near)}?" if near else f"{listed_by} shows what there is."
         raise SkillNotFound(f"there is no skill {wanted!r:.80}", hint=hint)
 
-    def view(self, name: str, file: str | None = None, *, listed_by: str = "skills_list") -> View:
+    def view(self, name: str, file: str | None = None, *, listed_by: str = "skills_list") -> SkillView:
         """SKILL.md, or a file inside the skill's folder."""
         skill = self.get(name, listed_by=listed_by)
         wanted = file.strip() if file and file.strip() else MAIN
         content = _read_inside(skill, wanted, self.limits)
         others = tuple(other for other in _files(skill.folder, self.limits.skill_files) if other != wanted)
-        return View(skill, wanted, content, others)
+        return SkillView(skill, wanted, content, others)
 
 
 def discover(
@@ -249,7 +250,7 @@ def _brief(description: str, chars: int) -> str:
     why = suspicion(description)
     if why is not None:
         return f"[its description is not shown: {why}]"
-    return description if len(description) <= chars else f"{description[: chars - 1]}…"
+    return brief(description, chars)
 
 
 # -- files -------------------------------------------------------------------------------------------------

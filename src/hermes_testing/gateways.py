@@ -22,14 +22,14 @@ from gateway import run
 from gateway.config import load_gateway_config
 from gateway.services import Parts, services_of
 from hermes_config import config as configuration
-from hermes_testing.pretend import PretendAdapter
+from hermes_testing.memory_platform import PretendAdapter
 
 if TYPE_CHECKING:
     from gateway.inbound.lanes import Commands
     from gateway.services import Services
     from hermes_state import SessionDB
-    from hermes_state.inbox import InboxRow
-    from hermes_testing.scripted_model import ScriptedModel
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_testing.scripted.model import ScriptedModel
 
 MakeCommands = Callable[["Services", "run.GatewayRunner"], "Commands"]
 OWNER = "42"

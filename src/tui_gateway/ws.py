@@ -14,9 +14,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from gateway.api import server as api_server
 from hermes_config.limits import DEFAULTS
-from tui_gateway import frames, server
-from tui_gateway.frames import Frame
-from tui_gateway.outgoing import Outgoing
+from tui_gateway import server
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Frame
+from tui_gateway.wire.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from gateway.services import Parts

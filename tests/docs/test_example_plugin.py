@@ -17,7 +17,7 @@ from hermes_cli.main import main
 from hermes_config import config
 from hermes_state.session_db import SessionDB
 from hermes_testing.plugins import PluginHome, plugin_home
-from hermes_testing.scripted_model import ScriptedModel, call, say
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 DOCS = Path(__file__).parents[2] / "docs"
 

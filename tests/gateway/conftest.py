@@ -12,7 +12,7 @@ from gateway.hooks import HookRegistry
 from gateway.metrics import Metrics
 from gateway.services import Services
 from gateway.session import SessionStore
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_config import config
 from hermes_state.session_db import SessionDB
 
@@ -28,5 +28,5 @@ def services(db: SessionDB, home: Path) -> Services:
         policy=PolicyKeeper(db, home),
         hooks=HookRegistry(home),
         metrics=Metrics(),
-        holder=holders.new_holder(),
+        holder=process_identity.new_holder(),
     )

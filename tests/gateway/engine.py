@@ -13,12 +13,12 @@ from gateway.services import Services
 from gateway.turns.agents import Agents
 from gateway.turns.running_turn import Running, Watcher
 from hermes_state import SessionDB
-from hermes_state.aio import queued
 from hermes_state.ids import SessionKey
-from hermes_state.inbox import InboxRow
-from hermes_state.outbox import Parcel
+from hermes_state.storage.writer import queued
+from hermes_state.turns.inbox import InboxRow
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import ScriptedModel
+from hermes_testing.scripted.model import ScriptedModel
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 _NOW = ("new", "stop", "status")

@@ -18,7 +18,7 @@ from hermes_cli import plugins
 from hermes_state import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, in_system, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, in_system, say
 
 _METHODS = (
     "_handle_reset_command", "_session_expiry_watcher", "stop", "_refresh_agent_cache_message_count",

@@ -17,7 +17,7 @@ from gateway.routes.source import SessionSource
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say
 
 pytestmark = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 

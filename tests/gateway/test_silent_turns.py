@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes_state import SessionDB
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import Hold, ScriptedModel, call, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 
 SECONDS = 1.5
 """Far longer than a turn takes that is heard of, on a busy machine too."""

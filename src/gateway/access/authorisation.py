@@ -25,7 +25,7 @@ from hermes_state.ids import LOCAL_OWNER, PersonId
 
 if TYPE_CHECKING:
     from gateway.routes.source import SessionSource
-    from hermes_state.people import Role
+    from hermes_state.people.people import Role
 
 
 Kind = Literal["user", "bot", "api_key", "local"]

@@ -2,8 +2,8 @@
 
 The code is eight of 32 symbols that nobody mistakes for one another, good for an hour. It is shown once, to the
 stranger; the store keeps a salted hash. How many codes there may be, how often one person gets one and what wrong
-codes lead to is in the table of limits and held by the store (`hermes_state.pairings`), for all processes together.
-A stranger who gets no code gets no answer. Whoever is let in hears of it in the chat where the code was said.
+codes lead to is in the table of limits and held by the store (`hermes_state.people.pairings`), for all processes
+together. A stranger who gets no code gets no answer. A person who is let in is told in the chat of the code.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from gateway.outbound import notices
 from hermes_config.errors import HermesError
-from hermes_state.pairings import Approved, Refused, Request
+from hermes_state.people.pairings import Approved, Refused, Request
 
 if TYPE_CHECKING:
     from gateway.access.authorisation import Principal
-    from hermes_state.people import Role
+    from hermes_state.people.people import Role
     from hermes_state.session_db import SessionDB
 
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"

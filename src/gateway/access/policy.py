@@ -31,20 +31,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from gateway.access.authorisation import Decision, Known, Policy, Principal, Rules
-from gateway.config_source import Source, Value
-from hermes_config import config, secrets
+from gateway.config import Source
+from hermes_config import config, redaction
 from hermes_config.errors import ConfigError
 from hermes_config.home import hermes_home
+from hermes_config.schema import Flag, Value
+from hermes_config.sections import BOTS, STRANGERS
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
-    from hermes_state.people import Person, Role
+    from hermes_state.people.people import Person, Role
     from hermes_state.session_db import SessionDB
 
 
 _SETTINGS = ("allowed_users", "allow_all_users", "group_allowed_users", "group_allowed_chats", "allow_bots")
 _STRANGERS = "unauthorized_dm_behavior"
-_BOTS = ("none", "mentions", "all")
 # Environment names that do not follow the platform's own.
 _PREFIXES = {"qqbot": "QQ"}
 _NAMES = {("qqbot", "group_allowed_chats"): "QQ_GROUP_ALLOWED_USERS"}
@@ -149,19 +150,17 @@ class _Reader:
         for name in _ids(value):
             platform, _, native_id = (part.strip() for part in name.partition(":"))
             if value is not None and not (platform and native_id):
-                raise value.wrong(f"must hold platform:id such as telegram:42, not {secrets.shown(name)}")
+                raise value.wrong(f"must hold platform:id such as telegram:42, not {redaction.shown(name)}")
             found.append((platform.lower(), native_id))
         return found
 
     def flag(self, platform: str, setting: str) -> bool:
         value = self._written(platform, setting)
-        return value is not None and value.flag()
+        return value is not None and bool(value.read(Flag()))
 
     def bots(self, platform: str) -> Literal["none", "mentions", "all"]:
         value = self._written(platform, "allow_bots")
-        if value is None or value.raw is False or str(value.raw).lower() == "false":  # existing homes have that
-            return "none"
-        return cast(Literal["none", "mentions", "all"], value.choice(_BOTS))
+        return "none" if value is None else cast(Literal["none", "mentions", "all"], value.read(BOTS))
 
     def strangers(self, platform: str, *, listed: bool) -> Literal["pair", "ignore"]:
         """What a stranger hears in private. Where there is a list, its makers have said who belongs to it."""
@@ -170,7 +169,7 @@ class _Reader:
             return "ignore"  # anybody can write one in anybody's name
         value = value or self._source.find(_STRANGERS)
         if value is not None:
-            return cast(Literal["pair", "ignore"], value.choice(("pair", "ignore")))
+            return cast(Literal["pair", "ignore"], value.read(STRANGERS))
         return "ignore" if listed else "pair"
 
 
@@ -181,7 +180,7 @@ def _ids(value: Value | None) -> Iterator[str]:
     items = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, list | tuple) else [raw]
     for item in items:
         if isinstance(item, bool) or not isinstance(item, str | int):
-            raise value.wrong(f"must be a list of ids, not {secrets.shown(item)}", hint="Write ids in quotes.")
+            raise value.wrong(f"must be a list of ids, not {redaction.shown(item)}", hint="Write ids in quotes.")
         if name := str(item).strip():
             yield name
 

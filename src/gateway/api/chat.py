@@ -16,10 +16,10 @@ from gateway.api.exchange import Exchange, ending, settle
 from gateway.api.openai_wire import ApiError
 from gateway.platforms.base import Attachment, MessageEvent, MessageType, Receipt
 from hermes_config.home import private_open
-from hermes_state import media_files
-from hermes_state.aio import look
 from hermes_state.ids import SessionKey, new_trace_id
-from hermes_state.inbox import OUTCOMES
+from hermes_state.people import media_files
+from hermes_state.storage.writer import look
+from hermes_state.turns.inbox import OUTCOMES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gateway.inbound.intake import Intake
     from gateway.inbound.lanes import Lanes
     from gateway.services import Services
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 
 class Chat:

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gateway.api.bodies import Asked, Said
 from gateway.config import Platform
 from gateway.routes.source import SessionSource
-from hermes_state import transcript, values
-from hermes_state.aio import look
+from hermes_state import columns
+from hermes_state.conversations import transcript
 from hermes_state.ids import SessionId, SessionKey
+from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
     from gateway.api.auth import KeyRole
@@ -201,7 +202,7 @@ class Conversations:
 
     def _stored(self, session_id: SessionId) -> list[tuple[str, str]]:
         shown = history(self._services.db, session_id)
-        return _exchanges((str(row["role"]), values.text_of(row["content"])) for row in shown)
+        return _exchanges((str(row["role"]), columns.text_of(row["content"])) for row in shown)
 
 
 def history(db: SessionDB, session_id: str) -> list[dict[str, Any]]:

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 from gateway.api.openai_wire import ApiError
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, Health, SendResult
-from hermes_config import secrets
-from hermes_state import media_files
+from hermes_config import redaction
 from hermes_state.errors import StateError
 from hermes_state.ids import SessionKey
-from hermes_state.inbox import OUTCOMES
-from hermes_state.turns import Work
+from hermes_state.people import media_files
+from hermes_state.turns.inbox import OUTCOMES
+from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
     from gateway.api.server import ApiServer
     from hermes_state import SessionDB
-    from hermes_state.inbox import InboxRow
-    from hermes_state.outbox import OutboxItem
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem
 
 
 @dataclass(slots=True, eq=False)
@@ -74,11 +74,11 @@ class Exchange:
     def delta(self, text: str) -> None:
         if self.streams and self.begun:
             self.held += text
-            self._show(secrets.current().settled(self.held))
+            self._show(redaction.current().settled(self.held))
 
     def _show(self, length: int) -> None:
         """So much of what is held back goes out, its secrets covered."""
-        text, self.held = secrets.current()(self.held[:length]), self.held[length:]
+        text, self.held = redaction.current()(self.held[:length]), self.held[length:]
         if text:
             self.shown += text
             self.streamed += text
@@ -113,7 +113,7 @@ class Exchange:
         """The answer; the first one counts."""
         if not self.answered.is_set():
             self._show(len(self.held))
-            self.text = secrets.current()(text)
+            self.text = redaction.current()(text)
             self._end()
 
     def refuse(self, problem: ApiError) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_config import secrets
+from hermes_config import redaction
 
 
 class ApiError(Exception):
@@ -38,7 +38,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 def encoded(value: Mapping[str, Any]) -> bytes:
     """As JSON, with whatever is secret here covered: everything that the API says passes this."""
-    return secrets.current()(_JSON.encode(value)).encode("utf-8", "replace")
+    return redaction.current()(_JSON.encode(value)).encode("utf-8", "replace")
 
 
 def event(value: Mapping[str, Any], *, name: str = "") -> bytes:

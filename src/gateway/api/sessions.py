@@ -18,8 +18,8 @@ from gateway.api import bodies, conversations, error_boundary
 from gateway.api.auth import App
 from gateway.api.bodies import Asked, Said
 from gateway.api.openai_wire import ApiError
-from hermes_agent import closing
-from hermes_state import values
+from hermes_agent import hooks
+from hermes_state import columns
 from hermes_state.errors import ConversationHeld
 from hermes_state.ids import ConversationId, SessionId, is_possible_id
 
@@ -117,7 +117,7 @@ class Sessions:
         except ConversationHeld as error:
             raise ApiError(409, error.in_chat(), code="conversation_busy") from error
         self._agents.evict(root)
-        await closing.left(session_id=SessionId(row["id"]), platform=str(row["source"]))
+        await hooks.conversation_left(session_id=SessionId(row["id"]), platform=str(row["source"]))
         return error_boundary.reply({"object": "hermes.session.deleted", "id": root, "deleted": True})
 
     async def fork(self, request: Request) -> App:
@@ -175,7 +175,7 @@ class Sessions:
         return self._db.get_session(self._db.get_compression_tip(session_id))
 
     def _title(self, body: dict[str, Any]) -> str | None:
-        return values.sanitize_title(bodies.text_field(body, "title"))
+        return columns.sanitize_title(bodies.text_field(body, "title"))
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

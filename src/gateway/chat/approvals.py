@@ -31,18 +31,18 @@ from gateway.chat.clarify import Clarifier
 from gateway.chat.question_messages import Adapters, Asking, Place
 from gateway.config import Platform
 from gateway.turns.user_message import clean_name
-from hermes_agent.approvals import plain_words
 from hermes_agent.approvals import text as approval_text
-from hermes_agent.approvals.base import ApprovalQuestion, Choice
-from hermes_agent.command_set.wording import counted
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_agent.approvals.text import answer_in_words
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
+from hermes_agent.text import counted
+from hermes_state.turns.outbox import OutboxItem, Parcel
 
 if TYPE_CHECKING:
     from gateway.chat.command_context import Sender
     from gateway.inbound.lanes import Lanes
     from gateway.services import Services
-    from hermes_state.approvals import Approval
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.approvals import Approval
+    from hermes_state.turns.inbox import InboxRow
 
 _log = logging.getLogger("hermes.gateway")
 _LOOK_SECONDS = 1.0
@@ -273,7 +273,7 @@ class ChatApprover:
         payload = row.payload or {}
         if row.id in self._not_answers or payload.get("attachments") or payload.get("album") or row.version:
             return False
-        if plain_words.meaning(str(payload.get("text") or "")) is None:
+        if answer_in_words(str(payload.get("text") or "")) is None:
             return False
         return any(card.stands_in(_chat_of(row)) for card in self._cards.values())
 
@@ -289,7 +289,7 @@ class ChatApprover:
     async def plain(self, sender: Sender, row: InboxRow) -> str:
         """A plain yes or no; what its author is told. A yes is the least: once."""
         meant = await self._meant(row)
-        choice = plain_words.meaning(str((row.payload or {}).get("text") or ""))
+        choice = answer_in_words(str((row.payload or {}).get("text") or ""))
         if not meant.question_id or choice is None:
             return f"Nothing was decided: {meant.why_not or 'the question is closed'}."
         return await self.decide(sender, meant.question_id, choice)

@@ -17,13 +17,13 @@ from gateway.chat import question_messages
 from gateway.chat.question_messages import Adapters, Asking
 from gateway.config import Platform
 from hermes_state.ids import PersonId, SessionKey
-from hermes_state.outbox import Parcel
+from hermes_state.turns.outbox import Parcel
 
 if TYPE_CHECKING:
     from gateway.chat.command_context import Sender
     from gateway.inbound.lanes import Lanes
     from gateway.services import Services
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 LAPSES_SECONDS = 600.0
 KEY = "question:clr_"

@@ -16,9 +16,9 @@ from gateway.access import authorisation
 from gateway.config import Platform, load_gateway_config
 from gateway.inbound.stored_message import event_of, source_of
 from gateway.turns.running_turn import Running
-from hermes_agent.command_set.base import STAFF, Surface, Why
-from hermes_agent.command_set.wording import brief
+from hermes_agent.commands.base import STAFF, Surface, Why
 from hermes_agent.models import providers
+from hermes_agent.text import brief
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError, UsageError
 from hermes_state.ids import ConversationId, SessionId, SessionKey
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from hermes_agent.models.base import Endpoint
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.handles import Handle
-    from hermes_state.inbox import InboxRow
-    from hermes_state.people import Person
+    from hermes_state.conversations.ledger import Handle
+    from hermes_state.people.people import Person
+    from hermes_state.turns.inbox import InboxRow
 
 
 Reset = Callable[["MessageEvent"], Awaitable[str]]
@@ -195,7 +195,7 @@ class ChatDesk:
     def _endpoint(self, name: str) -> Endpoint:
         """The model of this name, if this person may choose it. Whoever may not learns nothing of the others."""
         role = self.person.role
-        listed = load_gateway_config(self.config).model_choice.get(role, ("*",) if role in STAFF else ())
+        listed = load_gateway_config(self.config).model_choice.of(role)
         if role == "owner" or "*" in listed:
             return providers.primary(self.config, model=name)
         offered = providers.offered(self.config, listed)

@@ -21,12 +21,11 @@ from gateway.inbound.stored_message import event_of, source_of
 from gateway.outbound import notices
 from gateway.retry import written
 from gateway.routes.reset_policy import zone_of
-from hermes_agent import commands
-from hermes_agent.command_set import about, finding, turns
-from hermes_agent.command_set.base import Command, CommandContext, Surface
-from hermes_agent.command_set.wording import columns, counted
-from hermes_state.inbox import Outcome
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_agent.commands import about, lookup, registry, turns
+from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
+from hermes_agent.text import columns, counted
+from hermes_state.turns.inbox import Outcome
+from hermes_state.turns.outbox import OutboxItem, Parcel
 
 if TYPE_CHECKING:
     from gateway.chat.approvals import Questions
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from gateway.services import Services
     from gateway.turns.agents import Agents
     from gateway.turns.running_turn import Watcher
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 
 CHATS: frozenset[Surface] = frozenset({"gateway", "api"})
@@ -80,7 +79,7 @@ async def status(ctx: CommandContext, args: str) -> str:
     doing = "none running" if turn is None else f"running for {_span(time.monotonic() - turn.since)}"
     rows = [("turn", doing), ("waiting", counted(waiting, "message") if waiting else "nothing")]
     rows += await about.standing(ctx)
-    session_id = await finding.here(ctx)
+    session_id = await lookup.here(ctx)
     return columns(rows if session_id is None else rows + await asyncio.to_thread(about.used, ctx, session_id))
 
 
@@ -191,7 +190,7 @@ async def start(ctx: CommandContext, args: str) -> str:
 
 
 async def every(ctx: CommandContext, args: str) -> str:
-    return commands.help_text(ctx.surface, role=ctx.person.role)
+    return registry.help_text(ctx.surface, role=ctx.person.role)
 
 
 # fmt: off
@@ -200,7 +199,7 @@ _ALLOWING = {
 }  # fmt: skip
 
 ROWS = (
-    Command(
+    SlashCommand(
         name="new",
         category="Conversation",
         handler=new,
@@ -209,11 +208,11 @@ ROWS = (
         surfaces=CHATS,
         description="start a new conversation",
     ),
-    Command(name="stop", category="Turns", handler=stop, surfaces=CHATS, description="interrupt what is running"),
-    Command(
+    SlashCommand(name="stop", category="Turns", handler=stop, surfaces=CHATS, description="interrupt what is running"),
+    SlashCommand(
         name="status", category="About", handler=status, surfaces=CHATS, description="where this conversation stands"
     ),
-    Command(
+    SlashCommand(
         name="queue",
         category="Turns",
         handler=queue,
@@ -222,7 +221,7 @@ ROWS = (
         surfaces=CHATS,
         description="a message that waits until I am done",
     ),
-    Command(
+    SlashCommand(
         name="steer",
         category="Turns",
         handler=steer,
@@ -230,14 +229,14 @@ ROWS = (
         surfaces=CHATS,
         description="a word for what I am doing now",
     ),
-    Command(
+    SlashCommand(
         name="catchup",
         category="Turns",
         handler=catchup,
         surfaces=CHATS,
         description="answer what came while I was away",
     ),
-    Command(
+    SlashCommand(
         name="approve",
         category="Turns",
         handler=approve,
@@ -246,7 +245,7 @@ ROWS = (
         description="allow what I asked about",
         private=True,
     ),
-    Command(
+    SlashCommand(
         name="deny",
         category="Turns",
         handler=deny,
@@ -255,12 +254,12 @@ ROWS = (
         description="forbid what I asked about",
         private=True,
     ),
-    Command(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
-    Command(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
+    SlashCommand(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
+    SlashCommand(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
 )
 # fmt: on
 
-commands.add(*ROWS)
+registry.add(*ROWS)
 
 
 _log = logging.getLogger("hermes.gateway")
@@ -294,7 +293,7 @@ class ChatCommands:
         typed = _typed(row)
         if typed is None:
             return "now" if self._questions.expect(row) else "turn"
-        command = commands.find("gateway", typed.name)
+        command = registry.find("gateway", typed.name)
         # What nobody knows is answered at once; a typing error says nothing about the running turn.
         return "now" if command is None or command.name in NOT_WAITING else "command"
 
@@ -362,13 +361,13 @@ class ChatCommands:
         if refused:
             said.append(refused)
         elif text:
-            await commands.run(desk, text)
+            await registry.run(desk, text)
         return _End("\n\n".join([*said, *desk.said]))
 
     async def _refused(self, desk: ChatDesk, text: str) -> str:
         """What authorisation has against it, in the words of the command's row where it has some."""
-        typed = commands.parse(text)
-        command = None if typed is None else commands.find(desk.surface, typed.name)
+        typed = registry.parse(text)
+        command = None if typed is None else registry.find(desk.surface, typed.name)
         if typed is None or command is None:
             return ""
         resource = authorisation.Usable(command.name, command.roles, private=command.private)
@@ -376,12 +375,12 @@ class ChatCommands:
         decision = authorisation.decide(who, where, "command", resource, policy)
         if decision.allowed:
             return ""
-        return commands.refusal(command, desk, typed.args) or f"/{command.name}: {decision.reason}."
+        return registry.refusal(command, desk, typed.args) or f"/{command.name}: {decision.reason}."
 
     async def _hooked(self, desk: ChatDesk, text: str, sender: Sender) -> tuple[str, list[str]]:
         """The command as hooks leave it, empty when one has dealt with it; and what they have to say."""
-        typed = commands.parse(text)
-        command = None if typed is None else commands.find(desk.surface, typed.name)
+        typed = registry.parse(text)
+        command = None if typed is None else registry.find(desk.surface, typed.name)
         if typed is None or command is None or not self._services.hooks.listens(f"command:{command.name}"):
             return text, []
         facts = {
@@ -401,10 +400,10 @@ class ChatCommands:
         return text, []
 
 
-def _typed(row: InboxRow) -> commands.Invocation | None:
+def _typed(row: InboxRow) -> registry.Invocation | None:
     """The command that a message is; None for what is for the model."""
     text = str((row.payload or {}).get("text") or "").lstrip()
-    return commands.parse(text) if text.startswith("/") else None
+    return registry.parse(text) if text.startswith("/") else None
 
 
 def _result(said: str, item: OutboxItem | None, *, failed: bool) -> dict[str, Any]:

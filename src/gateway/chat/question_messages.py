@@ -20,7 +20,7 @@ from gateway.outbound import send_item
 from gateway.turns.user_message import clean_name
 from hermes_agent import context
 from hermes_agent.approvals import text as approval_text
-from hermes_agent.approvals.base import ApprovalQuestion, Choice
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_state.ids import PersonId, SessionKey
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gateway.services import Services
     from gateway.turns.running_turn import Running
     from hermes_state import SessionDB
-    from hermes_state.outbox import OutboxItem
+    from hermes_state.turns.outbox import OutboxItem
 
 
 Adapters = Mapping[Platform, "BasePlatformAdapter"]

@@ -23,7 +23,7 @@ from hermes_agent import hooks as plugin_hooks
 from hermes_cli import plugins
 from hermes_state.errors import StateError
 from hermes_state.ids import PersonId, new_trace_id
-from hermes_state.inbox import BESIDE, InboxRow
+from hermes_state.turns.inbox import BESIDE, InboxRow
 
 if TYPE_CHECKING:
     from gateway.access.pairing import Pairing

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from gateway.turns.runner import TurnRunner
     from gateway.turns.running_turn import Running, Watcher
     from hermes_state.ids import SessionKey, TurnId
-    from hermes_state.inbox import InboxRow
-    from hermes_state.outbox import OutboxItem, Parcel
-    from hermes_state.turns import Turn
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem, Parcel
+    from hermes_state.turns.turns import Turn
 
 
 Kind = Literal["turn", "command", "now"]

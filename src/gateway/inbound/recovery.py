@@ -17,17 +17,17 @@ from gateway.config import Platform
 from gateway.inbound.stored_message import event_of, is_stale, source_of
 from gateway.outbound import notices
 from gateway.routes.source import SessionSource
-from hermes_agent import holders
-from hermes_state.aio import queued
+from hermes_agent import process_identity
 from hermes_state.errors import TurnOver
+from hermes_state.storage.writer import queued
 
 if TYPE_CHECKING:
     from gateway.inbound.lanes import Commands, Tell
     from gateway.services import Services
     from hermes_state.ids import SessionKey
-    from hermes_state.inbox import InboxRow, Outcome
-    from hermes_state.outbox import Parcel
-    from hermes_state.turns import Turn
+    from hermes_state.turns.inbox import InboxRow, Outcome
+    from hermes_state.turns.outbox import Parcel
+    from hermes_state.turns.turns import Turn
 
 _PAGE = 500
 _LEASE_SECONDS = 30.0
@@ -65,7 +65,7 @@ class Backlog:
         found = []
         for turn in db.turns.running():
             lease = None if turn.route is None else db.leases.get(turn.conversation_id)
-            if turn.route is not None and (lease is None or holders.is_gone(lease.holder)):
+            if turn.route is not None and (lease is None or process_identity.is_gone(lease.holder)):
                 found.append(turn)
         return found
 
@@ -98,8 +98,8 @@ class Backlog:
 
     def _forgo(self, turn: Turn, reason: str, reply: Parcel | None) -> bool:
         db = self._services.db
-        holders.release_gone(db, turn.conversation_id)
-        lease = db.leases.acquire(turn.conversation_id, holder=holders.new_holder(), ttl=_LEASE_SECONDS)
+        process_identity.release_gone(db, turn.conversation_id)
+        lease = db.leases.acquire(turn.conversation_id, holder=process_identity.new_holder(), ttl=_LEASE_SECONDS)
         if lease is None:
             return False
         try:

@@ -14,20 +14,21 @@ import asyncio
 import logging
 import secrets
 from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from gateway.inbound.stored_message import payload, source_of
 from gateway.platforms.base import MessageEvent
 from gateway.routes import keys
 from gateway.routes.source import SessionSource
-from hermes_agent import references
+from hermes_agent import mentions
 from hermes_state.errors import StateError
-from hermes_state.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE
 
 if TYPE_CHECKING:
     from gateway.inbound.lanes import Lanes, Tell
     from hermes_state import SessionDB
     from hermes_state.ids import PersonId, SessionKey
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 _log = logging.getLogger("hermes.gateway")
 _SECONDS = 0.2
@@ -40,13 +41,19 @@ def route_of(source: SessionSource) -> SessionKey:
     return keys.build_session_key(source)
 
 
-def hand_in(db: SessionDB, source: SessionSource, text: str, *, person_id: PersonId) -> InboxRow:
-    """A message for the gateway of this store, stored when this returns; the gateway may come later."""
+def hand_in(
+    db: SessionDB, source: SessionSource, text: str, *, person_id: PersonId, instead_of: Sequence[int] = ()
+) -> InboxRow:
+    """A message for the gateway of this store, stored when this returns; the gateway may come later.
+
+    `instead_of`: prompts that waited for this process, and are the gateway's from now on.
+    """
     event = MessageEvent(text=text, source=source, message_id=f"{BESIDE}{secrets.token_hex(8)}")
     assert event.message_id is not None
-    accepted = db.inbox.accept(
-        platform=source.platform.value, chat_id=source.chat_id, message_id=event.message_id,
-        route=route_of(source), payload=payload(event, now=db.clock()), person_id=person_id,
+    accepted = db.inbox.hand_over(
+        instead_of, reason="handed to the gateway", platform=source.platform.value, chat_id=source.chat_id,
+        message_id=event.message_id, route=route_of(source), payload=payload(event, now=db.clock()),
+        person_id=person_id,
     )  # fmt: skip
     return accepted.row
 
@@ -94,6 +101,6 @@ async def watch(db: SessionDB, lanes: Lanes, *, seconds: float = _SECONDS) -> No
 
 async def _show(row: InboxRow, tell: Tell) -> None:
     """The words alone: files that were named go to the model, and no further."""
-    typed = references.words(str((row.payload or {}).get("text") or ""))
+    typed = mentions.words(str((row.payload or {}).get("text") or ""))
     shown = typed if len(typed) <= _SHOWN else f"{typed[:_SHOWN]}…"
     await tell(source_of(row), f"(at the desk) {shown}", what="beside", occasion=row.id, account=row.account)

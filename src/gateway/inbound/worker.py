@@ -22,19 +22,19 @@ from gateway.turns import reply as replies
 from gateway.turns.running_turn import Running, ShutOut, Stopped
 from hermes_agent.agent import ConversationBusy, LeftElsewhere
 from hermes_config.errors import HermesError
-from hermes_state.aio import look, queued
 from hermes_state.errors import NotQueued, SessionNotFound, StaleFence, StateError
-from hermes_state.outbox import Parcel
+from hermes_state.storage.writer import look, queued
+from hermes_state.turns.outbox import Parcel
 
 if TYPE_CHECKING:
     from gateway.inbound.lanes import Commands, Lane, Tell, Waiting
     from gateway.services import Services
     from gateway.turns.runner import TurnRunner
     from gateway.turns.running_turn import Watcher
-    from hermes_state.engine.base import Connection
     from hermes_state.ids import TurnId
-    from hermes_state.inbox import InboxRow, Outcome
-    from hermes_state.turns import Turn
+    from hermes_state.turns.inbox import InboxRow, Outcome
+    from hermes_state.storage.base import Connection
+    from hermes_state.turns.turns import Turn
 
 
 _log = logging.getLogger("hermes.gateway")

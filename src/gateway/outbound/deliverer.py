@@ -20,11 +20,11 @@ from gateway.outbound import notices, send_item
 from gateway.outbound.send_item import Standing, Verdict, can_go_on
 from gateway.platforms.base import BasePlatformAdapter
 from gateway.retry import pause_after, written
-from hermes_agent import holders
-from hermes_state.aio import queued
-from hermes_state.engine.base import Connection
+from hermes_agent import process_identity
 from hermes_state.errors import StateError
-from hermes_state.outbox import SENDING_SECONDS, OutboxItem, Parcel
+from hermes_state.storage.base import Connection
+from hermes_state.storage.writer import queued
+from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem, Parcel
 
 if TYPE_CHECKING:
     from gateway.services import Services
@@ -327,7 +327,7 @@ class Deliverer:
         outbox = self._db.outbox
         lost = list(outbox.lose_senders(harmless=can_go_on, notice=notice))
         for sender in outbox.senders() if gone else ():
-            if holders.is_gone(sender):
+            if process_identity.is_gone(sender):
                 lost += outbox.lose_senders(dead=sender, harmless=can_go_on, notice=notice)
         return lost
 

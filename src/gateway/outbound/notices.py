@@ -10,7 +10,7 @@ import hashlib
 from typing import Any
 
 from gateway.config import SessionResetPolicy
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import OutboxItem, Parcel
 
 ALWAYS_TOLD = ("suspended", "resume_pending_expired")
 """Resets that are not a person's rule: they are told whatever the policy says."""

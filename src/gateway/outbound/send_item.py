@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gateway.platforms.base import Answer, BasePlatformAdapter, Button, SendResult
-from hermes_config import secrets
+from hermes_config import redaction
 from hermes_config.limits import Limits
-from hermes_state.outbox import SENDING_SECONDS, OutboxItem
+from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem
 
 SENT_AGAIN = "(sent again; an earlier copy may have arrived)"
 UNFINISHED_ABOVE = "(an unfinished copy of this may stand above)"
@@ -146,7 +146,7 @@ def pieces(adapter: BasePlatformAdapter, text: str, *, grows: bool = False, end:
 
     `grows`: more of it will come; what may be the beginning of a secret waits for it. `end`: stands behind it.
     """
-    redact = secrets.current()
+    redact = redaction.current()
     if grows:
         text = text[: redact.settled(text)]
     text = redact(text)
@@ -290,7 +290,7 @@ class _Run:
                 raise _Stop(Verdict(state="failed", error=f"the file {path.name} is not there any more"))
             await self._intend(number, seconds=self.limits.send_file_seconds)
             metadata = {**self._metadata(), "name": str(file.get("name") or path.name)}
-            caption = secrets.current()(str(file.get("caption") or ""))
+            caption = redaction.current()(str(file.get("caption") or ""))
             result = await bounded(
                 self.adapter.send_file(self.item.chat_id, path, caption=caption, metadata=metadata),
                 seconds=self.limits.send_file_seconds,

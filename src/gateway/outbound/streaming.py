@@ -20,11 +20,11 @@ from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import Standing, bounded, deleted, note, pieces
 from gateway.platforms.base import BasePlatformAdapter, SendResult
 from gateway.turns import reply
-from hermes_state.aio import queued
-from hermes_state.engine.base import Connection
 from hermes_state.errors import StateError
-from hermes_state.outbox import OutboxItem, Parcel
-from hermes_state.turns import Work
+from hermes_state.storage.base import Connection
+from hermes_state.storage.writer import queued
+from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
     from gateway.services import Services

@@ -24,10 +24,10 @@ from gateway.config import GatewayConfig
 from gateway.routes import mirror, reset_policy
 from gateway.routes.resolver import Resolver, Rules
 from gateway.routes.source import SessionEntry, instant, local_time
+from hermes_state.conversations.routes import Route, RouteChange, Routes
 from hermes_state.errors import StateError
-from hermes_state.reference import entries as written
-from hermes_state.routes import Route, RouteChange, Routes
 from hermes_state.session_db import SessionDB
+from hermes_state.transfer.import_home import route_entry as written
 
 log = logging.getLogger("hermes.gateway")
 _FIELDS = frozenset(field.name for field in fields(SessionEntry))

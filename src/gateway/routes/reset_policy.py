@@ -12,7 +12,7 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from gateway.config_parts import SessionResetPolicy
+from gateway.config import SessionResetPolicy
 
 Reason = Literal["idle", "daily", "suspended", "resume_pending_expired"]
 _LOCALTIME = Path("/etc/localtime")

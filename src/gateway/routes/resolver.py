@@ -12,16 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from gateway.config import GatewayConfig
-from gateway.config_parts import Platform, SessionResetPolicy
+from gateway.config import GatewayConfig, Platform, SessionResetPolicy
 from gateway.routes import keys, reset_policy
 from gateway.routes.source import SessionEntry, SessionSource, Written, instant, local_time
-from hermes_state.engine.base import Connection
-from hermes_state.handles import Handle, Resolved, RouteState, Sender
+from hermes_state.conversations.ledger import Handle, Resolved, RouteState, Search
+from hermes_state.conversations.routes import Route, Routes, Sender
 from hermes_state.ids import ConversationId, SessionKey
-from hermes_state.lost_routes import Search
-from hermes_state.routes import Route, Routes
 from hermes_state.session_db import SessionDB
+from hermes_state.storage.base import Connection
 
 BY_ITSELF = ("idle", "daily", "suspended", "resume_pending_expired")
 

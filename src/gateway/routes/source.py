@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from gateway.config_parts import Platform
-from hermes_state.reference import entries as written
+from gateway.config import Platform
+from hermes_state.transfer.import_home import route_entry as written
 
 Written = dict[str, Any]
 

@@ -31,7 +31,7 @@ from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
 
 if TYPE_CHECKING:
     from gateway.services import Services
-    from hermes_agent.approvals.base import Approver
+    from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
     from hermes_config.config import Config
 

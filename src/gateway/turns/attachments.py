@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.platforms.base import Attachment, CannotFetch, MessageType
-from hermes_state import media_files
+from hermes_state.people import media_files
 
 if TYPE_CHECKING:
     from gateway.platforms.base import BasePlatformAdapter

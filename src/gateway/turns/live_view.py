@@ -26,7 +26,7 @@ from hermes_config.home import private_open
 
 if TYPE_CHECKING:
     from gateway.turns.running_turn import Watcher
-    from hermes_state.turns import Work
+    from hermes_state.turns.turns import Work
 
 _log = logging.getLogger("hermes.gateway")
 _FRESH_SECONDS = 10.0

@@ -12,9 +12,9 @@ from typing import Any
 
 from gateway.config import Platform
 from gateway.routes.source import SessionSource
-from hermes_agent.errand import Ending
-from hermes_state.outbox import Parcel
-from hermes_state.turns import Work
+from hermes_agent.turn.request import TurnEnd
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import Work
 
 _SILENCE = frozenset({"[SILENT]", "SILENT", "NO_REPLY", "NO REPLY"})
 _CONTEXT_WORDS = ("context", "token", "too large", "too long", "exceed", "payload")
@@ -47,7 +47,7 @@ def answer_key(turn_id: str) -> str:
 
 def owe(
     work: Work,
-    ending: Ending,
+    ending: TurnEnd,
     *,
     place: SessionSource | None,
     account: str = "",
@@ -77,7 +77,7 @@ def owe(
     )  # fmt: skip
 
 
-def _text(ending: Ending, *, shown: str) -> str:
+def _text(ending: TurnEnd, *, shown: str) -> str:
     facts = ending.facts
     if ending.state == "cancelled":
         return (ending.text or shown) if shown else ""

@@ -1,6 +1,6 @@
 """One turn of a lane: where its route leads, which agent, what it is told, and what is done with the end.
 
-    resolve the route → agent from the cache → the rows as one user message → the agent, with an errand → deliver
+    resolve the route → agent from the cache → the rows as one user message → the agent, with a request → deliver
 
 Everything that must not be lost happens inside the agent's own commits: the rows are claimed as the turn opens and
 answered as it ends. What follows the commit (delivery, hooks, the cache's count) can be repeated or missed. Errors that
@@ -24,11 +24,11 @@ from gateway.routes.source import SessionSource
 from gateway.turns import attachments, live_view, reply, user_message
 from gateway.turns.agents import PENDING, Agents, Wanted
 from gateway.turns.running_turn import Running, ShutOut, Stopped, Watcher, watched
-from hermes_agent import closing, context
+from hermes_agent import context, hooks
 from hermes_agent.agent import ConversationBusy
-from hermes_agent.errand import Ending, Errand
-from hermes_state.aio import look
+from hermes_agent.turn.request import TurnEnd, TurnRequest
 from hermes_state.ids import ConversationId, SessionId, SessionKey
+from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
     from gateway.access.authorisation import Policy
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from gateway.run import GatewayRunner
     from gateway.services import Services
     from hermes_agent import AIAgent
-    from hermes_state.handles import Resolved
-    from hermes_state.outbox import OutboxItem, Parcel
-    from hermes_state.turns import Turn, Work
+    from hermes_state.conversations.ledger import Resolved
+    from hermes_state.turns.outbox import OutboxItem, Parcel
+    from hermes_state.turns.turns import Turn, Work
 
 _log = logging.getLogger("hermes.gateway")
 Result = dict[str, Any]
@@ -84,7 +84,7 @@ class TurnRunner:
                 result = await agent.arun_conversation(
                     message.content, persist_user_message=message.persist, persist_user_timestamp=_said_at(running),
                     platform_message_id=running.rows[-1].message_id if running.rows else None,
-                    errand=self._errand(running, shown, watchers),
+                    request=self._turn_request(running, shown, watchers),
                 )  # fmt: skip
         finally:
             self._agents.running.pop(running.route, None)
@@ -103,7 +103,7 @@ class TurnRunner:
             shown = self._shown(running)
             watchers = self._watchers(turn.conversation_id, shown)
             with watched(agent, watchers), _or_left(watchers):
-                result = await agent.resume_unfinished(errand=self._errand(running, shown, watchers))
+                result = await agent.resume_unfinished(request=self._turn_request(running, shown, watchers))
         finally:
             self._agents.running.pop(running.route, None)
         running.done()
@@ -124,7 +124,7 @@ class TurnRunner:
         conversation, started = resolved.handle.conversation_id, resolved.handle.session_id
         agent = await self._agent(running, conversation, started)
         try:
-            done = await agent.compress(focus, errand=self._errand(running, None, []))
+            done = await agent.compress(focus, request=self._turn_request(running, None, []))
         finally:
             self._agents.running.pop(running.route, None)
         if agent.session_id is not None:
@@ -155,7 +155,7 @@ class TurnRunner:
         services, source, reason = self._services, running.source, resolved.reset_reason or ""
         self._agents.evict(await asyncio.to_thread(services.db.get_conversation_root, previous))
         if not resolved.over:  # else whoever ended it has told
-            await closing.left(session_id=previous, platform=source.platform.value)
+            await hooks.conversation_left(session_id=previous, platform=source.platform.value)
         policy = services.settings.get_reset_policy(source.platform, source.chat_type)
         entry = await asyncio.to_thread(services.store._entries.get, running.route)
         active = entry is not None and entry.reset_had_activity
@@ -242,11 +242,11 @@ class TurnRunner:
         running.on_asking = shown.asking
         return shown
 
-    def _errand(self, running: Running, shown: ChatStream | None, watchers: list[Watcher]) -> Errand:
+    def _turn_request(self, running: Running, shown: ChatStream | None, watchers: list[Watcher]) -> TurnRequest:
         route, holder = running.route, self._services.holder
         account = running.rows[-1].account if running.rows else ""
 
-        def owe(work: Work, ending: Ending) -> Parcel | None:
+        def owe(work: Work, ending: TurnEnd) -> Parcel | None:
             if work.turn.route != route:
                 return None  # a terminal's turn, which was left here: no chat asked for it
             stands = "" if shown is None else shown.shown
@@ -263,7 +263,7 @@ class TurnRunner:
             else:
                 self._ended(result, [] if shown is None else [shown])
 
-        return Errand(
+        return TurnRequest(
             route=route, claim=tuple(row.id for row in running.rows), owe=owe, began=began, taken_up=taken_up,
             person_id=running.person_id, identity=lambda work: _identity(work, running.place_of(work), route),
         )  # fmt: skip
@@ -322,10 +322,10 @@ def _only_one(agent: AIAgent) -> None:
         raise ConversationBusy(where=str(agent.session_id))
 
 
-def _identity(work: Work, place: SessionSource, route: SessionKey) -> context.Identity:
+def _identity(work: Work, place: SessionSource, route: SessionKey) -> context.TurnIdentity:
     """What tools and their children are told."""
     row, platform = work.inbox[-1] if work.inbox else None, place.platform.value
-    return context.Identity(
+    return context.TurnIdentity(
         platform=platform, source=platform, chat_id=str(place.chat_id or ""), chat_name=place.chat_name or "",
         thread_id=place.thread_id or "", user_id=place.user_id or "", user_name=place.user_name or "",
         session_key=route, message_id="" if row is None else row.message_id, profile=place.profile or "",

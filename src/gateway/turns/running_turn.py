@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.inbound.stored_message import source_of
-from hermes_state.turns import Work
+from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
     from gateway.routes.source import SessionSource
     from hermes_agent import AIAgent
     from hermes_state.ids import PersonId, SessionKey, TurnId
-    from hermes_state.inbox import InboxRow
-    from hermes_state.turns import Work
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.turns import Work
 
 
 class Watcher(Protocol):

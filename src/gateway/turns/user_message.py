@@ -25,7 +25,7 @@ from hermes_config.errors import HermesError
 if TYPE_CHECKING:
     from gateway.platforms.base import BasePlatformAdapter
     from gateway.routes.source import SessionSource
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 _QUOTED = 500
 _NAME = 64

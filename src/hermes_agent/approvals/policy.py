@@ -17,19 +17,19 @@ can know fits no pattern and hides from every rule, so with a deny rule it is re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from hermes_agent.approvals.judgement import Judgement
-from hermes_config.records import record
+from hermes_agent.approvals.types import Judgement
 
 SECONDS = 60.0
 _LONGEST = 86_400.0
 _NOT_KNOWN = "names a program that only the running shell can know"
 
 
-@record
-class Policy:
+@dataclass(frozen=True, slots=True)
+class ApprovalPolicy:
     mode: Literal["manual", "off"] = "manual"
     seconds: float = SECONDS
     deny: tuple[str, ...] = ()
@@ -59,14 +59,14 @@ class Policy:
         return command.strip() in self.allow
 
 
-def read_policy(tree: Mapping[str, Any]) -> Policy:
+def read_policy(tree: Mapping[str, Any]) -> ApprovalPolicy:
     """From the whole of config.yaml. What cannot be read is taken on the safe side, and noted."""
     section = tree.get("approvals")
     notes: list[str] = []
     if section is not None and not isinstance(section, Mapping):
         notes.append("approvals must be a section; the defaults hold")
     values: Mapping[str, Any] = section if isinstance(section, Mapping) else {}
-    return Policy(
+    return ApprovalPolicy(
         mode=_mode(values.get("mode"), notes),
         seconds=_seconds(values.get("timeout"), notes),
         deny=_patterns(values.get("deny"), "approvals.deny", notes),

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_agent.models.base import Endpoint, Price
-from hermes_agent.models.faults import fault
+from hermes_agent.models.providers import fault
 from hermes_config.config import Config
 
 AS_OF = "2026-11"

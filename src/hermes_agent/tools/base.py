@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hermes_agent.execution.base import Permit
-from hermes_config.records import field, record
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Action:
     """Something a tool is about to do, as the gate judges it and a person is asked about it."""
 
@@ -44,8 +44,8 @@ class Action:
         return self.kind == "write"
 
 
-@record
-class Verdict:
+@dataclass(frozen=True, slots=True)
+class GateDecision:
     allowed: bool
     reason: str = ""
     """Why not; told to the model, which must not try again."""
@@ -56,14 +56,14 @@ class Verdict:
 class Gate(Protocol):
     """The one way to permission."""
 
-    async def permit(self, action: Action) -> Verdict: ...
+    async def permit(self, action: Action) -> GateDecision: ...
 
 
 Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 """(question, choices) → the person's answer; None when nobody can be asked."""
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """What a running call may use. Frozen: nothing reaches up."""
 
@@ -90,7 +90,7 @@ class ToolContext:
     """Small state that lives as long as the conversation's agent: the to-do list."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     content: str
     """What the model reads."""
@@ -102,7 +102,7 @@ class ToolResult:
 Handler = Callable[[dict[str, Any], ToolContext], Awaitable["ToolResult | str"]]
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     name: str
     toolset: str

@@ -17,7 +17,7 @@ from gateway.inbound import intake, lanes
 from gateway.outbound import send_item
 from gateway.platforms.base import Receipt
 from hermes_cli.main import main as hermes
-from hermes_state import effects
+from hermes_state.turns import effects
 
 
 def resends() -> None:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import authorisation_page
 
 from gateway.access.authorisation import (
     TERMINAL,
@@ -27,10 +28,9 @@ from gateway.access.authorisation import (
     approvers,
     decide,
 )
-from hermes_agent import commands
+from hermes_agent.commands import registry as command_registry
 from hermes_agent.tools import registry
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId
-from hermes_testing import authorisation_page
 
 PAGE = Path(__file__).parents[3] / "docs" / "operators" / "authorisation.md"
 
@@ -267,7 +267,7 @@ def test_members_and_guests_have_no_terminal_and_no_files() -> None:
 
 
 def test_commands_are_judged_by_their_own_row() -> None:
-    row = commands.table("gateway")["model"]
+    row = command_registry.table("gateway")["model"]
     assert decide(USER, DM, "command", Usable(row.name, row.roles, row.private), knows("member")).allowed
     assert not decide(USER, DM, "command", Usable(row.name, row.roles, row.private), knows("guest")).allowed
 

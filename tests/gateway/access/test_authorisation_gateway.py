@@ -15,7 +15,7 @@ import pytest
 from gateway.access.pairing import Pairing
 from hermes_state.session_db import SessionDB
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 
 
 class Plain:

@@ -12,7 +12,7 @@ import pytest
 from hermes_agent.memory import MemoryStore
 from hermes_state import SessionDB
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import ScriptedModel, always, call, say
+from hermes_testing.scripted.model import ScriptedModel, always, call, say
 
 ADA, BOB, ROOM = "7", "8", "-100"
 SECRET, TITLE, REMEMBERED = "xylophone4711", "Quagga plans", "allergic to kumquats"

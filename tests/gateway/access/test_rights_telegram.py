@@ -14,9 +14,9 @@ import pytest
 
 from hermes_state.session_db import SessionDB
 from hermes_testing.scenario import Scenario
-from hermes_testing.scripted_model import ScriptedModel, always, say
-from hermes_testing.telegram_client import Person
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.scripted.model import ScriptedModel, always, say
+from hermes_testing.telegram.client import Person
+from hermes_testing.telegram.server import FakeTelegram
 
 CONFIG = {"auto_title": False}
 OPS = """

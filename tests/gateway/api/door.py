@@ -19,7 +19,7 @@ from gateway.services import services_of
 from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_testing.gateways import settings
-from hermes_testing.scripted_model import ScriptedModel
+from hermes_testing.scripted.model import ScriptedModel
 
 KEY = "hk-0123456789abcdef0123456789abcdef"
 OWNER_KEY = "hk-owner-0123456789abcdef0123456789"

@@ -19,7 +19,7 @@ from hermes_config.errors import ConfigError
 from hermes_state import SessionDB
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER
-from hermes_testing.scripted_model import ScriptedModel, call, say
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 OWNERS = {"terminal", "read_file", "write_file", "patch", "search_files"}
 CLIENT, OWNER = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OWNER_KEY}"}

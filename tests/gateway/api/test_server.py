@@ -19,7 +19,7 @@ from gateway.config import load_gateway_config
 from gateway.inbound.lanes import Lanes
 from hermes_config import config as configuration
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel, call, say
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 
 def test_a_port_that_is_taken_is_named_and_tried_again(door: Open) -> None:

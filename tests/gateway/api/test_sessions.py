@@ -13,7 +13,7 @@ from gateway.routes.source import SessionSource
 from gateway.session import SessionStore
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
-from hermes_testing.scripted_model import Hold, ScriptedModel, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, say
 
 
 def told(db: SessionDB, native_id: str, *words: str, title: str | None = None) -> str:

@@ -11,8 +11,8 @@ import pytest
 from gateway.platforms.base import Answer, SendResult
 from hermes_state import SessionDB
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.pretend import PretendAdapter, Shown
-from hermes_testing.scripted_model import ScriptedModel, always, call, say
+from hermes_testing.memory_platform import PretendAdapter, Shown
+from hermes_testing.scripted.model import ScriptedModel, always, call, say
 
 OWNER, ADMIN, MEMBER = "42", "7", "8"
 COMMAND = "rm -rf old"

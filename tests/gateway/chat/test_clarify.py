@@ -12,8 +12,8 @@ from gateway.platforms.base import Answer
 from hermes_state import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.pretend import PretendAdapter, Shown
-from hermes_testing.scripted_model import ScriptedModel, call, say
+from hermes_testing.memory_platform import PretendAdapter, Shown
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 OWNER, MEMBER = "42", "8"
 QUESTION = "Which city?"

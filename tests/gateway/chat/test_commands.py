@@ -11,13 +11,13 @@ import yaml
 
 from gateway.access import authorisation
 from gateway.chat.commands import NOT_WAITING
-from hermes_agent import commands
+from hermes_agent.commands import registry
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
 from hermes_testing.gateways import PretendGateway
+from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.plugins import plugin_home
-from hermes_testing.pretend import PretendAdapter
-from hermes_testing.scripted_model import Hold, ScriptedModel, call, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 OWNER, MEMBER = "42", "8"
@@ -54,14 +54,14 @@ def test_chats_have_every_command() -> None:
         "model", "approve", "deny", "queue", "steer", "memory", "skills", "whoami", "timezone", "catchup", "help",
         "start", "commands", *NOT_WAITING,
     }  # fmt: skip
-    assert wanted <= commands.table("gateway").keys()
-    assert commands.find("gateway", "reset") is commands.table("gateway")["new"]
-    assert "approve" not in commands.table("cli")
+    assert wanted <= registry.table("gateway").keys()
+    assert registry.find("gateway", "reset") is registry.table("gateway")["new"]
+    assert "approve" not in registry.table("cli")
 
 
 def test_the_line_chat_keeps_its_own_new_and_status() -> None:
-    assert commands.table("cli")["new"] is not commands.table("gateway")["new"]
-    assert commands.table("cli")["status"] is not commands.table("gateway")["status"]
+    assert registry.table("cli")["new"] is not registry.table("gateway")["new"]
+    assert registry.table("cli")["status"] is not registry.table("gateway")["status"]
 
 
 @pytest.mark.parametrize("text", ["/nonsense", "/NEWW", "/ünknown", "/a" * 2_000, "/😀 x", "/__class__", "/../x?"])
@@ -70,7 +70,7 @@ def test_unknown_commands_are_answered_and_never_reach_the_model(db: SessionDB, 
         with ScriptedModel() as model:
             async with gateway(db, home, model) as here:
                 if "/" in text[1:]:  # a path, not a command: that is for the model, and there is none here
-                    assert commands.parse(text) is None
+                    assert registry.parse(text) is None
                     return
                 assert "There is no command" in await told(here, text)
             assert not model.requests

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from hermes_state import SessionDB
-from hermes_state.approvals import Approval
+from hermes_state.turns.approvals import Approval
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.pretend import PretendAdapter, Shown
-from hermes_testing.scripted_model import ScriptedModel, always, call, say
+from hermes_testing.memory_platform import PretendAdapter, Shown
+from hermes_testing.scripted.model import ScriptedModel, always, call, say
 
 OWNER, ADMIN = "42", "7"
 COMMAND, OTHER = "rm -rf old", "rm -rf important"

@@ -13,8 +13,8 @@ from gateway.inbound.lanes import ROOM_BESIDE
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.pretend import PretendAdapter
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, say
+from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say
 
 MOST = 2
 

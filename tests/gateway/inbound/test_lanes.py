@@ -13,9 +13,9 @@ from tests.gateway.engine import ROUTE, Start, starter
 from gateway.platforms.base import Attachment, MessageType
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
-from hermes_state.journal import Journal
+from hermes_state.turns.journal import Journal
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, say, saying
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say, saying
 
 QUEUE = {"display": {"busy_input_mode": "queue"}}
 STEER = {"display": {"busy_input_mode": "steer"}}

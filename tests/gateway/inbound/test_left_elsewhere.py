@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.engine import ROUTE, Start, starter
-from tests.hermes_agent.test_cut_off_turns import GONE
+from tests.hermes_agent.turn.test_cut_off_turns import GONE
 
 from gateway.api.exchange import Exchange
 from gateway.config import Platform
@@ -17,13 +17,13 @@ from gateway.routes.source import SessionSource
 from hermes_agent import AIAgent
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
-from hermes_state.journal import Journal
+from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.pretend import PretendAdapter
-from hermes_testing.scripted_model import Hold, ScriptedModel, say
-from hermes_testing.scripted_steps import Say
-from tui_gateway import attach
+from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scripted.model import Hold, ScriptedModel, say
+from hermes_testing.scripted.steps import Say
+from tui_gateway.session import attach
 
 FOR_A = "only for the first place"
 LONG_FOR_A = Say(pieces=tuple(f"{FOR_A}, part {n}. " for n in range(8)), pace=0.1)
@@ -203,7 +203,7 @@ def test_a_terminal_that_goes_on_with_what_a_command_asked_for_owes_it_to_that_p
             user = {"role": "user", "content": "once more"}
             assert await Journal.open(db, session, holder=GONE, ttl=600, user=user, route=route)
             agent = AIAgent(session_db=db, session_id=session)
-            result = await agent.arun_conversation("at the terminal", errand=attach.errand(db, session))
+            result = await agent.arun_conversation("at the terminal", request=attach.turn_request(db, session))
             await agent.aclose()
             assert result["final_response"] == "two" and result.get("outbox_item") is None
             (owed,) = db.outbox.list(state="pending")

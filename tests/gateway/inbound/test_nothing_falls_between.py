@@ -20,15 +20,17 @@ from gateway.inbound.stored_message import payload
 from gateway.platforms.base import Attachment, MessageType
 from gateway.routes.source import SessionSource
 from hermes_state import SessionDB
-from hermes_state.engine.base import Connection
 from hermes_state.errors import OutcomeUnknown, StoreFull
 from hermes_state.ids import LOCAL_OWNER
-from hermes_state.inbox import Inbox
-from hermes_state.turns import Turns
+from hermes_state.turns.inbox import Inbox
+from hermes_state.storage.base import Connection
+from hermes_state.turns.turns import Turns
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.pretend import PretendAdapter
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, say
+from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
+
+pytestmark = pytest.mark.both_engines
 
 ONE_AT_A_TIME = {"max_concurrent_sessions": 1, **QUEUE}
 
@@ -342,7 +344,7 @@ def test_what_was_typed_at_a_terminal_is_answered_though_it_could_not_be_shown(
 def test_a_delivery_that_cannot_be_written_down_for_a_while_is_known_in_the_end(
     gateway: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hermes_state.outbox import Outbox
+    from hermes_state.turns.outbox import Outbox
 
     sent, real_sleep = Outbox.sent_in, asyncio.sleep
     tries: list[float] = []
@@ -469,7 +471,7 @@ def test_a_place_whose_file_was_slow_leaves_the_turn_of_the_other_alone(
 def test_a_long_reply_arrives_once_though_the_store_failed_between_its_pieces(
     db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hermes_state.outbox import Outbox
+    from hermes_state.turns.outbox import Outbox
 
     progress = Outbox.progress_in
     tries: list[int] = []

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from tests.gateway.engine import ROUTE, Start, starter
 from tests.gateway.inbound.test_lanes import answers, told, user_texts
-from tests.hermes_agent.test_cut_off_turns import GONE
+from tests.hermes_agent.turn.test_cut_off_turns import GONE
 
 from gateway.inbound import lanes
 from hermes_state import SessionDB
-from hermes_state.aio import queued
 from hermes_state.ids import PersonId
-from hermes_state.inbox import InboxRow
-from hermes_state.journal import Journal
+from hermes_state.storage.writer import queued
+from hermes_state.turns.inbox import InboxRow
+from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
-from hermes_testing.pretend import PretendAdapter
-from hermes_testing.scripted_model import ScriptedModel, always, say
+from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scripted.model import ScriptedModel, always, say
 
 HOUR = 3_600.0
 

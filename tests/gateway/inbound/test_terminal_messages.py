@@ -11,11 +11,11 @@ from tests.gateway.engine import ROUTE, Start, starter
 from gateway.config import Platform
 from gateway.inbound import terminal_messages
 from gateway.routes.source import SessionSource
-from hermes_agent import references
+from hermes_agent import mentions
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId
-from hermes_state.inbox import BESIDE, InboxRow
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_state.turns.inbox import BESIDE, InboxRow
+from hermes_testing.scripted.model import ScriptedModel, say
 
 CHAT = SessionSource(Platform.TELEGRAM, "42", chat_type="dm", user_id="42", user_name="Ada")
 
@@ -66,14 +66,14 @@ def test_a_file_that_was_named_goes_to_the_model_and_not_into_the_chat(
     gateway: Start, db: SessionDB, home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "notes.md").write_text("the door opens with 4711\n")
-    desk = references.Desk(
+    desk = mentions.MentionContext(
         db=db, home=home, workdir=tmp_path, conversation_id=ConversationId("any"), environ={"HOME": str(tmp_path)}
     )
 
     async def go() -> None:
         with ScriptedModel(say("It does.")) as model:
             async with gateway(model) as here:
-                await asyncio.to_thread(hand_in, db, references.whole("is @notes.md right?", desk))
+                await asyncio.to_thread(hand_in, db, mentions.whole("is @notes.md right?", desk))
                 await here.chat.heard(2)
                 await here.quiet()
                 assert here.chat.chat() == ["(at the desk) is @notes.md right?", "It does."]

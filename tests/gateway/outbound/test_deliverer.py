@@ -20,11 +20,13 @@ from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import SENT_AGAIN, note
 from gateway.platforms.base import Answer, SendResult
 from gateway.services import Services
-from hermes_agent import holders
-from hermes_state.aio import queued
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_agent import process_identity
+from hermes_state.storage.writer import queued
+from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.pretend import PretendAdapter
+from hermes_testing.memory_platform import PretendAdapter
+
+pytestmark = pytest.mark.both_engines
 
 FLOOD = SendResult(success=False, error="Too Many Requests", error_kind="rate_limited", retry_after=7.0, not_sent=True)
 TIMED_OUT = SendResult(success=False, error="timed out", error_kind="transient")
@@ -341,7 +343,7 @@ def test_replies_quote_as_the_configuration_says(services: Services) -> None:
 
 
 def _dead_holder() -> str:
-    script = "from hermes_agent import holders; print(holders.new_holder())"
+    script = "from hermes_agent import process_identity; print(process_identity.new_holder())"
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -425,7 +427,7 @@ def test_draining_puts_back_what_was_not_begun(make_db: Callable[..., Any], serv
 def test_what_was_claimed_in_the_moment_of_the_end_is_sent_by_the_next_process(services: Services) -> None:
     async def story() -> None:
         adapter, writer, go_on = PretendAdapter(), services.db.engine.writer, threading.Event()
-        ending = replace(services, holder=holders.new_holder())
+        ending = replace(services, holder=process_identity.new_holder())
         deliverer = Deliverer(ending, {adapter.platform: adapter}, poll_seconds=0.02)
         await deliverer.start()
         busy = asyncio.create_task(asyncio.to_thread(services.db.engine.write, lambda conn: go_on.wait(10)))

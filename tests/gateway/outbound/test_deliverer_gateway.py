@@ -12,7 +12,7 @@ from tests.gateway.engine import starter
 from hermes_cli.main import main
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.pretend import PretendAdapter
+from hermes_testing.memory_platform import PretendAdapter
 
 PACED = {"demo": {"tokens_per_second": 800}, "streaming": {"edit_interval": 0.05}}
 

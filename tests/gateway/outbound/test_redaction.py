@@ -14,11 +14,11 @@ from tests.gateway.chat.test_approvals import OWNER, asks, gateway, question
 from tests.gateway.outbound.test_streaming import chatting, quick, speak
 
 from gateway.services import Services
-from hermes_config.secrets import COVER
+from hermes_config.redaction import COVER
 from hermes_state import SessionDB
-from hermes_state.outbox import Parcel
-from hermes_testing.pretend import PretendAdapter
-from hermes_testing.scripted_model import ScriptedModel, call, say
+from hermes_state.turns.outbox import Parcel
+from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 __all__ = ["door", "quick"]
 

@@ -22,10 +22,10 @@ from gateway.services import Services
 from gateway.turns.reply import answer_key
 from hermes_config import config
 from hermes_state.ids import ConversationId, SessionId, SessionKey
-from hermes_state.leases import Lease
-from hermes_state.outbox import OutboxItem, Parcel
-from hermes_state.turns import Work
-from hermes_testing.pretend import PretendAdapter
+from hermes_state.turns.leases import Lease
+from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.turns import Work
+from hermes_testing.memory_platform import PretendAdapter
 
 FLOOD = SendResult(success=False, error="Too Many Requests", error_kind="rate_limited", retry_after=0.05, not_sent=True)
 TIMED_OUT = SendResult(success=False, error="timed out", error_kind="transient")

@@ -16,7 +16,7 @@ from gateway.config import GatewayConfig, Platform, SessionResetPolicy
 from gateway.session import SessionEntry, SessionSource, SessionStore
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
-from hermes_state.reference import importing, source, survey
+from hermes_state.transfer.import_home import scan, source, write
 from hermes_testing.clock import Clock
 
 FIXTURES = Path(__file__).parents[4] / "shared" / "fixtures"
@@ -198,8 +198,8 @@ def test_the_routes_of_the_reference_home(db: SessionDB, way: str) -> None:
     if way == "brought over":
         home = source.find(FIXTURES / "reference_home")
         assert home.database is not None
-        with source.Source(home.database) as opened:
-            importing.bring_over(db, survey.survey(home, opened))
+        with source.HomeDatabase(home.database) as opened:
+            write.write_home(db, scan.scan_home(home, opened))
     store = SessionStore(FIXTURES / "reference_home" / "sessions", GatewayConfig(write_sessions_json=False), db=db)
     store._ensure_loaded()
     found = _shown(store)

@@ -10,7 +10,7 @@ from gateway.config import Platform
 from gateway.routes.keys import Place, aliases, build_session_key, is_shared_multi_user_session, key_of, place_of
 from gateway.routes.source import SessionSource
 from hermes_state.ids import is_possible_id
-from hermes_state.reference import entries as written
+from hermes_state.transfer.import_home import route_entry as written
 
 
 def source(chat_type: str = "dm", chat: str = "", user: str | None = None, thread: str | None = None) -> SessionSource:

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from hermes_testing.scenario import Scenario
-from hermes_testing.scripted_model import ScriptedModel, always, call, say
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.scripted.model import ScriptedModel, always, call, say
+from hermes_testing.telegram.server import FakeTelegram
 
 CONFIG = {"auto_title": False, "streaming": {"enabled": False}, "approvals": {"mode": "off"}}
 CANARY = "canary-4711-of-a-secret"

@@ -16,9 +16,9 @@ import pytest
 
 from gateway.turns import user_message
 from hermes_state import SessionDB
-from hermes_state.inbox import InboxRow
+from hermes_state.turns.inbox import InboxRow
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import Hold, ScriptedModel, ScriptedRequest, call, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, ScriptedRequest, call, say
 from hermes_testing.stores import EngineName
 
 OWNER, BOB, ROOM = "42", "8", "-100"

@@ -12,10 +12,10 @@ from tests.gateway.engine import Start, starter
 
 from gateway.turns import live_view
 from hermes_agent import AIAgent
-from hermes_agent.errand import Errand
+from hermes_agent.turn.request import Errand
 from hermes_state import SessionDB
-from hermes_state.turns import Work
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_state.turns.turns import Work
+from hermes_testing.scripted.model import ScriptedModel, say
 
 PACED = {"provider": "demo", "default": "demo"}
 

@@ -13,8 +13,8 @@ from gateway.turns import runner
 from hermes_config.home import hermes_home
 from hermes_state import SessionDB
 from hermes_state.errors import StoreFull
-from hermes_state.inbox import Arriving
-from hermes_testing.scripted_model import ScriptedModel, always, fail, overflow, say
+from hermes_state.turns.inbox import Arriving
+from hermes_testing.scripted.model import ScriptedModel, always, fail, overflow, say
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.approvals.gate import CommandGate
-from hermes_agent.tools.base import Action, ToolContext, Verdict
+from hermes_agent.tools.base import Action, GateDecision, ToolContext
 from hermes_agent.tools.registry import Registry, run_call
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
@@ -25,10 +25,10 @@ class Tripwire:
         self.gate = gate
         self.verdicts: list[tuple[str, bool]] = []
 
-    async def permit(self, action: Action) -> Verdict:
+    async def permit(self, action: Action) -> GateDecision:
         verdict = await self.gate.permit(action)
         self.verdicts.append((action.text, verdict.allowed))
-        return Verdict(False, verdict.reason or "the tripwire")
+        return GateDecision(False, verdict.reason or "the tripwire")
 
 
 @pytest.fixture

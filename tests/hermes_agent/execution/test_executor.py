@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hermes_agent.execution import base, bubblewrap, executor
-from hermes_agent.execution.base import Command, Opening, Permit
+from hermes_agent.execution.base import Permit, ShellCommand, WallOpening
 from hermes_agent.execution.executor import Executor
 from hermes_config.limits import DEFAULTS
 
@@ -48,8 +48,8 @@ class World:
     def environ(self) -> Mapping[str, str]:
         return {"PATH": os.environ["PATH"], "HOME": str(self.person), "LANG": "C.UTF-8"}
 
-    def command(self, text: str) -> Command:
-        return Command(("bash", "-c", text), self.workspace, self.environ, text)
+    def command(self, text: str) -> ShellCommand:
+        return ShellCommand(("bash", "-c", text), self.workspace, self.environ, text)
 
     def run(self, text: str, *, permit: Permit | None = None, seconds: float = 30) -> Ended:
         async def go() -> Ended:
@@ -65,7 +65,7 @@ class World:
 
         return asyncio.run(go())
 
-    def permit(self, text: str, opening: Opening) -> Permit:
+    def permit(self, text: str, opening: WallOpening) -> Permit:
         return Permit(base.digest(text, self.workspace, opening), opening)
 
 
@@ -319,7 +319,7 @@ def test_a_permit_opens_exactly_what_it_names(world: World) -> None:
     folder = world.root / "granted"
     folder.mkdir()
     text = f"echo x > {folder}/x; echo y > {world.root}/y"
-    world.run(text, permit=world.permit(text, Opening(folders=(str(folder),))))
+    world.run(text, permit=world.permit(text, WallOpening(folders=(str(folder),))))
     assert (folder / "x").exists() and not (world.root / "y").exists()
 
 
@@ -330,7 +330,7 @@ def test_a_folder_that_was_opened_keeps_its_settings_and_its_secrets(world: Worl
     text = (
         f"cd {folder}; cat .env; echo x > .git/hooks/pre-commit; echo x > .envrc; echo >> .git/config; echo y > plain"
     )
-    ended = world.run(text, permit=world.permit(text, Opening(folders=(str(folder),))))
+    ended = world.run(text, permit=world.permit(text, WallOpening(folders=(str(folder),))))
     assert "S3CRET-OF-TEST" not in ended.output and (folder / "plain").exists()
     assert not (folder / ".git/hooks/pre-commit").exists() and not (folder / ".envrc").exists()
     assert not (folder / ".git/config").read_text().endswith("\n\n")
@@ -341,14 +341,14 @@ def test_a_folder_that_became_a_link_is_not_opened(world: World) -> None:
     (world.root / "granted").symlink_to(world.root / "elsewhere")
     text = f"echo x > {world.root}/elsewhere/x"
     with pytest.raises(base.CommandChanged):
-        world.run(text, permit=world.permit(text, Opening(folders=(str(world.root / "granted"),))))
+        world.run(text, permit=world.permit(text, WallOpening(folders=(str(world.root / "granted"),))))
 
 
 def test_a_network_permit_opens_the_network_and_nothing_else(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as tcp:
         tcp.settimeout(5)
         text = f"exec 3<>/dev/tcp/127.0.0.1/{tcp.getsockname()[1]}; echo hello >&3; echo x > {world.root}/x"
-        world.run(text, permit=world.permit(text, Opening(network=True)))
+        world.run(text, permit=world.permit(text, WallOpening(network=True)))
         with tcp.accept()[0] as connection:
             assert connection.recv(10) == b"hello\n"
     assert not (world.root / "x").exists()
@@ -357,19 +357,19 @@ def test_a_network_permit_opens_the_network_and_nothing_else(world: World) -> No
 def test_a_yes_to_a_deletion_deletes_a_repository_with_all_it_holds(world: World) -> None:
     subprocess.run(["git", "init", "-q", str(world.workspace / "sub")], check=True)
     text = "rm -rf sub"
-    ended = world.run(text, permit=world.permit(text, Opening()))
+    ended = world.run(text, permit=world.permit(text, WallOpening()))
     assert ended.code == 0 and ended.undone == [], ended
     assert not (world.workspace / "sub").exists()
 
 
 def test_a_permit_for_the_host_leaves_the_wall(world: World) -> None:
     text = f"echo x > {world.root}/x"
-    assert world.run(text, permit=world.permit(text, Opening(host=True))).code == 0
+    assert world.run(text, permit=world.permit(text, WallOpening(host=True))).code == 0
     assert (world.root / "x").exists()
 
 
-@pytest.mark.parametrize("opening", [Opening(host=True), Opening(network=True)])
-def test_one_changed_byte_is_refused(world: World, opening: Opening) -> None:
+@pytest.mark.parametrize("opening", [WallOpening(host=True), WallOpening(network=True)])
+def test_one_changed_byte_is_refused(world: World, opening: WallOpening) -> None:
     permit = world.permit("touch one", opening)
     with pytest.raises(base.CommandChanged):
         world.run("touch onf", permit=permit)
@@ -459,7 +459,7 @@ def test_where_no_wall_works_nothing_runs_without_a_permit(tmp_path: Path, monke
         with pytest.raises(base.ExecutorUnavailable, match="a person has to approve"):
             world.run("touch escaped")
         text = "touch approved"
-        assert world.run(text, permit=world.permit(text, Opening(host=True))).code == 0
+        assert world.run(text, permit=world.permit(text, WallOpening(host=True))).code == 0
         for wish in WALLS:
             with pytest.raises(base.ExecutorUnavailable, match=f"executor: {wish} cannot be used"):
                 executor.wall_of({"executor": wish})

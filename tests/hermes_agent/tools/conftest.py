@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hermes_agent.tools import environment, registry
-from hermes_agent.tools.base import Action, ToolContext, ToolResult, Verdict
+from hermes_agent.tools.base import Action, GateDecision, ToolContext, ToolResult
 from hermes_config.limits import Limits
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
@@ -27,10 +27,10 @@ class Gatekeeper:
     asked: list[Action] = field(default_factory=list)
     before_answer: Callable[[], None] = lambda: None
 
-    async def permit(self, action: Action) -> Verdict:
+    async def permit(self, action: Action) -> GateDecision:
         self.asked.append(action)
         self.before_answer()
-        return Verdict(action.kind not in self.refuses, "was not approved; do not retry")
+        return GateDecision(action.kind not in self.refuses, "was not approved; do not retry")
 
 
 @dataclass

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import tools_page
 
-from hermes_agent.tools import page
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 from hermes_agent.tools.registry import BUILT_INS, NameTaken, Registry, run_call, unknown_tool
 
@@ -127,7 +127,7 @@ def test_specs_import_nothing_heavy() -> None:
 
 def test_the_users_page_is_made_from_the_registry() -> None:
     checked_in = Path(__file__).parents[3] / "docs/users/tools.md"
-    assert checked_in.read_text() == page.page(), "make docs"
+    assert checked_in.read_text() == tools_page.page(), "make docs"
 
 
 def test_an_unknown_tool_names_those_that_are_near() -> None:

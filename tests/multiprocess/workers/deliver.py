@@ -22,7 +22,7 @@ from gateway.outbound.deliverer import Deliverer
 from gateway.platforms.base import BasePlatformAdapter, SendResult
 from gateway.services import Services
 from gateway.session import SessionStore
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_config import config
 from hermes_state.session_db import SessionDB
 
@@ -62,7 +62,8 @@ async def main(address: str, file: Path) -> None:
     home, settings = config.load().home, GatewayConfig()
     services = Services(
         db=db, config=config.load(), settings=settings, store=SessionStore(home / "sessions", settings, db=db),
-        policy=PolicyKeeper(db, home), hooks=HookRegistry(home), metrics=Metrics(), holder=holders.new_holder(),
+        policy=PolicyKeeper(db, home), hooks=HookRegistry(home), metrics=Metrics(),
+        holder=process_identity.new_holder(),
     )  # fmt: skip
     adapter = FilePlatform(file)
     deliverer = Deliverer(services, {adapter.platform: adapter}, poll_seconds=0.02)

@@ -12,7 +12,7 @@ from gateway.config import Platform, PlatformConfig
 from gateway.platforms import registry
 from gateway.platforms.base import MessageEvent, Receipt
 from gateway.platforms.telegram.adapter import TelegramAdapter
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.server import FakeTelegram
 
 
 class Inbox:

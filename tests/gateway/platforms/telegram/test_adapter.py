@@ -14,9 +14,8 @@ from gateway.platforms import registry
 from gateway.platforms.base import Answer, Button, CannotFetch
 from gateway.platforms.telegram import buttons
 from gateway.platforms.telegram.adapter import TelegramAdapter
-from hermes_testing.telegram_faults import Fault
-from hermes_testing.telegram_flood import STRICT
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.faults import STRICT, Fault
+from hermes_testing.telegram.server import FakeTelegram
 
 Connected = Callable[..., Any]
 PNG = bytes.fromhex(

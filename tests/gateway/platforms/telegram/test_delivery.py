@@ -11,12 +11,11 @@ from gateway.config import Platform
 from gateway.outbound.deliverer import Deliverer
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.services import Services
-from hermes_state import media_files
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_state.people import media_files
+from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.telegram_faults import Fault
-from hermes_testing.telegram_flood import FloodRules
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.faults import Fault, FloodRules
+from hermes_testing.telegram.server import FakeTelegram
 
 Connected = Callable[..., Any]
 

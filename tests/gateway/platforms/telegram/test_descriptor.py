@@ -63,7 +63,7 @@ def test_an_unknown_platform_is_named() -> None:
 
 
 def test_a_plug_ins_platform_is_one_like_ours() -> None:
-    from hermes_cli.plugins_api import PluginPlatform
+    from hermes_cli.plugins.api import PluginPlatform
 
     fields: dict[str, Any] = {"adapter": "pigeons:Adapter", "fields": ({"key": "token", "help": "x", "secret": True},)}
     made = registry._from_plugin(PluginPlatform("post", "pigeon", fields))

@@ -15,8 +15,8 @@ import pytest
 
 from gateway.platforms.base import Attachment, CannotFetch, MessageType
 from gateway.turns import attachments
-from hermes_state import media_files
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_state.people import media_files
+from hermes_testing.telegram.server import FakeTelegram
 
 Connected = Callable[..., Any]
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(40))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.platforms.telegram import polling
-from hermes_testing.telegram_faults import Fault
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.faults import Fault
+from hermes_testing.telegram.server import FakeTelegram
 
 from .conftest import Inbox
 

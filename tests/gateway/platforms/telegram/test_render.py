@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.platforms.telegram import render
-from hermes_testing import telegram_entities
+from hermes_testing.telegram import text as telegram_entities
 
 _MARKDOWN = st.lists(
     st.sampled_from(

@@ -12,7 +12,7 @@ from gateway.config import Platform
 from gateway.platforms.base import Answer, MessageEvent, MessageType
 from gateway.platforms.telegram import updates
 from gateway.session import SessionSource
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.server import FakeTelegram
 
 Connected = Callable[..., Any]
 ME = updates.Me(777, "Hermes_Bot", "Hermes")

@@ -6,11 +6,12 @@ import asyncio
 import sys
 from pathlib import Path
 
+from tests.support.processes import say, wait_for_go
+
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.tools.base import Action
 from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.session_db import SessionDB
-from hermes_testing.processes import say, wait_for_go
 
 
 async def main(address: str, command: str, workdir: str) -> None:
