@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from gateway.services import Services
     from gateway.turns.running_turn import Running
     from hermes_state import SessionDB
-    from hermes_state.maintenance import retention
     from hermes_state.ids import TurnId
+    from hermes_state.maintenance import retention
     from hermes_state.turns.turns import Turn
 
 

@@ -8,7 +8,7 @@ from gateway.platforms.base import Answer, Attachment, MessageEvent, MessageType
 from gateway.routes.source import SessionSource
 
 if TYPE_CHECKING:
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 
 def payload(event: MessageEvent, *, now: float) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from typing import TYPE_CHECKING
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gateway.inbound.stored_message import payload, source_of
 from gateway.platforms.base import MessageEvent

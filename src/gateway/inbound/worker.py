@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from gateway.turns.runner import TurnRunner
     from gateway.turns.running_turn import Watcher
     from hermes_state.ids import TurnId
-    from hermes_state.turns.inbox import InboxRow, Outcome
     from hermes_state.storage.base import Connection
+    from hermes_state.turns.inbox import InboxRow, Outcome
     from hermes_state.turns.turns import Turn
 
 

@@ -298,7 +298,9 @@ def variable(key: str) -> str:
         return ""
     if key.isupper():
         return key
-    meant = redaction.is_secret_name(key) and "_" in key and not sections.table().is_known(key) and _in_yaml(key) is None
+    meant = (
+        redaction.is_secret_name(key) and "_" in key and not sections.table().is_known(key) and _in_yaml(key) is None
+    )
     return key.upper() if meant else ""
 
 

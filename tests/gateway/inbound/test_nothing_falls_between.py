@@ -22,8 +22,8 @@ from gateway.routes.source import SessionSource
 from hermes_state import SessionDB
 from hermes_state.errors import OutcomeUnknown, StoreFull
 from hermes_state.ids import LOCAL_OWNER
-from hermes_state.turns.inbox import Inbox
 from hermes_state.storage.base import Connection
+from hermes_state.turns.inbox import Inbox
 from hermes_state.turns.turns import Turns
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
