@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_config.limits import Limits
-from hermes_state import opening
 from hermes_state.compat.messages import Messages
 from hermes_state.compat.routing import RoutingIndex
 from hermes_state.compat.sessions import SessionRows
-from hermes_state.exchange import Exchange
+from hermes_state.maintenance.prune import Pruning
 from hermes_state.people.usage import Usage
-from hermes_state.pruning import Pruning
-from hermes_state.search import Search
+from hermes_state.search import MessageSearch
+from hermes_state.storage import schema
 from hermes_state.storage.base import Clock, Store
 from hermes_state.storage.writer import InThreads
+from hermes_state.transfer.session_json import SessionJson
 
 if TYPE_CHECKING:
     from hermes_state.conversations.ledger import Ledger
@@ -61,7 +61,7 @@ def lazy_part(module: str, kind: str) -> Any:
     return _LazyPart(module, kind)
 
 
-class SessionDB(SessionRows, Messages, RoutingIndex, Usage, Pruning, Exchange, Search, Store):
+class SessionDB(SessionRows, Messages, RoutingIndex, Usage, Pruning, SessionJson, MessageSearch, Store):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(
@@ -73,7 +73,7 @@ class SessionDB(SessionRows, Messages, RoutingIndex, Usage, Pruning, Exchange, S
         synchronous: str = "FULL",
         limits: Limits | None = None,
     ) -> None:
-        engine = opening.open_engine(db_path, read_only=read_only, synchronous=synchronous, limits=limits)
+        engine = schema.open_engine(db_path, read_only=read_only, synchronous=synchronous, limits=limits)
         super().__init__(engine, clock=clock, limits=limits)
 
     @classmethod
@@ -100,7 +100,7 @@ class SessionDB(SessionRows, Messages, RoutingIndex, Usage, Pruning, Exchange, S
 
     def close(self) -> None:
         self.close_index()
-        opening.close_engine(self.engine)
+        schema.close_engine(self.engine)
 
 
 class AsyncSessionDB(InThreads):

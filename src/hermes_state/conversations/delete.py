@@ -115,10 +115,10 @@ def _remove(conn: Connection, asked: list[str], gone: dict[str, None]) -> Erased
     ):  # fmt: skip
         conn.run(statement, (texts(gone),))
     if over:
-        from hermes_state import work  # every work table comes with it; most programs never delete
+        from hermes_state.maintenance import retention
 
         conn.run(Q.erase_conversations, (texts(over),))
-        work.erase(conn, over)
+        retention.erase(conn, over)
     for root in mended:
         conn.run(Q.no_longer_compressed, (root,))
         chain.settle(conn, root)
@@ -203,9 +203,9 @@ def _kept_before(parents: dict[str, str | None], segment: str, gone: dict[str, N
 
 def _inherit(conn: Connection, root: str, heir: str) -> None:
     """The first segment goes: the conversation and everything that is keyed by it take the heir's id."""
-    from hermes_state import work  # see `remove`
+    from hermes_state.maintenance import retention
 
-    work.erase(conn, [ConversationId(heir)])  # what an earlier conversation of that id may have left
+    retention.erase(conn, [ConversationId(heir)])  # what an earlier conversation of that id may have left
     conn.run(Q.inherit_conversation, (heir, heir, root))
     for statement in (
         Q.rekey_leases, Q.rekey_turns, Q.rekey_outbox, Q.rekey_approvals, Q.rekey_grants, Q.rekey_exits,

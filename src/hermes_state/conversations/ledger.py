@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
 
-from hermes_config.records import record, replace
 from hermes_state import columns, notes
 from hermes_state.conversations import chain, routes, sessions, transcript
 from hermes_state.conversations.routes import Sender
@@ -427,7 +426,7 @@ CARRIED = (
 """What a segment takes over from the one it continues or branches off."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class New:
     """What a new conversation starts with."""
 
@@ -469,7 +468,7 @@ def found(conn: Connection, root: str, kind: str, origin: str | None, owner: str
     chain.settle(conn, root)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Handle:
     """A segment and the conversation it is part of."""
 
@@ -477,7 +476,7 @@ class Handle:
     session_id: SessionId
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Resolved:
     """What a route led to, and what had to be done for it."""
 
@@ -493,7 +492,7 @@ class Resolved:
     """Of the segment, where it was read on the way."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RouteState:
     """What a reset rule may look at. Times are epoch seconds."""
 

@@ -13,9 +13,9 @@ ends in order puts it down (`leave_in`), which says nothing against it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hermes_config.records import record, replace
 from hermes_state import columns
 from hermes_state.conversations import transcript
 from hermes_state.errors import NotQueued, StateError, TurnOver
@@ -33,7 +33,7 @@ Q = Queries("turns")
 EndState = Literal["done", "failed", "cancelled", "parked"]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Turn:
     id: TurnId
     conversation_id: ConversationId
@@ -50,15 +50,15 @@ class Turn:
     ended_at: float | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Work:
-    """A running turn and the inbox rows that are its own, in order."""
+    """A running turn and the inbox rows that it answers, in order; a terminal's prompts are not among them."""
 
     turn: Turn
     inbox: tuple[InboxRow, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Ended:
     """How a turn ended: the ids of the message rows it wrote and the outbox item it owes."""
 
@@ -85,6 +85,7 @@ class Turns:
         session_id: SessionId,
         fence: int,
         route: SessionKey | None = None,
+        lane: SessionKey | None = None,
         claim: int | Sequence[int] | Arriving = 0,
         trace_id: str | None = None,
         turn_id: TurnId | None = None,
@@ -92,26 +93,27 @@ class Turns:
         """A new turn, in a transaction that has just taken or checked the lease.
 
         `claim`: how many of the route's oldest queued rows it takes (None when none waits), or the very rows, or the
-        message that arrives in this transaction; `NotQueued` when one of them is not queued any more.
+        message that arrives in this transaction; `NotQueued` when one of them is not queued any more. `lane`: the route of the rows, for a turn that has none itself:
+        a terminal's. Such rows end with the turn like others, but nobody is owed anything for them.
         """
         new = turn_id or new_turn_id()
         checked_id(new, what="turn id")
         checked_id(session_id)
         taken: tuple[InboxRow, ...] = ()
-        if route is not None and claim:
+        if (queue := route or lane) is not None and claim:
             if isinstance(claim, int):
-                taken = self._inbox.claim_in(conn, route=route, turn_id=new, limit=claim)
+                taken = self._inbox.claim_in(conn, route=queue, turn_id=new, limit=claim)
                 if not taken:
                     return None
             else:
-                taken = self._claimed(conn, route, new, claim)
+                taken = self._claimed(conn, queue, new, claim)
         now = self._store.clock()
         trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
         detail = {"inbox": [row.id for row in taken], "fence": fence}
         self._event(conn, conversation_id, new, trace, "turn.begun", detail)
         turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
-        return Work(turn, taken)
+        return Work(turn, () if route is None else taken)
 
     def _claimed(
         self, conn: Connection, route: SessionKey, turn_id: TurnId, claim: Sequence[int] | Arriving
@@ -131,7 +133,7 @@ class Turns:
         turn = _turn(conn.rows(Q.resume, (fence, segment, now, turn_id))[0])
         detail = {"attempt": turn.attempt, "fence": fence, "last_seen": seen}
         self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", detail)
-        return Work(turn, self._inbox.of_turn_in(conn, turn_id))
+        return Work(turn, () if turn.route is None else self._inbox.of_turn_in(conn, turn_id))
 
     def leave_in(self, conn: Connection, turn_id: TurnId, lease: leases.Lease) -> None:
         """Put a turn down in order, with its lease: another process may take it up at once."""
@@ -192,12 +194,13 @@ class Turns:
         reason: str = "",
         used: usage.Used | None = None,
         note: Mapping[str, Any] | None = None,
+        answered: bool = False,
     ) -> Ended:
-        """The end of a good turn: with a reply its inbox rows are answered, without one silent for this reason.
+        """The end of a good turn: with a reply (or `answered` without one) its inbox rows are answered, else silent.
 
         `note` is what the turn leaves for the next one.
         """
-        outcome: Outcome = "answered" if reply is not None else "silent"
+        outcome: Outcome = "answered" if answered or reply is not None else "silent"
         now, top = self._store.clock(), self._store.limits.message_bytes
         encoded = [transcript.encode(message, now, top) for message in final]
         held = leases.hold_turn(self._store, conn, turn_id, fence)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from hermes_state import SessionDB, SessionEnded, SessionNotFound, check
+from hermes_state import SessionDB, SessionEnded, SessionNotFound
 from hermes_state.conversations.ledger import Handle
 from hermes_state.errors import ConversationHeld, InvalidValue, StaleFence
 from hermes_state.ids import SessionId
+from hermes_state.maintenance import check
 from hermes_testing.clock import Clock
 from hermes_testing.stores import transact
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from hermes_state import work
 from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId
+from hermes_state.maintenance import retention
 from hermes_state.people import usage
 from hermes_state.people.budgets import NANO, Amount, Held, Limit
 from hermes_state.people.usage import Used
@@ -169,7 +169,7 @@ def test_a_lost_call_stays_counted_and_is_named_until_maintenance(db: SessionDB,
     (call,) = db.budgets.open_calls()
     assert call.lost and call.amount == Amount(4 * NANO, 0) and call.conversation_id == CHAT
     clock.advance(86_400)
-    assert work.prune(db)["budgets"] == 1
+    assert retention.prune(db)["budgets"] == 1
     assert db.budgets.open_calls() == ()
     with pytest.raises(OverLimit):
         hold(db, 2, limit)
@@ -180,7 +180,7 @@ def test_a_lost_call_stays_counted_and_is_named_until_maintenance(db: SessionDB,
 def test_earlier_days_are_forgotten_a_conversation_is_not(db: SessionDB, clock: Clock) -> None:
     now(db.budgets.settle(hold(db, 4, person=ADA), Amount(NANO)))
     clock.advance(db.limits.budget_days * 86_400 + 1)
-    assert work.prune(db)["budgets"] == 2  # the day, and the person's
+    assert retention.prune(db)["budgets"] == 2  # the day, and the person's
     assert db.budgets.used("conversation", CHAT)[1].nano_usd == NANO
 
 

@@ -16,9 +16,9 @@ import apsw
 import pytest
 
 from hermes_config.limits import Limits
-from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, errors, opening
+from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, errors
 from hermes_state.conversations import transcript
-from hermes_state.storage import sqlite_log
+from hermes_state.storage import schema, sqlite_log
 from hermes_state.storage import writer as writers
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.writer import Job, NotWhole
@@ -345,10 +345,10 @@ class TestTheFile:
         SessionDB().close()
         file = home / "state.db"
         made = apsw.Connection(str(file))
-        made.execute("UPDATE schema_version SET version = ?", (opening.CURRENT + 1,))
+        made.execute("UPDATE schema_version SET version = ?", (schema.CURRENT + 1,))
         made.close()
         before = file.read_bytes()
-        with pytest.raises(errors.FutureSchema, match=f"schema {opening.CURRENT + 1}"):
+        with pytest.raises(errors.FutureSchema, match=f"schema {schema.CURRENT + 1}"):
             SessionDB()
         assert file.read_bytes() == before
 

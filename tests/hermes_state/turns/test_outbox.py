@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from hermes_config.limits import Limits
-from hermes_state import work
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId
+from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.statements import Statement
 from hermes_state.turns import outbox
@@ -261,7 +261,7 @@ def test_old_deliveries_go_and_dead_letters_stay(db: SessionDB, clock: Clock) ->
         (outbox.Q.lose_senders, "idx_outbox_open"),
         (outbox.Q.drop_drafts, "idx_outbox_draft"),
         (outbox.Q.prune_drafts, "idx_outbox_draft"),
-        (work.Q.erase_turn_parcels, "idx_outbox_loose"),
+        (retention.Q.erase_turn_parcels, "idx_outbox_loose"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from hermes_config.limits import Limits
-from hermes_state import work
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId
+from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.prefixes import prefix_hash
 from hermes_testing.clock import Clock
@@ -52,10 +52,10 @@ def test_bytes_are_stored_once_for_all(db: SessionDB) -> None:
     for conversation in (A, B):
         db.prefixes.begin(conversation, BYTES, reason="first use")
     assert blobs(db) == 1
-    db._execute_write(lambda conn: work.erase(conn, [A]))
+    db._execute_write(lambda conn: retention.erase(conn, [A]))
     current = db.prefixes.current(B)
     assert current is not None and current.bytes == BYTES
-    db._execute_write(lambda conn: work.erase(conn, [B]))
+    db._execute_write(lambda conn: retention.erase(conn, [B]))
     assert blobs(db) == 0, "a prefix holds a person's memory: it goes with the last conversation that used it"
 
 
@@ -78,7 +78,7 @@ def test_breaks_are_counted_per_conversation_and_in_all(db: SessionDB) -> None:
     newest = prefixes.breaks(A)[0]
     assert (newest.expected, newest.seen, newest.reason) == ("e", "s", "tool order")
     assert len(prefixes.breaks()) == 3
-    db._execute_write(lambda conn: work.erase(conn, [A]))
+    db._execute_write(lambda conn: retention.erase(conn, [A]))
     assert (prefixes.break_count(A), prefixes.break_count()) == (0, 3), "a metric never falls"
 
 

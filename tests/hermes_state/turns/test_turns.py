@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from hermes_state import work
 from hermes_state.errors import SessionEnded, StaleFence, StateError, TurnOver
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
+from hermes_state.maintenance import retention
 from hermes_state.people.usage import Used
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.leases import Lease
@@ -263,6 +263,6 @@ def test_old_turns_go_after_what_names_them(db: SessionDB, clock: Clock) -> None
     transact(db.turns.commit_in, begun.turn.id, fence=lease.fence, reply=reply())
     clock.advance(31 * 86_400)
     assert db.turns.prune() == 0, "its inbox row is still there"
-    removed = work.prune(db)
+    removed = retention.prune(db)
     assert (removed["inbox"], removed["turns"]) == (1, 1)
     assert db.turns.list() == ()
