@@ -18,8 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-from typing import TYPE_CHECKING, Literal, LiteralString
+from typing import TYPE_CHECKING, Any, Literal, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 
 from hermes_state.session_db import SessionDB

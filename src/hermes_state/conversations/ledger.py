@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from hermes_state import columns, notes
 from hermes_state.conversations import chain, routes, sessions, transcript

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.sweep import Journal
+
 from hermes_state.conversations.ledger import Search
 from hermes_state.conversations.routes import RouteChange, Routes
 from hermes_state.session_db import SessionDB

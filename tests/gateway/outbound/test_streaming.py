@@ -85,7 +85,9 @@ class Chat:
             payload={"text": text, "kind": "answer", "thread_id": "7"},
         )  # fmt: skip
         final = [{"role": "assistant", "content": text}]
-        ended = transact(self.services.db.turns.commit_in, work.turn.id, fence=self.lease.fence, final=final, reply=reply)
+        ended = transact(
+            self.services.db.turns.commit_in, work.turn.id, fence=self.lease.fence, final=final, reply=reply
+        )
         assert ended.reply is not None
         return ended.reply
 

@@ -23,7 +23,6 @@ from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.stores import transact
 
-
 pytestmark = pytest.mark.usefixtures("healthy")
 Fault = Callable[[Path], None]
 
