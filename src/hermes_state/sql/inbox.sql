@@ -11,14 +11,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', ?)
 ON CONFLICT (platform, account, chat_id, message_id, version) DO NOTHING
 RETURNING id
 
--- name: accept_claimed
--- The same together with the turn that it begins: it never waited.
-INSERT INTO inbox (platform, account, chat_id, message_id, version, route, person_id, trace_id, payload, state, turn_id,
-    received_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'claimed', ?, ?)
-ON CONFLICT (platform, account, chat_id, message_id, version) DO NOTHING
-RETURNING id
-
 -- name: refuse
 -- Nothing but the key and the reason, and no more than so many a minute: a stranger must not be able to fill the disk.
 INSERT INTO inbox (platform, account, chat_id, message_id, version, trace_id, state, reason, received_at, ended_at)

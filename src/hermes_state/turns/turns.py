@@ -25,7 +25,7 @@ from hermes_state.storage.base import Connection, Row, Store, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 from hermes_state.turns.events import Events
-from hermes_state.turns.inbox import Arriving, Inbox, InboxRow, Outcome
+from hermes_state.turns.inbox import Inbox, InboxRow, Outcome
 from hermes_state.turns.outbox import Outbox, OutboxItem, Parcel
 
 Q = Queries("turns")
@@ -86,15 +86,15 @@ class Turns:
         fence: int,
         route: SessionKey | None = None,
         lane: SessionKey | None = None,
-        claim: int | Sequence[int] | Arriving = 0,
+        claim: int | Sequence[int] = 0,
         trace_id: str | None = None,
         turn_id: TurnId | None = None,
     ) -> Work | None:
         """A new turn, in a transaction that has just taken or checked the lease.
 
-        `claim`: how many of the route's oldest queued rows it takes (None when none waits), or the very rows, or the
-        message that arrives in this transaction; `NotQueued` when one of them is not queued any more. `lane`: the route of the rows, for a turn that has none itself:
-        a terminal's. Such rows end with the turn like others, but nobody is owed anything for them.
+        `claim`: how many of the route's oldest queued rows it takes (None when none waits), or the very rows;
+        `NotQueued` when one of them is not queued any more. `lane`: the route of the rows, for a turn that has none
+        itself: a terminal's. Such rows end with the turn like others, but nobody is owed anything for them.
         """
         new = turn_id or new_turn_id()
         checked_id(new, what="turn id")
@@ -106,7 +106,9 @@ class Turns:
                 if not taken:
                     return None
             else:
-                taken = self._claimed(conn, queue, new, claim)
+                taken = self._inbox.claim_ids_in(conn, route=queue, turn_id=new, ids=claim)
+                if missing := len(claim) - len(taken):
+                    raise NotQueued(f"of {len(claim)} messages {missing} are not waiting any more")
         now = self._store.clock()
         trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
@@ -114,17 +116,6 @@ class Turns:
         self._event(conn, conversation_id, new, trace, "turn.begun", detail)
         turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
         return Work(turn, () if route is None else taken)
-
-    def _claimed(
-        self, conn: Connection, route: SessionKey, turn_id: TurnId, claim: Sequence[int] | Arriving
-    ) -> tuple[InboxRow, ...]:
-        if isinstance(claim, Arriving):
-            taken, asked = claim.claim_in(conn, route=route, turn_id=turn_id), 1
-        else:
-            taken, asked = self._inbox.claim_ids_in(conn, route=route, turn_id=turn_id, ids=claim), len(claim)
-        if len(taken) != asked:
-            raise NotQueued(f"of {asked} messages {asked - len(taken)} are not waiting any more")
-        return taken
 
     def resume_in(self, conn: Connection, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
         """Take over a turn that nobody works on: the next attempt, under the caller's own fence."""
@@ -211,10 +202,10 @@ class Turns:
         item = self._end(conn, turn_id, held, segment, "done", outcome, reason, reply, note)
         return Ended(ids, item)
 
-    def cancel(self, turn_id: TurnId, *, fence: int, reason: str) -> Ended:
+    def cancel(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
         """Stopped on purpose; its messages are dropped."""
         return self._store.engine.write(
-            lambda conn: self.give_up_in(conn, turn_id, "cancelled", fence=fence, reason=reason)
+            lambda conn: self.give_up_in(conn, turn_id, "cancelled", fence=fence, reason=reason, reply=reply)
         )
 
     def give_up_in(
@@ -263,8 +254,8 @@ class Turns:
     ) -> OutboxItem | None:
         item = None
         if reply is not None:  # it belongs to its turn, conversation and trace, whatever the caller filled in
-            whose = {"conversation_id": held.conversation_id, "turn_id": turn_id, "trace_id": held.trace_id}
-            item = self._outbox.enqueue_in(conn, replace(reply, **whose))
+            own = replace(reply, conversation_id=held.conversation_id, turn_id=turn_id, trace_id=held.trace_id)
+            item = self._outbox.enqueue_in(conn, own)
         else:
             self._outbox.drop_drafts_in(conn, turn_id, reason=reason or state)
         ended = self._inbox.finish_turn_in(conn, turn_id, outcome, reason=reason)
