@@ -253,15 +253,6 @@ class Ledger:
 
         return self._store.engine.write(run)
 
-    def handle(self, session_id: str) -> Handle:
-        """The newest segment of the conversation that `session_id` is part of, now."""
-
-        def run(conn: Connection) -> Handle:
-            tip = chain.tip(conn, SessionId(sessions.known(conn, session_id)["id"]))
-            return Handle(ConversationId(sessions.known(conn, tip)["root_id"]), tip)
-
-        return self._store.engine.read(run)
-
     def owner(self, conversation_id: str) -> PersonId | None:
         """Whose conversation it is; None for one of several people, or of nobody we know."""
         found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.owner, (conversation_id,))))

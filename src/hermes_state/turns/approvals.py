@@ -430,17 +430,8 @@ def _logged(
 ) -> tuple[Any, ...]:
     texts = [columns.note(value) or "" for value in (leaves.kind, leaves.text, leaves.workdir, leaves.opening)]
     by = "config" if rule else "grant"
-    return (
-        now,
-        person_id,
-        conversation_id,
-        turn_id,
-        *texts,
-        leaves.digest,
-        by,
-        columns.texts(grants),
-        columns.note(rule),
-    )
+    whose = (now, person_id, conversation_id, turn_id)
+    return (*whose, *texts, leaves.digest, by, columns.texts(grants), columns.note(rule))
 
 
 def _approval(row: Row) -> Approval:

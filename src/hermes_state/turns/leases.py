@@ -45,7 +45,7 @@ class HeldTurn(NamedTuple):
 
 
 class Leases:
-    """`acquire` → work, `renew` now and then → `release`."""
+    """`acquire` → work, `renew_in` now and then → `release`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -64,11 +64,8 @@ class Leases:
         now = shared_now(self._store)
         return _lease(conn.rows(Q.acquire, (conversation_id, holder, now, now, ttl, ttl)))
 
-    def renew(self, lease: Lease, *, ttl: float) -> Lease | None:
-        """The lease with `ttl` from now, or None when it is lost: then the work must stop."""
-        return self._store.engine.write(lambda conn: self.renew_in(conn, lease, ttl=ttl), single=True)
-
     def renew_in(self, conn: Connection, lease: Lease, *, ttl: float) -> Lease | None:
+        """The lease with `ttl` from now, or None when it is lost: then the work must stop."""
         _check_ttl(ttl)
         now = shared_now(self._store)
         return _lease(conn.rows(Q.renew, (now, ttl, ttl, lease.conversation_id, lease.fence, now)))

@@ -41,16 +41,6 @@ class Prefix:
     bytes: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Break:
-    conversation_id: ConversationId
-    epoch: int
-    expected: str
-    seen: str
-    reason: str
-    at: float
-
-
 def prefix_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -75,28 +65,25 @@ class Prefixes:
         `also` is written in the same transaction, under the same fence.
         """
 
+        digest, now = prefix_hash(content), self._store.clock()
+
         def run(conn: Connection) -> Epoch:
             if fence is not None:
                 leases.check(self._store, conn, conversation_id, fence)
             if also is not None:
                 also(conn)
-            return self.begin_in(conn, conversation_id, content, reason=reason)
+            newest = first(conn.rows(Q.newest, (conversation_id,)))
+            if newest is not None and newest[1] == digest:
+                return Epoch(*conn.rows(Q.epochs, (conversation_id,))[-1])
+            number = 1 if newest is None else newest[0] + 1
+            epoch = Epoch(conversation_id, number, digest, columns.note(reason) or "", now)
+            conn.run(Q.intern, (digest, content, now))
+            conn.run(Q.add, (conversation_id, number, digest, epoch.reason, now))
+            if number > self._store.limits.prefix_epochs:
+                conn.run(Q.trim_epochs, (conversation_id, number - self._store.limits.prefix_epochs))
+            return epoch
 
         return self._store.engine.write(run)
-
-    def begin_in(self, conn: Connection, conversation_id: ConversationId, content: bytes, *, reason: str) -> Epoch:
-        """As `begin`, in the caller's transaction (a rotation brings its new prefix with it)."""
-        digest, now = prefix_hash(content), self._store.clock()
-        newest = first(conn.rows(Q.newest, (conversation_id,)))
-        if newest is not None and newest[1] == digest:
-            return Epoch(*conn.rows(Q.epochs, (conversation_id,))[-1])
-        number = 1 if newest is None else newest[0] + 1
-        epoch = Epoch(conversation_id, number, digest, columns.note(reason) or "", now)
-        conn.run(Q.intern, (digest, content, now))
-        conn.run(Q.add, (conversation_id, number, digest, epoch.reason, now))
-        if number > self._store.limits.prefix_epochs:
-            conn.run(Q.trim_epochs, (conversation_id, number - self._store.limits.prefix_epochs))
-        return epoch
 
     def current(self, conversation_id: ConversationId) -> Prefix | None:
         """The prefix every request must begin with now."""
@@ -134,12 +121,6 @@ class Prefixes:
         for whose in (conversation_id, _TOTAL):
             conn.run(Q.count_break, (whose,))
         conn.run(Q.trim_breaks, (self._store.limits.prefix_breaks,))
-
-    def breaks(self, conversation_id: ConversationId | None = None, *, limit: int = 50) -> tuple[Break, ...]:
-        """Newest first."""
-        params = (conversation_id, conversation_id, limit)
-        found = self._store.engine.read(lambda conn: conn.rows(Q.breaks, params))
-        return tuple(Break(*row) for row in found)
 
     def break_count(self, conversation_id: ConversationId | None = None) -> int:
         """How often the prefix of a conversation broke, or of all that ever were."""
