@@ -11,20 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_config.limits import Limits
-from hermes_state.compat.handoff import Handoffs
 from hermes_state.compat.messages import Messages
-from hermes_state.compat.routing import Routing
-from hermes_state.conversations.compression_guards import CompressionGuards
-from hermes_state.conversations.delete import Deletion
-from hermes_state.conversations.lists import Lists
-from hermes_state.conversations.sessions import Sessions
-from hermes_state.conversations.titles import Titles
+from hermes_state.compat.routing import RoutingIndex
+from hermes_state.compat.sessions import SessionRows
 from hermes_state.maintenance.prune import Pruning
 from hermes_state.people.usage import Usage
 from hermes_state.search import MessageSearch
 from hermes_state.storage import schema
 from hermes_state.storage.base import Clock, Store
-from hermes_state.storage.meta import Meta
 from hermes_state.storage.writer import InThreads
 from hermes_state.transfer.session_json import SessionJson
 
@@ -67,22 +61,7 @@ def lazy_part(module: str, kind: str) -> Any:
     return _LazyPart(module, kind)
 
 
-class SessionDB(
-    Sessions,
-    Messages,
-    Titles,
-    Lists,
-    Usage,
-    Routing,
-    CompressionGuards,
-    Handoffs,
-    Meta,
-    Deletion,
-    Pruning,
-    SessionJson,
-    MessageSearch,
-    Store,
-):
+class SessionDB(SessionRows, Messages, RoutingIndex, Usage, Pruning, SessionJson, MessageSearch, Store):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.support.processes import Worker
 
 from hermes_agent.agent import AIAgent
 from hermes_agent.budget import Budget, Reservation, amount
@@ -19,8 +20,7 @@ from hermes_state.people import usage as usage_report
 from hermes_state.people.budgets import NANO
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.processes import Worker
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 
 T = TypeVar("T")
 Make = Callable[..., Budget]

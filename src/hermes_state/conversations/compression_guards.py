@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hermes_state import notes
-from hermes_state.conversations.sessions import clean
+from hermes_state import columns, notes
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.ids import is_possible_id
 from hermes_state.storage.base import Store, first, scalar
@@ -64,7 +63,7 @@ class CompressionGuards(Store):
         self, session_id: str, cooldown_until: float, error: str | None = None
     ) -> None:
         """No automatic compression before `cooldown_until`; survives a restart."""
-        text = None if error is None else clean(str(error)[:_ERROR_CHARS])
+        text = None if error is None else columns.clean(str(error)[:_ERROR_CHARS])
         self._set(Q.set_cooldown, _seconds("cooldown_until", cooldown_until), text, session_id)
 
     def get_compression_failure_cooldown(self, session_id: str) -> dict[str, Any] | None:
@@ -76,9 +75,6 @@ class CompressionGuards(Store):
         if found is None or found[0] is None or found[0] <= now:
             return None
         return {"cooldown_until": found[0], "remaining_seconds": found[0] - now, "error": found[1]}
-
-    def clear_compression_failure_cooldown(self, session_id: str) -> None:
-        self._set(Q.set_cooldown, None, None, session_id)
 
     def get_compression_fallback_streak(self, session_id: str) -> int:
         """How many compressions in a row had to do without a model's summary."""

@@ -53,9 +53,6 @@ class Erased(NamedTuple):
 class Deletion(Store):
     """The part of `SessionDB` that erases sessions somebody named."""
 
-    def delete_session(self, session_id: str, sessions_dir: str | Path | None = None) -> bool:
-        return self.delete_sessions([session_id], sessions_dir) == 1
-
     def delete_sessions(self, session_ids: Iterable[str], sessions_dir: str | Path | None = None) -> int:
         """How many of these there were; unknown, repeated and impossible ids count nothing."""
         wanted = list(dict.fromkeys(filter(is_possible_id, session_ids)))
@@ -65,19 +62,6 @@ class Deletion(Store):
             remove_files(self, erased.ids, sessions_dir)
             count += erased.asked
         return count
-
-    def delete_session_if_empty(self, session_id: str, sessions_dir: str | Path | None = None) -> bool:
-        """Discard a session that has no title, no messages and no children."""
-        if not is_possible_id(session_id):
-            return False
-
-        def run(conn: Connection) -> Erased:
-            _lock(conn, [session_id])
-            return remove_idle(self, conn, [row[0] for row in conn.rows(Q.if_empty, (session_id,))])
-
-        erased = self.engine.write(run)
-        remove_files(self, erased.ids, sessions_dir)
-        return erased.asked == 1
 
 
 def remove_idle(store: Store, conn: Connection, session_ids: Iterable[str]) -> Erased:

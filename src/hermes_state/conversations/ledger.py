@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from hermes_config.records import record, replace
 from hermes_state import columns, notes
 from hermes_state.conversations import chain, routes, sessions, transcript
 from hermes_state.conversations.routes import Sender
@@ -140,7 +139,7 @@ class Ledger:
             child = {name: parent[name] for name in CARRIED}
             child |= {"parent_session_id": session_id, "root_id": root, "started_at": now, "last_active": now}
             if system_prompt is not None:
-                child["system_prompt"] = sessions.clean(system_prompt)
+                child["system_prompt"] = columns.clean(system_prompt)
             child_id = insert(conn, child, new_id, now)
             transcript.insert_rows(conn, child_id, rows, started_at=parent["last_active"])
             conn.run(Q.keep_preview, (parent["preview"], child_id))
@@ -219,7 +218,7 @@ class Ledger:
             row = sessions.known(conn, tip, lock=True)
             if not only_new:
                 turn(conn, route, scope, tip, now, entry=entry)
-            elif not claim(conn, scope, route, tip, entry, now):
+            elif not _point(conn, scope, route, tip, entry, now, only_new=True):
                 return Handle(ConversationId(row["root_id"]), tip)
             if row["ended_at"] is not None:
                 sessions.reopen(conn, tip, now)
@@ -308,8 +307,8 @@ def begin(
     origin: str | None = None,
 ) -> Handle:
     """A new conversation; `route`, when given, leads to it from now on."""
-    row = {name: sessions.clean(value) for name, value in new.fields.items()}
-    row |= {"source": sessions.clean(new.source) or "unknown", "started_at": now, "last_active": now}
+    row = {name: columns.clean(value) for name, value in new.fields.items()}
+    row |= {"source": columns.clean(new.source) or "unknown", "started_at": now, "last_active": now}
     if route is not None:
         row["session_key"] = route
     session_id = insert(conn, row, new.session_id, now)
@@ -397,7 +396,7 @@ def _reset(
 def _first(conn: Connection, route: str, scope: str, now: float, new: New) -> Resolved | None:
     """The first conversation of a route; None when another process opened one meanwhile."""
     handle = begin(conn, replace(new, fields={**new.fields, "session_key": route}), None, scope, now)
-    if claim(conn, scope, route, handle.session_id, new.entry, now):
+    if _point(conn, scope, route, handle.session_id, new.entry, now, only_new=True):
         return Resolved(handle, created=True, entry=new.entry)
     from hermes_state.conversations import delete
 
@@ -423,22 +422,18 @@ def _leave(conn: Connection, session_id: str, route: str, scope: str, reason: st
         sessions.promote(conn, session_id, reason, now)
 
 
-def claim(
-    conn: Connection, scope: str, route: str, session_id: str, entry: Mapping[str, Any] | None, now: float
-) -> bool:
-    """`route` leads to `session_id` from now on, unless it leads somewhere already: then False."""
-    return conn.run(Q.claim_route, _pointing(scope, route, session_id, entry, now)) == 1
-
-
 def _point(
-    conn: Connection, scope: str, route: str, session_id: str, entry: Mapping[str, Any] | None, now: float
-) -> None:
-    conn.run(Q.point_route, _pointing(scope, route, session_id, entry, now))
-
-
-def _pointing(scope: str, route: str, session_id: str, entry: Mapping[str, Any] | None, now: float) -> tuple[Any, ...]:
+    conn: Connection,
+    scope: str,
+    route: str,
+    session_id: str,
+    entry: Mapping[str, Any] | None,
+    now: float,
+    *,
+    only_new: bool = False,
+) -> bool:
     text = None if entry is None else json.dumps(entry, ensure_ascii=False)
-    return scope, checked_id(route, what="route"), session_id, text, now, text
+    return routes.put(conn, scope, route, session_id, text, now, only_new=only_new)
 
 
 def _state(route: str, found: Row, session: Mapping[str, Any]) -> RouteState:
@@ -454,7 +449,7 @@ CARRIED = (
 """What a segment takes over from the one it continues or branches off."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class New:
     """What a new conversation starts with."""
 
@@ -496,7 +491,7 @@ def found(conn: Connection, root: str, kind: str, origin: str | None, owner: str
     chain.settle(conn, root)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Handle:
     """A segment and the conversation it is part of."""
 
@@ -504,7 +499,7 @@ class Handle:
     session_id: SessionId
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Resolved:
     """What a route led to, and what had to be done for it."""
 
@@ -520,7 +515,7 @@ class Resolved:
     """Of the segment, where it was read on the way."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RouteState:
     """What a reset rule may look at. Times are epoch seconds."""
 
@@ -571,6 +566,6 @@ def find(conn: Connection, scope: str, key: str, search: Search, sender: Sender 
 def _made(conn: Connection, scope: str, key: str, session: dict[str, Any], search: Search) -> Row:
     text = columns.encode_json({**search.entry, "session_id": session["id"]}) or "{}"
     used = session["last_active"]
-    conn.run(routes.Q.put, (scope, key, session["id"], text, used))
+    routes.put(conn, scope, key, session["id"], text, used)
     conn.run(routes.Q.rename_peer, (key, session["id"], session["session_key"]))
     return (session["id"], text, used)

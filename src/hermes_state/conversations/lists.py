@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hermes_state.conversations import chain, sessions
+from hermes_state import columns
+from hermes_state.conversations import chain
 from hermes_state.conversations.titles import like
 from hermes_state.ids import SessionId, is_possible_id
 from hermes_state.storage.base import Connection, Store, first, scalar
@@ -19,7 +20,6 @@ from hermes_state.storage.statements import Queries, Statement
 Q = Queries("lists")
 
 _LISTED_KINDS = "('new', 'branch', 'reset')"
-_MOST = 100_000
 _NEWEST = "t.active_minute DESC, t.last_active DESC"  # as the index has it, then exactly
 
 
@@ -68,12 +68,7 @@ class Lists(Store):
         start = "r.started_at" if projected else "t.started_at"
         order = f"{_NEWEST}, t.id DESC" if order_by_last_active else f"{start} DESC, t.id DESC"
         rows = self._select(statement, where, order, limit, offset)
-        return [_shown(row, compact=compact_rows) for row in rows]
-
-    def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[dict[str, Any]]:
-        where = _Where()
-        where.sources("t", source, None)
-        return [_shown(row) for row in self._select(Q.all_rows, where, f"{_NEWEST}, t.id DESC", limit, offset)]
+        return [shown(row, compact=compact_rows) for row in rows]
 
     def session_count(
         self,
@@ -97,36 +92,6 @@ class Lists(Store):
         if exclude_children:
             where.add("t.listed = 1")
         return int(scalar(self.engine.read(lambda conn: conn.rows(*where.apply(Q.count)))))
-
-    def search_sessions_by_id(self, query: str, limit: int = 20, include_archived: bool = True) -> list[dict[str, Any]]:
-        """Exact before prefix before substring; the id of any segment finds its conversation."""
-        if not is_possible_id(query):
-            return []
-
-        def run(conn: Connection) -> list[dict[str, Any]]:
-            rows = conn.execute(Q.by_id_part, (f"%{like(query)}%", _MOST)).dicts()
-            rows.sort(key=lambda row: (row["id"] != query, not row["id"].startswith(query)))
-            found: dict[str, dict[str, Any]] = {}
-            for row in rows:
-                tip = chain.tip(conn, row["id"])
-                shown = row if tip == row["id"] else sessions.fetch(conn, tip)
-                assert shown is not None  # the tip was read a line above, in the same snapshot
-                if include_archived or not shown["archived"]:
-                    found.setdefault(tip, _shown(shown))
-                if len(found) >= max(limit, 0):
-                    break
-            return list(found.values())
-
-        return self.engine.read(run, snapshot=True)
-
-    def list_cron_job_runs(self, job_id: str, limit: int = 20, offset: int = 0) -> list[dict[str, Any]]:
-        pattern = f"cron\\_{like(job_id)}\\_%"
-        params = (pattern, max(limit, 0), max(offset, 0))
-        return [_shown(row) for row in self.engine.read(lambda conn: conn.execute(Q.cron_runs, params).dicts())]
-
-    def distinct_session_cwds(self) -> list[dict[str, Any]]:
-        rows = self.engine.read(lambda conn: conn.rows(Q.cwds))
-        return [{"cwd": cwd, "sessions": count, "last_active": active} for cwd, count, active in rows]
 
     # -- from what a person typed, or what an old reference says, to a session -----------------------------
 
@@ -200,25 +165,25 @@ class _Where:
 
     def sources(self, table: str, source: str | None, excluded: list[str] | None) -> None:
         if source:
-            self.add(f"{table}.source = ?", _text(source))
+            self.add(f"{table}.source = ?", columns.clean(source))
         for name in excluded or ():
-            self.add(f"{table}.source <> ?", _text(name))
+            self.add(f"{table}.source <> ?", columns.clean(name))
 
     def workspace(self, prefix: str | None) -> None:
         if prefix:
-            self.add("t.cwd LIKE ? ESCAPE '\\'", like(_text(prefix)) + "%")
+            self.add("t.cwd LIKE ? ESCAPE '\\'", like(columns.clean(prefix)) + "%")
 
     def chain_has(self, query: str | None, *, titles: bool) -> None:
         """Any segment of the conversation has the words in its id (or title), punctuation aside."""
-        wanted = _text(query or "").strip().lower()
+        wanted = columns.clean(query or "").strip().lower()
         if not wanted:
             return
         patterns = {wanted, re.sub(r"[^\w]+", " ", wanted).strip()} - {""}
-        columns = ("s.id", "s.title") if titles else ("s.id",)
-        tests = [f"lower({column}) LIKE ? ESCAPE '\\'" for column in columns for _ in patterns]
+        places = ("s.id", "s.title") if titles else ("s.id",)
+        tests = [f"lower({place}) LIKE ? ESCAPE '\\'" for place in places for _ in patterns]
         self.add(
             f"EXISTS (SELECT 1 FROM sessions s WHERE s.root_id = t.root_id AND ({' OR '.join(tests)}))",  # noqa: S608 - fixed
-            *(f"%{like(pattern)}%" for _ in columns for pattern in patterns),
+            *(f"%{like(pattern)}%" for _ in places for pattern in patterns),
         )
 
     def apply(self, statement: Statement) -> tuple[str, list[Any]]:
@@ -226,11 +191,7 @@ class _Where:
         return (f"{base} WHERE {' AND '.join(self._fragments)}" if self._fragments else base), self._params
 
 
-def _text(value: str) -> str:
-    return value.replace("\0", "").encode("utf-8", "replace").decode()
-
-
-def _shown(row: dict[str, Any], *, compact: bool = False) -> dict[str, Any]:
+def shown(row: dict[str, Any], *, compact: bool = False) -> dict[str, Any]:
     """A row for people and tools: the conversation starts when its root did."""
     if "root_started_at" in row:
         row["started_at"] = row.pop("root_started_at")

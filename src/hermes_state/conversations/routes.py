@@ -1,8 +1,8 @@
 """Routes as rows: looked at one by one, listed in pages, changed field by field.
 
-`routing` has the names other tools call, which read and write whole indexes; this is for whoever serves messages among
-a hundred thousand routes. A change names only what differs and is applied to the row as it is at that moment, so that
-two writers of different fields do not undo each other, and a route that the ledger moved stays where it was moved.
+A store may hold a hundred thousand routes. A change names only what differs and is applied to the row as it is at that
+moment, so that two writers of different fields do not undo each other, and a route that the ledger moved stays where it
+was moved. (`compat.routing` reads and writes whole indexes, as plug-ins do.)
 """
 
 from __future__ import annotations
@@ -172,12 +172,35 @@ class Routes:
         entry = {**known, **change.fields} if isinstance(known, dict) and known else dict(change.whole)
         named = entry.get("session_id") if row is None or "session_id" in change.fields else row[0]
         entry["session_id"] = named
-        text = str(sessions.clean(json.dumps(entry, ensure_ascii=False)))
+        text = columns.clean(json.dumps(entry, ensure_ascii=False))
         used = change.updated_at if change.updated_at is not None else now if row is None else row[2]
-        conn.run(Q.put, (self.scope, key, named if is_possible_id(named) else None, text, used))
+        put(conn, self.scope, key, named if is_possible_id(named) else None, text, used)
 
     def _rows(self, statement: Statement, params: Sequence[Any]) -> list[Route]:
         return [Route(*row) for row in self._store.engine.read(lambda conn: conn.rows(statement, params))]
+
+
+def put(
+    conn: Connection,
+    scope: str,
+    key: str,
+    session_id: str | None,
+    entry_json: str | None,
+    now: float,
+    *,
+    only_new: bool = False,
+) -> bool:
+    """`key` leads to `session_id` from now on; without an entry it keeps its own.
+
+    With `only_new`, False and no change when the route leads somewhere already.
+    """
+    key = checked_id(key, what="session key")
+    return conn.run(Q.put, (scope, key, session_id, entry_json, now, entry_json, int(only_new))) == 1
+
+
+def folder_name(scope: str) -> str:
+    """A sessions folder's name, from its path on any system: a home can be moved."""
+    return str(columns.clean(scope)).replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
 def is_of_others(conn: Connection, session_id: str, sender: Sender) -> bool:

@@ -1,8 +1,7 @@
-"""The life of a session row, under the names other tools call.
+"""Session rows, one at a time: make, end, describe.
 
-These are the low-level verbs of the contract: they do what they are told, one row at a time. Whoever moves
-conversations as a whole (compression, reset, branch) uses the ledger, which is built on the same pieces and cannot
-stop half-way. Here too a row always knows its conversation: `root_id`, tip and listing are kept right by `chain`.
+The ledger moves whole conversations (compression, reset, branch) with the same pieces, in one transaction each. Here
+too a row always knows its conversation: `root_id`, tip and listing are kept right by `chain`.
 """
 
 from __future__ import annotations
@@ -59,13 +58,10 @@ class Sessions(Store):
             "user_id": user_id, "session_key": session_key, "chat_id": chat_id, "chat_type": chat_type,
             "thread_id": thread_id, "parent_session_id": parent_session_id, "cwd": cwd, "profile_name": profile_name,
         }  # fmt: skip
-        fields = {name: clean(value) for name, value in fields.items()}
+        fields = {name: columns.clean(value) for name, value in fields.items()}
         checked_id(session_id)
         self.engine.write(lambda conn: ensure(conn, session_id, source, fields, self.clock()))
         return session_id
-
-    def ensure_session(self, session_id: str, source: str = "unknown", model: str | None = None, **kw: Any) -> str:
-        return self.create_session(session_id, source, model=model, **kw)
 
     def get_session(self, session_id: str) -> dict[str, Any] | None:
         if not is_possible_id(session_id):
@@ -74,15 +70,6 @@ class Sessions(Store):
 
     def end_session(self, session_id: str, end_reason: str) -> None:
         self.engine.write(lambda conn: end(conn, session_id, end_reason, self.clock()))
-
-    def reopen_session(self, session_id: str) -> None:
-        self.engine.write(lambda conn: reopen(conn, session_id, self.clock()))
-
-    def promote_to_session_reset(self, session_id: str, reason: str = "session_reset") -> bool:
-        """End a live row, or correct the reason of one that ended by accident."""
-        if not is_possible_id(session_id):
-            return False
-        return self.engine.write(lambda conn: promote(conn, session_id, reason, self.clock()))
 
     def update_system_prompt(self, session_id: str, system_prompt: str | None, *, fence: int | None = None) -> None:
         """With a `fence` only for who holds the conversation's lease under it; else `StaleFence`, nothing written."""
@@ -100,48 +87,8 @@ class Sessions(Store):
 
     def telling_system_prompt(self, session_id: str, system_prompt: str | None) -> Callable[[Connection], object]:
         """The write of `update_system_prompt`, for a transaction that has checked the fence."""
-        text = clean(system_prompt)
+        text = columns.clean(system_prompt)
         return lambda conn: conn.run(Q.set_system_prompt, (text, session_id, text))
-
-    def update_session_model(self, session_id: str, model: str | None) -> None:
-        self._update(Q.set_model, clean(model), session_id)
-
-    def update_session_meta(self, session_id: str, model_config_json: Any, model: str | None = None) -> None:
-        self._update(Q.set_meta, clean(columns.encode_json(model_config_json)), clean(model), session_id)
-
-    def update_session_billing_route(
-        self, session_id: str, *, provider: str | None, base_url: str | None, billing_mode: str | None = None
-    ) -> None:
-        self._update(Q.set_billing_route, clean(provider), clean(base_url), clean(billing_mode), session_id)
-
-    def update_session_cwd(
-        self, session_id: str, cwd: str | None, git_branch: str | None = None, git_repo_root: str | None = None
-    ) -> None:
-        self._update(Q.set_cwd, clean(cwd) or None, clean(git_branch) or None, clean(git_repo_root) or None, session_id)
-
-    def backfill_repo_roots(self, roots: dict[str, str]) -> int:
-        def run(conn: Connection) -> int:
-            return sum(conn.run(Q.backfill_repo_root, (clean(root), clean(cwd))) for cwd, root in roots.items() if root)
-
-        return self.engine.write(run)
-
-    def record_gateway_session_peer(
-        self,
-        session_id: str,
-        *,
-        source: str,
-        user_id: str | None,
-        session_key: str | None,
-        chat_id: str | None,
-        chat_type: str | None,
-        thread_id: str | None,
-        display_name: str | None = None,
-        origin_json: str | None = None,
-    ) -> None:
-        if not session_id or not session_key:
-            return
-        peer = (source, user_id, session_key, chat_id, chat_type, thread_id, display_name, origin_json)
-        self._update(Q.set_peer, *map(clean, peer), session_id)
 
     def set_expiry_finalized(self, session_id: str, finalized: bool = True) -> None:
         self._update(Q.set_expiry_finalized, int(finalized), session_id)
@@ -152,7 +99,6 @@ class Sessions(Store):
 
     def finalize_orphaned_compression_sessions(self) -> int:
         """Close continuations of a compression that nobody used for a week; their messages stay."""
-        from hermes_state.turns import leases
 
         def run(conn: Connection) -> int:
             now = self.clock()
@@ -196,7 +142,7 @@ def ensure(conn: Connection, session_id: str, source: str, fields: dict[str, Any
     if parent is not None and not conn.rows(chain.Q.node, (parent,)):
         raise IntegrityError(f"no session {parent!r:.80} to be the parent of {session_id!r:.80}")
     row = {
-        **fields, "id": session_id, "source": clean(source) or "unknown", "started_at": now, "last_active": now,
+        **fields, "id": session_id, "source": columns.clean(source) or "unknown", "started_at": now, "last_active": now,
         "root_id": session_id,
     }  # fmt: skip
     if insert(conn, row):
@@ -249,14 +195,14 @@ def owner_for(conn: Connection, row: dict[str, Any]) -> PersonId | None:
 
 
 def end(conn: Connection, session_id: str, reason: str, now: float) -> bool:
-    if not is_possible_id(session_id) or not conn.run(Q.end_live, (now, clean(reason), session_id)):
+    if not is_possible_id(session_id) or not conn.run(Q.end_live, (now, columns.clean(reason), session_id)):
         return False
     _reason_changed(conn, session_id, reason)
     return True
 
 
 def promote(conn: Connection, session_id: str, reason: str, now: float) -> bool:
-    if not conn.run(Q.promote, (now, clean(reason), session_id)):
+    if not conn.run(Q.promote, (now, columns.clean(reason), session_id)):
         return False
     _reason_changed(conn, session_id, reason)
     return True
@@ -276,10 +222,3 @@ def reopen(conn: Connection, session_id: str, now: float) -> None:
 def _reason_changed(conn: Connection, session_id: str, reason: str) -> None:
     if reason == "compression":
         chain.join_children(conn, session_id)
-
-
-def clean(value: Any) -> Any:
-    """A text both engines can hold; other values as they are."""
-    if isinstance(value, str):
-        return columns.scrub(value).replace("\0", "")
-    return value

@@ -52,10 +52,6 @@ class Titles(Store):
         title: str | None = scalar(self.engine.read(lambda conn: conn.rows(Q.get, (session_id,))))
         return title
 
-    def get_session_by_title(self, title: str) -> dict[str, Any] | None:
-        found = self.sessions_by_title(title)
-        return found[0] if found else None
-
     def sessions_by_title(self, title: str) -> list[dict[str, Any]]:
         """All sessions with exactly this title, whoever owns them; those of the owner of this machine first."""
         if not is_possible_id(title):

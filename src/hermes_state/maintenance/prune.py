@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from hermes_state import notes
-from hermes_state.columns import DAY, texts
+from hermes_state.columns import DAY, clean, texts
 from hermes_state.conversations import delete
 from hermes_state.conversations.delete import remove_files
-from hermes_state.conversations.sessions import clean
 from hermes_state.conversations.titles import like
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.storage import meta

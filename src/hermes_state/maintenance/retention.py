@@ -34,7 +34,7 @@ from hermes_state.turns.prefixes import Prefixes
 from hermes_state.turns.turns import Turns
 
 if TYPE_CHECKING:
-    from hermes_config.config import SessionsConfig
+    from hermes_config.sections import SessionsSection
     from hermes_state.session_db import SessionDB
 
 
@@ -143,7 +143,7 @@ def run(
     return done
 
 
-def run_when_due(db: SessionDB, sessions: SessionsConfig, *, home: Path, sessions_dir: Path) -> list[RetentionStep]:
+def run_when_due(db: SessionDB, sessions: SessionsSection, *, home: Path, sessions_dir: Path) -> list[RetentionStep]:
     """What a process that runs for long does now and then; nothing while the last time, by whomever, is not long ago.
 
     Old conversations go only where `sessions.auto_prune` says so, and a database is made compact only where that gives

@@ -19,9 +19,9 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from hermes_config.records import record
 from hermes_state.columns import DAY, note
 from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId, checked_id
@@ -63,7 +63,7 @@ class Key(NamedTuple):
     period: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Warned:
     """A limit of which so much is used that its person should know; said once a limit and period."""
 
@@ -72,7 +72,7 @@ class Warned:
     period: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Held:
     """A call that may be made: hand it to `settle` or to `release`."""
 
@@ -81,7 +81,7 @@ class Held:
     warnings: tuple[Warned, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OpenCall:
     """A call that is being made, or was when its process died (`lost`)."""
 

@@ -6,7 +6,7 @@ those of the database, however many processes serve it. Wrong codes lock a platf
 and none is taken, right ones included.
 
 Who is let in (`paired`) or shut out (`revoked`) is a row of its own beside the identity: being known is not being
-allowed. What codes look like, and the words around them, are `gateway.pairing`'s.
+allowed. What codes look like, and the words around them, are `gateway.access.pairing`'s.
 """
 
 from __future__ import annotations

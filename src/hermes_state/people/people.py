@@ -11,9 +11,9 @@ Whatever changes rights changes `version_in` in the same transaction, so that ev
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-from hermes_config.records import record
 from hermes_state import columns
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId, new_person_id
@@ -28,7 +28,7 @@ LOCAL = "local"
 _VERSION = "people_version"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Person:
     id: PersonId
     display_name: str | None
@@ -37,7 +37,7 @@ class Person:
     created_at: float
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Identity:
     platform: str
     account: str

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from hermes_config.records import record, replace
+from hermes_state import columns
 from hermes_state.columns import texts
 from hermes_state.conversations import sessions
 from hermes_state.errors import InvalidValue
@@ -30,7 +30,7 @@ _MOST = 10**15  # a sum of thousands of these still fits a column
 _NAME_BYTES = 300  # five names and a session id share one index entry; PostgreSQL allows some 2,700 bytes
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
     """What one or several model calls used, and where."""
 
@@ -254,7 +254,7 @@ def _is_fit_name(value: object) -> bool:
 def _name(name: str, value: object) -> str | None:
     if value is None:
         return None
-    text = str(sessions.clean(str(value)))
+    text = str(columns.clean(str(value)))
     if len(text.encode()) > _NAME_BYTES:
         raise InvalidValue(f"{name} is too long ({len(text.encode())} bytes, max {_NAME_BYTES}): {text[:40]!r}…")
     return text

@@ -3,12 +3,6 @@
 -- name: locked
 SELECT id FROM sessions WHERE id IN {texts} ORDER BY id {lock}
 
--- name: if_empty
-SELECT s.id FROM sessions s
-WHERE s.id = ? AND s.title IS NULL
-    AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
-    AND NOT EXISTS (SELECT 1 FROM sessions c WHERE c.parent_session_id = s.id)
-
 -- name: children
 -- Conversations that these sessions started; the caller picks the delegations.
 SELECT s.root_id, c.origin_kind, s.model_config FROM sessions s JOIN conversations c ON c.id = s.id

@@ -1,22 +1,5 @@
 -- Routes, and the moves of whole conversations. Each verb of the ledger is one transaction over these.
 
--- name: point_route
--- The entry is only given when the caller has one; a route that merely moves keeps what it had.
-INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, COALESCE(?, '{}'), ?)
-ON CONFLICT (scope, session_key) DO UPDATE SET
-    session_id = excluded.session_id,
-    entry_json = COALESCE(?, routes.entry_json),
-    updated_at = excluded.updated_at
-
--- name: claim_route
--- The same for a route that leads nowhere yet. No row changes when another process was first, which is waited for.
-INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, COALESCE(?, '{}'), ?)
-ON CONFLICT (scope, session_key) DO UPDATE SET
-    session_id = excluded.session_id,
-    entry_json = COALESCE(?, routes.entry_json),
-    updated_at = excluded.updated_at
-WHERE routes.session_id IS NULL
-
 -- name: close_parent
 -- Its title goes on to the continuation, which needs it free.
 UPDATE sessions SET ended_at = ?, end_reason = 'compression', title = NULL WHERE id = ?

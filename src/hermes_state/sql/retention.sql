@@ -4,6 +4,10 @@
 -- name: erase_inbox
 DELETE FROM inbox WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
 
+-- name: erase_prompts
+-- What a terminal stored for the conversation and no turn took.
+DELETE FROM inbox WHERE platform = 'local' AND account = '' AND chat_id IN {texts}
+
 -- name: erase_effects
 DELETE FROM effects WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
 

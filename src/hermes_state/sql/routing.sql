@@ -1,20 +1,7 @@
 -- Routes as other tools see them, and the sessions behind a chat.
 
--- name: save
--- A row that says the same already keeps its time: whole indexes are saved again and again.
-INSERT INTO routes AS r (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (scope, session_key) DO UPDATE SET
-    session_id = excluded.session_id, entry_json = excluded.entry_json, updated_at = excluded.updated_at
-WHERE r.session_id IS DISTINCT FROM excluded.session_id OR r.entry_json <> excluded.entry_json
-
--- name: drop_others
-DELETE FROM routes WHERE scope = ? AND session_key NOT IN {texts}
-
 -- name: drop
 DELETE FROM routes WHERE scope = ? AND session_key IN {texts}
-
--- name: load
-SELECT session_key, session_id, entry_json FROM routes WHERE scope = ? ORDER BY updated_at, session_key
 
 -- name: of_chat
 -- Newest first. A segment that was compressed leads to the one that goes on.

@@ -15,22 +15,24 @@ commit, undo, and what to check after a commit) is the engine's.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, TypeVarTuple
 
 from hermes_state.errors import StateError, StoreBusy, StoreUnavailable
 from hermes_state.storage.base import Connection, Engine
 
 if TYPE_CHECKING:
-    import asyncio
+    from hermes_state.session_db import SessionDB
 
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Ts = TypeVarTuple("Ts")
 
 # Bound at import: a test of the specification replaces threading.Thread for the whole process.
@@ -377,3 +379,15 @@ def _settle(jobs: list[Job]) -> None:
             future.set_exception(job.error)
         else:
             future.set_result(job.result)
+
+
+async def look(db: SessionDB, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`read(…)`, which must be one indexed read of a row or two.
+
+    Such a read takes some thirty microseconds of a local file, and handing it to a thread and waking up again takes
+    five times as long, on the path of every message: on SQLite it is done at once. A server is asked in a thread: a
+    round trip over a network has no bound.
+    """
+    if db.engine.dialect == "sqlite":
+        return read(*args, **kwargs)
+    return await asyncio.to_thread(read, *args, **kwargs)

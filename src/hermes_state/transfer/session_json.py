@@ -16,9 +16,8 @@ from typing import Any
 
 from hermes_config.limits import Limits
 from hermes_state import columns
-from hermes_state.columns import NO_LIMIT, numbers, texts
+from hermes_state.columns import NO_LIMIT, clean, numbers, texts
 from hermes_state.conversations import chain, sessions, titles, transcript
-from hermes_state.conversations.sessions import clean
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import LOCAL_OWNER, checked_id, is_possible_id

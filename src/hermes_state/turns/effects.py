@@ -7,7 +7,8 @@ reported to the model and never repeated. The mark holds where the result is, no
 
 from __future__ import annotations
 
-from hermes_config.records import record
+from dataclasses import dataclass
+
 from hermes_state import columns
 from hermes_state.errors import StateError
 from hermes_state.ids import TurnId, checked_id
@@ -18,7 +19,7 @@ from hermes_state.turns import leases
 Q = Queries("effects")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Effect:
     turn_id: TurnId
     call_id: str
@@ -33,7 +34,7 @@ class Effect:
         return self.finished_at is None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Started:
     effect: Effect
     new: bool

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_config.records import record
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, TurnId
@@ -24,7 +23,7 @@ Q = Queries("events")
 START = "0:0"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Event:
     id: int
     conversation_id: ConversationId
@@ -36,7 +35,7 @@ class Event:
     at: float
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Events after a cursor, and the cursor to ask with next time."""
 

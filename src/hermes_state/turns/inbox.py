@@ -13,12 +13,12 @@ while it runs (`merge`). When a turn is given up its rows go back to their old p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict, TypeVar, Unpack, get_args
 
-from hermes_config.records import record
 from hermes_state import columns
 from hermes_state.errors import InvalidValue, NotQueued, StateError
-from hermes_state.ids import PersonId, SessionKey, TurnId, checked_id, new_trace_id
+from hermes_state.ids import MAX_ID_BYTES, PersonId, SessionKey, TurnId, checked_id, new_trace_id
 from hermes_state.storage.base import Connection, Row, Store, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.storage.writer import NotWhole
@@ -37,9 +37,16 @@ Outcome = Literal["answered", "error", "silent", "dropped", "superseded"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 BESIDE = "beside:"
 """How the message id of a row begins that no platform sent: typed at a terminal, for a chat that a gateway serves."""
+LOCAL = "local"
+"""The platform of a prompt that a terminal's own process answers. No gateway works on such rows."""
 
 
-@record
+def local_route(conversation_id: str) -> SessionKey:
+    """The lane of a conversation's prompts that terminals answer themselves."""
+    return SessionKey(f"{LOCAL}:{conversation_id}"[:MAX_ID_BYTES])
+
+
+@dataclass(frozen=True, slots=True)
 class InboxRow:
     id: int
     platform: str
@@ -58,7 +65,7 @@ class InboxRow:
     ended_at: float | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Accepted:
     row: InboxRow
     new: bool
@@ -328,6 +335,17 @@ class Inbox:
                 return conn.run(Q.finish_queued, (*end, chosen))
             leases.hold_turn(self._store, conn, turn_id, -1 if fence is None else fence)
             return conn.run(Q.finish_claimed, (*end, chosen, turn_id))
+
+        return self._store.engine.write(run)
+
+    def hand_over(self, ids: Sequence[int], *, reason: str, **message: Unpack[Arrival]) -> Accepted:
+        """Queued rows end, and another message takes their place, in one transaction. Raises `NotQueued`."""
+        stored, end = self._message(**message), ("superseded", columns.note(reason), self._store.clock())
+
+        def run(conn: Connection) -> Accepted:
+            if conn.run(Q.finish_queued, (*end, columns.numbers(ids))) != len(ids):
+                raise NotQueued("a message that was to be handed over is not waiting any more")
+            return self.accept_in(conn, stored)
 
         return self._store.engine.write(run)
 

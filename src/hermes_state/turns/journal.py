@@ -70,6 +70,8 @@ class Journal:
         self._turns, self._effects, self._leases = Turns(store), Effects(store), Leases(store)
         self.lease = lease
         self.work = work
+        self.lane: SessionKey | None = None
+        """Where messages wait that may join a turn without a route."""
         self.writer = TurnWriter(store, lease, session_id, turn_id=work.turn.id)
 
     @property
@@ -100,15 +102,16 @@ class Journal:
         ttl: float,
         user: Row | None = None,
         route: SessionKey | None = None,
+        lane: SessionKey | None = None,
         claim: int | Sequence[int] | Arriving = 0,
         left_open: Callable[[], bool] = lambda: False,
     ) -> Journal | None:
         """A new turn on the newest segment of the conversation, with the user's row; None while somebody else works.
 
         A turn that a lost process left behind comes first: then that one is opened (`resumed`), nothing of `user` is
-        written, and the caller asks again when it has ended. `claim`: how many of the route's queued rows it takes, or
-        which, or the message that arrives meanwhile. `left_open`: asked when the caller is cancelled, whether the turn
-        is for another process to take up; else it ends there.
+        written, and the caller asks again when it has ended. `claim`: how many of the queued rows of the route (or the
+        `lane`, for a turn without a route) it takes, or which, or the message that arrives meanwhile. `left_open`:
+        asked when the caller is cancelled, whether the turn is for another process to take up; else it ends there.
         """
 
         def run(conn: Connection) -> _Opened | None:
@@ -126,7 +129,7 @@ class Journal:
                 )
             work = Turns(store).begin_in(
                 conn, conversation_id=conversation, session_id=segment, fence=lease.fence, route=route,
-                claim=claim,
+                lane=lane, claim=claim,
             )  # fmt: skip
             if work is None:
                 Leases(store).release_in(conn, lease)
@@ -254,7 +257,7 @@ class Journal:
         def run(conn: Connection) -> Ended:
             ended = self._turns.commit_in(
                 conn, turn_id, fence=fence, session_id=segment, final=rows, reply=reply, reason=reason, used=used,
-                note=note,
+                note=note, answered=self.work.turn.route is None,
             )  # fmt: skip
             if also is not None:
                 also(conn)
@@ -292,7 +295,7 @@ class Journal:
         await self._queue(lambda conn: self._turns.leave_in(conn, self.turn_id, self.lease))
 
     def _joined(self, conn: Connection, ids: Sequence[int]) -> set[int]:
-        route = self.work.turn.route
+        route = self.work.turn.route or self.lane
         if not ids or route is None:
             return set()
         taken = Inbox(self._store).claim_ids_in(conn, route=route, turn_id=self.turn_id, ids=ids)

@@ -12,9 +12,9 @@ there the server's clock decides — unless the store was given a clock of its o
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from hermes_config.records import record
 from hermes_state.errors import InvalidValue, StaleFence, TurnOver
 from hermes_state.ids import ConversationId, SessionId, TurnId, checked_id
 from hermes_state.storage.base import Connection, Row, Store
@@ -23,7 +23,7 @@ from hermes_state.storage.statements import Queries
 Q = Queries("leases")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Lease:
     conversation_id: ConversationId
     fence: int

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from hermes_config.records import record
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, TurnId, checked_id, new_trace_id
@@ -30,7 +30,7 @@ SENDING_SECONDS = 120.0
 """How long a sender may be silent before its item counts as unknown."""
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parcel:
     """Something to say in a chat. `dedup_key` names it once and for all, for example by its turn."""
 
@@ -46,7 +46,7 @@ class Parcel:
     """Who sends it at once: the item is `sending` from the start, unless an older one of its chat still waits."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OutboxItem:
     id: int
     dedup_key: str

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from hermes_config.records import record
 from hermes_state import columns
 from hermes_state.ids import ConversationId
 from hermes_state.storage.base import Connection, Store, first, scalar
@@ -24,7 +24,7 @@ _TOTAL = ConversationId("")
 _BATCH = 200
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Epoch:
     conversation_id: ConversationId
     epoch: int
@@ -33,7 +33,7 @@ class Epoch:
     started_at: float
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Prefix:
     """An epoch and its bytes."""
 
@@ -41,7 +41,7 @@ class Prefix:
     bytes: bytes
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Break:
     conversation_id: ConversationId
     epoch: int

@@ -13,9 +13,9 @@ ends in order puts it down (`leave_in`), which says nothing against it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hermes_config.records import record, replace
 from hermes_state import columns
 from hermes_state.conversations import transcript
 from hermes_state.errors import NotQueued, StateError, TurnOver
@@ -33,7 +33,7 @@ Q = Queries("turns")
 EndState = Literal["done", "failed", "cancelled", "parked"]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Turn:
     id: TurnId
     conversation_id: ConversationId
@@ -50,15 +50,15 @@ class Turn:
     ended_at: float | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Work:
-    """A running turn and the inbox rows that are its own, in order."""
+    """A running turn and the inbox rows that it answers, in order; a terminal's prompts are not among them."""
 
     turn: Turn
     inbox: tuple[InboxRow, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Ended:
     """How a turn ended: the ids of the message rows it wrote and the outbox item it owes."""
 
@@ -107,6 +107,7 @@ class Turns:
         session_id: SessionId,
         fence: int,
         route: SessionKey | None = None,
+        lane: SessionKey | None = None,
         claim: int | Sequence[int] | Arriving = 0,
         trace_id: str | None = None,
         turn_id: TurnId | None = None,
@@ -114,26 +115,27 @@ class Turns:
         """As `begin`, in a transaction of the caller's that has just taken or checked the lease.
 
         `claim` may name the very rows, or the message that arrives in this transaction; when one of them is not queued
-        any more, `NotQueued` undoes the transaction.
+        any more, `NotQueued` undoes the transaction. `lane`: the route of the rows, for a turn that has none itself:
+        a terminal's. Such rows end with the turn like others, but nobody is owed anything for them.
         """
         new = turn_id or new_turn_id()
         checked_id(new, what="turn id")
         checked_id(session_id)
         taken: tuple[InboxRow, ...] = ()
-        if route is not None and claim:
+        if (queue := route or lane) is not None and claim:
             if isinstance(claim, int):
-                taken = self._inbox.claim_in(conn, route=route, turn_id=new, limit=claim)
+                taken = self._inbox.claim_in(conn, route=queue, turn_id=new, limit=claim)
                 if not taken:
                     return None
             else:
-                taken = self._claimed(conn, route, new, claim)
+                taken = self._claimed(conn, queue, new, claim)
         now = self._store.clock()
         trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
         detail = {"inbox": [row.id for row in taken], "fence": fence}
         self._event(conn, conversation_id, new, trace, "turn.begun", detail)
         turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
-        return Work(turn, taken)
+        return Work(turn, () if route is None else taken)
 
     def _claimed(
         self, conn: Connection, route: SessionKey, turn_id: TurnId, claim: Sequence[int] | Arriving
@@ -156,7 +158,7 @@ class Turns:
         turn = _turn(conn.rows(Q.resume, (fence, segment, now, turn_id))[0])
         detail = {"attempt": turn.attempt, "fence": fence, "last_seen": seen}
         self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", detail)
-        return Work(turn, self._inbox.of_turn_in(conn, turn_id))
+        return Work(turn, () if turn.route is None else self._inbox.of_turn_in(conn, turn_id))
 
     def leave_in(self, conn: Connection, turn_id: TurnId, lease: leases.Lease) -> None:
         """Put a turn down in order, with its lease: another process may take it up at once."""
@@ -239,9 +241,10 @@ class Turns:
         reason: str = "",
         used: usage.Used | None = None,
         note: Mapping[str, Any] | None = None,
+        answered: bool = False,
     ) -> Ended:
-        """As `commit_turn`, in the caller's transaction; with a last `note`."""
-        outcome: Outcome = "answered" if reply is not None else "silent"
+        """As `commit_turn`, in the caller's transaction; with a last `note`. `answered`: also without a reply."""
+        outcome: Outcome = "answered" if answered or reply is not None else "silent"
         now, top = self._store.clock(), self._store.limits.message_bytes
         encoded = [transcript.encode(message, now, top) for message in final]
         held = leases.hold_turn(self._store, conn, turn_id, fence)

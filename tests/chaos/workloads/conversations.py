@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.support.sweep import Journal
+
 from hermes_state.conversations.ledger import Search
 from hermes_state.conversations.routes import RouteChange, Routes
 from hermes_state.session_db import SessionDB
-from hermes_testing.sweep import Journal
 
 PHONE, DESK = "agent:main:telegram:dm:42", "agent:main:cli:desk"
 CALL = {"id": "c1", "type": "function", "function": {"name": "list_files", "arguments": "{}"}}

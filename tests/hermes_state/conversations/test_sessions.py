@@ -80,7 +80,7 @@ def test_an_impossible_id_is_refused_and_found_nowhere(db: SessionDB, impossible
     assert db.session_count() == 0
 
 
-def test_peer_and_workspace_updates(db: SessionDB) -> None:
+def test_peer_updates(db: SessionDB) -> None:
     db.create_session("s", "unknown")
     db.record_gateway_session_peer(
         "s", source="telegram", user_id="42", session_key="agent:main:telegram:dm:42", chat_id="42", chat_type="dm",
@@ -91,17 +91,6 @@ def test_peer_and_workspace_updates(db: SessionDB) -> None:
     )
     row = db.get_session("s")
     assert (row["source"], row["session_key"], row["display_name"]) == ("telegram", "agent:main:telegram:dm:42", "Ana")
-    db.update_session_cwd("s", "/src/a", git_branch="main", git_repo_root="/src")
-    db.update_session_cwd("s", "", git_branch="", git_repo_root=None)
-    row = db.get_session("s")
-    assert (row["cwd"], row["git_branch"], row["git_repo_root"]) == ("/src/a", "main", "/src")
-
-
-def test_a_new_billing_route_drops_the_prompt_snapshot(db: SessionDB) -> None:
-    db.create_session("s", "cli", system_prompt="be kind")
-    db.update_session_billing_route("s", provider="openrouter", base_url="https://x", billing_mode="api")
-    row = db.get_session("s")
-    assert (row["billing_provider"], row["system_prompt"]) == ("openrouter", None)
 
 
 def test_a_child_made_before_its_parent_was_compressed_joins_the_conversation(db: SessionDB) -> None:

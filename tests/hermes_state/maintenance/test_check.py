@@ -8,13 +8,13 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.support.sample_store import tell_story
 
 from hermes_config.limits import Limits
 from hermes_state.errors import SessionEnded
 from hermes_state.maintenance import check
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.samples import tell_story
 
 
 def problems(db: SessionDB) -> dict[str, int]:

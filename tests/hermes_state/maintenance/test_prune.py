@@ -167,7 +167,7 @@ def test_filters_narrow_exactly(db: SessionDB, clock: Clock, filters: dict[str, 
         cwd="/home/axb",
     )  # fmt: skip
     db.append_message("big", "assistant", "x", tool_calls=[{"id": "1"}], timestamp=clock() - 100 * DAY)
-    db.update_session_cwd("big", "/home/axb", git_branch="Feature/x")
+    db._execute_write(lambda conn: conn.run("UPDATE sessions SET git_branch = 'Feature/x' WHERE id = 'big'"))
     db.update_token_counts("big", 100, 10, billing_provider="openrouter", api_call_count=1, estimated_cost_usd=0.5)
     db._execute_write(lambda conn: conn.run("UPDATE sessions SET end_reason = 'idle' WHERE id = 'big'"))
     old(db, clock, "too young", days=10)

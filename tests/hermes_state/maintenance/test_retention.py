@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.sample_store import tell_story
 
-from hermes_config.config import SessionsConfig
 from hermes_config.limits import Limits
+from hermes_config.sections import SessionsSection
 from hermes_state.ids import ConversationId, SessionKey
 from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import tables
 from hermes_testing.clock import Clock
-from hermes_testing.samples import tell_story
 
 DAY = 86_400
 
@@ -171,7 +171,7 @@ def test_by_itself_it_runs_once_a_day_and_leaves_conversations_alone(
     db: SessionDB, clock: Clock, tmp_path: Path
 ) -> None:
     def tidy(**sessions: bool) -> dict[str, int]:
-        settings = SessionsConfig(**sessions)
+        settings = SessionsSection(**sessions)
         return done(retention.run_when_due(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
 
     for number in ("1", "2"):
@@ -202,6 +202,6 @@ def test_by_itself_a_database_is_made_compact_only_where_much_of_it_is_free(
             if number < ended:
                 db.end_session(str(number), "user_exit")
         clock.advance(91 * 86_400)
-        settings = SessionsConfig(auto_prune=True)
+        settings = SessionsSection(auto_prune=True)
         did = done(retention.run_when_due(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
         assert did["prune"] == ended and ("vacuum" in did) is compact

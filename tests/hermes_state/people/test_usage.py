@@ -54,7 +54,8 @@ def test_a_session_nobody_knows_is_made(db: SessionDB) -> None:
 
 def test_the_first_accounted_call_decides_the_route_later_ones_only_fill_gaps(db: SessionDB) -> None:
     db.create_session("s", "cli", model="guess")
-    db.update_session_billing_route("s", provider="guessed", base_url="http://old")
+    guessed = "UPDATE sessions SET billing_provider = 'guessed', billing_base_url = 'http://old' WHERE id = 's'"
+    db._execute_write(lambda conn: conn.run(guessed))
     db.update_token_counts("s", model="real", billing_provider="paid")  # no usage: says nothing
     assert session(db)["model"] == "guess"
     db.update_token_counts("s", 10, model="real", billing_provider="paid", api_call_count=1)

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.kill_points import Points
+from tests.support.sample_store import fill_every_table, tell_story
 
 from hermes_config.errors import UsageError
 from hermes_config.limits import Limits
@@ -23,8 +25,6 @@ from hermes_state.ids import LOCAL_OWNER
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import archive_import, archive_read, archive_write, copy_all, tables
 from hermes_testing.clock import Clock
-from hermes_testing.killpoints import Points
-from hermes_testing.samples import fill_every_table, tell_story
 from hermes_testing.stores import ENGINES, EngineName, TestStores
 
 Other = Callable[..., SessionDB]

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.support.kill_points import Points
+from tests.support.processes import Worker
+from tests.support.sample_store import fill_every_table, tell_story
 
 from hermes_config.errors import UsageError
 from hermes_config.limits import Limits
@@ -23,9 +26,6 @@ from hermes_state.errors import (
 )
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import backup, copy_all
-from hermes_testing.killpoints import Points
-from hermes_testing.processes import Worker
-from hermes_testing.samples import fill_every_table, tell_story
 
 LIMITS = Limits()
 
@@ -114,7 +114,7 @@ _HOLDER = """
 import sys
 from pathlib import Path
 from hermes_state.session_db import SessionDB
-from hermes_testing.processes import say, wait_for_go
+from tests.support.processes import say, wait_for_go
 db = SessionDB(Path(sys.argv[1]))
 db.append_message("trip-2", "user", "from the other process")
 say("open")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.sample_store import fill_every_table, tell_story
 
 from hermes_state.errors import StateError
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import archive_write, copy_all, tables
-from hermes_testing.samples import fill_every_table, tell_story
 from hermes_testing.stores import EngineName, TestStores
 
 Open = Callable[[EngineName], SessionDB]

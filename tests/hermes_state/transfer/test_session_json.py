@@ -142,7 +142,8 @@ def test_a_lost_continuation_can_be_brought_back(db: SessionDB) -> None:
 def test_where_it_came_from_is_dropped(db: SessionDB, other: SessionDB) -> None:
     peer = {"user_id": "42", "session_key": "k", "chat_id": "42", "chat_type": "dm", "thread_id": "7"}
     talk(db, "s", source="telegram", **peer)
-    db.request_handoff("s", "slack")
+    pending = "UPDATE sessions SET handoff_state = 'pending', handoff_platform = 'slack' WHERE id = 's'"
+    db._execute_write(lambda conn: conn.run(pending))
     exported = db.export_session("s")
     assert exported is not None
     other.import_sessions([exported])

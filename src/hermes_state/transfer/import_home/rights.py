@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_config import config, document, dotenv, edit
+from hermes_config import config, dotenv, yaml_file
 from hermes_config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class HomeConfig:
 def read(home: Path) -> HomeConfig:
     """Read the two files that hold settings. One that cannot be read does not come over."""
     problems: list[str] = []
-    text, data = _read(home / "config.yaml", lambda said: document.parse(said, file="config.yaml").data, problems)
+    text, data = _read(home / "config.yaml", lambda said: yaml_file.parse(said, file="config.yaml").data, problems)
     env, variables = _read(home / ".env", lambda said: dotenv.parse(said, file=".env"), problems)
     return HomeConfig(text, data, env, variables, tuple(problems))
 
@@ -245,15 +245,15 @@ def config_text(read: HomeConfig, taken: frozenset[str]) -> str | None:
         kept: dict[Any, Any] = {}
         for path, value, kind in keys:
             if kind in taken:
-                kept = edit.set_in_data(kept, path, value)
-        return edit.dump(kept) if kept else None
+                kept = yaml_file.set_in_data(kept, path, value)
+        return yaml_file.dump(kept) if kept else None
     gone = [path for path, _, kind in keys if kind not in taken]
     if backend_note(read) and config.unsupported_backend({str(key): one for key, one in read.data.items()}):
         gone.append(("terminal", "backend"))
     text, data = read.text, dict(read.data)
     for path in gone:
-        data = edit.remove_in_data(data, path)
-        text = edit.remove_in_text(text, path, file="config.yaml") or edit.dump(data)
+        data = yaml_file.remove_in_data(data, path)
+        text = yaml_file.remove_in_text(text, path, file="config.yaml") or yaml_file.dump(data)
     return text
 
 

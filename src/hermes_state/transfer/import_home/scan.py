@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_state import columns
-from hermes_state.compat.routing import folder_name
 from hermes_state.conversations import transcript
+from hermes_state.conversations.routes import folder_name
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import LOCAL_SOURCES, checked_id
 from hermes_state.transfer.archive_write import strip_credentials

@@ -13,12 +13,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.support.old_homes import ReferenceHome, entry
+from tests.support.processes import Worker
 
 from hermes_state.errors import ForeignHome, NotADatabase, StoreDamaged
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer.import_home import in_use, upgrade
-from hermes_testing.processes import Worker
-from hermes_testing.reference_homes import ReferenceHome, entry
 from hermes_testing.stores import scratch
 
 HERE = Path(__file__).parent / "workers"

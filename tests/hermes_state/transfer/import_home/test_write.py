@@ -1,6 +1,6 @@
 """Bringing over a home of the reference: it is not touched, nothing is lost, nothing is doubled.
 
-The homes are made by hand (`hermes_testing.reference_homes`), of every age; the store is SQLite and PostgreSQL.
+The homes are made by hand (`tests.support.old_homes`), of every age; the store is SQLite and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.old_homes import ReferenceHome, entry
+from tests.support.processes import Worker
 
 from hermes_state.errors import FutureSchema, NotADatabase, StateError, StoreUnavailable
 from hermes_state.ids import LOCAL_OWNER
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer.import_home import scan, source, write
-from hermes_testing.processes import Worker
-from hermes_testing.reference_homes import ReferenceHome, entry
 
 
 def bring(db: SessionDB, folder: Path) -> tuple[scan.HomeScan, write.ImportOutcome]:

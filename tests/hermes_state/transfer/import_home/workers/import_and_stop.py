@@ -6,9 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.processes import say
+
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer.import_home import scan, source, write
-from hermes_testing.processes import say
 
 
 def stop_at_half(done: int, total: int | None) -> None:

@@ -12,9 +12,10 @@ import sqlite3
 import sys
 from pathlib import Path
 
+from tests.support.kill_points import Points
+from tests.support.processes import say
+
 from hermes_state.transfer.import_home import upgrade as upgrading
-from hermes_testing.killpoints import Points
-from hermes_testing.processes import say
 
 _END = 15
 _MOVES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir")
