@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 from hermes_agent.prompt.injection_scan import suspicion
 from hermes_agent.text import brief
@@ -31,17 +31,6 @@ _SYSTEMS = {"macos": "darwin", "mac": "darwin", "osx": "darwin", "windows": "win
 
 class SkillNotFound(HermesError):
     """There is no such skill."""
-
-
-class Registered(Protocol):
-    """A skill of a plug-in, as `hermes_cli.plugins.get_plugin_skills` gives it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def path(self) -> Path: ...
-    @property
-    def description(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +104,11 @@ def discover(
     config: Mapping[str, Any],
     *,
     platform: str = "",
-    registered: Iterable[Registered] | None = None,
     limits: Limits = DEFAULTS,
 ) -> Skills:
-    """`config` is config.yaml's tree: `skills.external_dirs`, `skills.disabled`, `skills.platform_disabled`.
+    """`config` is config.yaml's tree: `skills.external_dirs`, `skills.disabled`, `skills.platform_disabled`."""
+    from hermes_cli import plugins  # the registries; not needed to read a skill
 
-    `registered` are the skills of plug-ins: those that were loaded, unless given.
-    """
     settings = config.get("skills")
     settings = settings if isinstance(settings, Mapping) else {}
     disabled = _disabled(settings, platform)
@@ -137,18 +124,12 @@ def discover(
             skill = _load(folder, category, problems, limits)
             if skill is not None and skill.name not in disabled:
                 found.setdefault(skill.name, skill)
-    for given in _of_plugins() if registered is None else registered:
+    for given in plugins.get_plugin_skills():
         folder = given.path if given.path.is_dir() else given.path.parent
         skill = _load(folder, "plugins", problems, limits, name=given.name, description=given.description)
         if skill is not None and skill.name not in disabled:
             found.setdefault(skill.name, skill)
     return _result(found, problems, limits)
-
-
-def _of_plugins() -> Iterable[Registered]:
-    from hermes_cli import plugins  # the registries; not needed to read a skill
-
-    return plugins.get_plugin_skills()
 
 
 def _result(found: Mapping[str, Skill], problems: list[str], limits: Limits) -> Skills:

@@ -37,7 +37,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 def body(*said: Any, system: str = "You are Hermes.", role: str = "owner", tools: bool = True) -> bytes:
     wire = wires.wire_for(AT_ONCE)
     rows = [{"role": "user", "content": one} if isinstance(one, str) else one for one in said]
-    offered = registry.shared().specs({}, role=role) if tools else ()
+    offered = tuple(tool.spec for tool in registry.shared().offered({}, role=role)) if tools else ()
     return wire.join(wire.head(AT_ONCE, system, offered), wire.fragments(rows))
 
 
