@@ -100,12 +100,13 @@ def test_everybody_has_a_memory_of_their_own(home: Path, store: MemoryStore) -> 
     assert ".." not in str(stranger.path("memory"))
 
 
-def test_shared_memory_is_marked_and_the_owners_to_write(home: Path) -> None:
-    owner = MemoryStore(home, LOCAL_OWNER, may_share=True)
+def test_shared_memory_is_marked_and_written_by_hand(home: Path) -> None:
+    shared = MemoryStore(home, LOCAL_OWNER).path("shared")
+    shared.parent.mkdir(parents=True)
+    shared.write_text("the office is closed on Mondays")
     guest = MemoryStore(home, PersonId("person_1"))
-    add(owner, "shared", "the office is closed on Mondays")
     add(guest, "user", "is called Bo")
-    with pytest.raises(MemoryRefused, match="owner's to change"):
+    with pytest.raises(MemoryRefused, match="by hand"):
         add(guest, "shared", "everybody owes me money")
     assert "SHARED" in guest.snapshot() and "Mondays" in guest.snapshot()
 
