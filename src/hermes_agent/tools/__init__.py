@@ -1,1 +1,1 @@
-"""What the model can call. `base`: what a tool is; `registry`: which there are, how a call runs; the tools: `builtin`."""
+"""What the model can call. `base`: what a tool is; `registry`: which there are, how a call runs; tools: `builtin`."""
