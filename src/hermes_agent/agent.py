@@ -34,7 +34,7 @@ from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionId, TurnId
-from hermes_state.journal import Journal
+from hermes_state.turns.journal import Journal
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -296,13 +296,13 @@ class AIAgent(Callbacks):
     async def _open(self, user: Mapping[str, Any] | None, stop: Stop, request: TurnRequest | None) -> Journal:
         """A new turn. One that a lost process left in this conversation is brought to its end first."""
         setup, state = self._setup, self._state
-        route, claim = (None, ()) if request is None else (request.route, request.claim)
+        route, lane, claim = (None, None, ()) if request is None else (request.route, request.lane, request.claim)
         freed = False
         while True:
             try:
                 journal = await Journal.open(
                     setup.db, state.known_session, holder=setup.holder, ttl=setup.lease_seconds, user=user,
-                    route=route, claim=claim, left_open=self._is_abandoned,
+                    route=route, lane=lane, claim=claim, left_open=self._is_abandoned,
                 )  # fmt: skip
             except SessionNotFound:
                 if not state.warm or route is not None:
@@ -333,6 +333,7 @@ class AIAgent(Callbacks):
         return await run.recover(self._turn(journal, stop, request))
 
     def _turn(self, journal: Journal, stop: Stop, request: TurnRequest | None, task_id: str | None = None) -> TurnRun:
+        journal.lane = None if request is None else request.lane
         return TurnRun(
             self._setup, self._state, journal, callbacks=self, signals=self._signals, stop=stop, request=request,
             task_id=task_id,

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hermes_agent.models import calling, wires
+from hermes_agent.models import call, provider_table
 from hermes_agent.models.base import Endpoint
 from hermes_agent.prompt import tokens
 from hermes_state.ids import ConversationId, SessionId
@@ -28,7 +28,7 @@ async def ask(
     seconds: float = 120.0,
 ) -> str:
     """The model's text. Raises `ModelError` or `TimeoutError`; the caller has a way on without an answer."""
-    wire = wires.wire_for(endpoint)
+    wire = provider_table.wire_for(endpoint)
     small = replace(endpoint, max_tokens=max_tokens)
     body = wire.join(wire.head(small, system, ()), wire.fragments([{"role": "user", "content": prompt}]))
     reservation = await setup.budget.reserve(
@@ -36,7 +36,7 @@ async def ask(
         conversation_id=conversation_id, person_id=setup.person_id, task=task,
     )  # fmt: skip
     try:
-        reply = await asyncio.wait_for(calling.call(small, body), seconds)
+        reply = await asyncio.wait_for(call.call(small, body), seconds)
     except BaseException:
         await setup.budget.release(reservation)
         raise

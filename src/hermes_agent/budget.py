@@ -3,7 +3,7 @@
 `reserve` takes the most a call can come to — its input as estimated, at the dearest of the input prices, and as many
 tokens of answer as it may give — out of `budget.{day,person_day,conversation}.{usd,tokens}`. When that does not fit,
 the call is not made. `settle` puts what the provider reports in its place. The sums are rows that all processes share
-(`hermes_state.budgets`); without any limit in the configuration nothing is written.
+(`hermes_state.people.budgets`); without any limit in the configuration nothing is written.
 
 What a limit cannot see: input is estimated, so one call may come out dearer than reserved, and the next ones stop the
 sooner; the answer of a call without `max_tokens` is taken as `limits.budget_answer_tokens`. A provider that reports no
@@ -21,18 +21,18 @@ from hermes_agent import process_identity
 from hermes_agent.models.base import Endpoint, ModelError, Price, Usage
 from hermes_agent.models.prices import price_for
 from hermes_agent.prompt import tokens
-from hermes_config.budget import SCOPES, BudgetConfig
 from hermes_config.errors import ConfigError
-from hermes_state import usage_report
-from hermes_state.budgets import NANO, Amount, Held, Limit, Warned
+from hermes_config.sections import SCOPES, BudgetSection
 from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId
+from hermes_state.people import usage as usage_report
+from hermes_state.people.budgets import NANO, Amount, Held, Limit, Warned
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.budgets import Limit
     from hermes_state.ids import PersonId
+    from hermes_state.people.budgets import Limit
 
 
 _NANO_FOR_A_TOKEN = NANO // 1_000_000  # prices are for a million tokens
@@ -127,7 +127,7 @@ class Budget:
             raise ModelError("budget", error.what, where=error.where, hint=error.hint) from error
 
 
-def limits_of(config: BudgetConfig) -> tuple[Limit, ...]:
+def limits_of(config: BudgetSection) -> tuple[Limit, ...]:
     """The configured limits in the units of the store."""
     found = []
     for scope in SCOPES:

@@ -15,9 +15,9 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_agent.execution.base import ShellCommand
 from hermes_agent.execution.executor import Executor
@@ -27,6 +27,7 @@ from hermes_agent.tools.environment import child_environment
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
+    from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.ids import ConversationId
 
@@ -57,7 +58,7 @@ class MentionContext:
     workdir: Path
     conversation_id: ConversationId
     environ: Mapping[str, str]
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Config
 
 
 def whole(text: str, here: MentionContext) -> str:
@@ -321,7 +322,7 @@ def _without_filters(here: paths.Surroundings) -> tuple[str, ...]:
 
 def _git(arguments: tuple[str, ...], here: paths.Surroundings, *, most: int, none: int = 0) -> str:
     """What git prints; `none` is a status that says that there is nothing, and is no failure."""
-    environment = child_environment(here.environ, config={}, identity={}, home=here.home) | _SAFE_ENVIRON
+    environment = child_environment(here.environ, passed=(), identity={}, home=here.home) | _SAFE_ENVIRON
     safe = [word for setting in _SAFE for word in ("-c", setting)]
     git = shutil.which("git", path=environment.get("PATH"))
     if git is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hermes_agent.models.base import Message, ToolCall
 from hermes_agent.prompt import tokens
-from hermes_state import values
+from hermes_state import columns
 
 _FRAME = 24
 """Bytes around a message, whatever it says."""
@@ -19,8 +19,8 @@ _IMAGE_BYTES = 5_600
 def text_of(content: Any, *, image: str = "") -> str:
     """The text a person would read in a content, each part on its own line; `image` takes the place of a picture."""
     if not isinstance(content, list):
-        return values.text_of(content)
-    return "\n".join(filter(None, (image if is_image(part) else values.text_of(part) for part in content)))
+        return columns.text_of(content)
+    return "\n".join(filter(None, (image if is_image(part) else columns.text_of(part) for part in content)))
 
 
 def is_image(part: Any) -> bool:

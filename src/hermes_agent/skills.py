@@ -17,12 +17,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent.prompt.injection_scan import suspicion
 from hermes_agent.text import brief
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS, Limits
+
+if TYPE_CHECKING:
+    from hermes_config.sections import SkillsSection
+
 
 MAIN = "SKILL.md"
 GENERAL = "general"
@@ -101,17 +105,15 @@ class Skills:
 
 def discover(
     home: Path,
-    config: Mapping[str, Any],
+    settings: SkillsSection,
     *,
     platform: str = "",
     limits: Limits = DEFAULTS,
 ) -> Skills:
-    """`config` is config.yaml's tree: `skills.external_dirs`, `skills.disabled`, `skills.platform_disabled`."""
+    """The skills of a home, of `skills.external_dirs` and of plug-ins, without those that are disabled."""
     from hermes_cli import plugins  # the registries; not needed to read a skill
 
-    settings = config.get("skills")
-    settings = settings if isinstance(settings, Mapping) else {}
-    disabled = _disabled(settings, platform)
+    disabled = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
     found: dict[str, Skill] = {}
     problems: list[str] = []
     looked = 0
@@ -137,15 +139,9 @@ def _result(found: Mapping[str, Skill], problems: list[str], limits: Limits) -> 
     return Skills(tuple(order), tuple(problems), limits)
 
 
-def _disabled(settings: Mapping[str, Any], platform: str) -> frozenset[str]:
-    per_platform = settings.get("platform_disabled")
-    here = per_platform.get(platform) if isinstance(per_platform, Mapping) else None
-    return frozenset((*_texts(settings.get("disabled")), *_texts(here)))
-
-
-def _roots(home: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
+def _roots(home: Path, settings: SkillsSection) -> Iterator[Path]:
     yield home / "skills"
-    for given in _texts(settings.get("external_dirs")):
+    for given in settings.external_dirs:
         yield home / Path(os.path.expandvars(given)).expanduser()
 
 

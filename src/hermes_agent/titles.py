@@ -32,7 +32,6 @@ _MOST_TOKENS = 256  # some models think first
 _TITLE_CHARS = 80
 _TITLE_WORDS = 14
 _LAST_CHANCE = 2
-_OFF = ("false", "no", "off", "0")
 _LABEL = re.compile(r"^(?:title|titel|titre|título|titolo)\s*[:：-]\s*", re.IGNORECASE)
 _EDGES = " \t\"'`*_#“”„«»‹›「」『』.。"
 
@@ -48,13 +47,9 @@ class _Exchange(NamedTuple):
 
 def after_turn(setup: Setup, conversation_id: ConversationId, session_id: SessionId) -> asyncio.Task[None] | None:
     """Give the conversation a title beside the chat, when it has none; None when there is nothing to do."""
-    if conversation_id in _settled or not _wanted(setup.tree.get("auto_title")):
+    if conversation_id in _settled or not setup.config.auto_title:
         return None
     return asyncio.get_running_loop().create_task(_title(setup, conversation_id, session_id))
-
-
-def _wanted(switch: Any) -> bool:
-    return switch is None or str(switch).strip().lower() not in _OFF
 
 
 async def _title(setup: Setup, conversation_id: ConversationId, session_id: SessionId) -> None:
@@ -112,7 +107,7 @@ def _store(db: SessionDB, session_id: SessionId, title: str) -> bool:
 
 def cleaned(answer: str) -> str | None:
     """The title in a model's answer; None when what it says cannot be one."""
-    from hermes_state import values
+    from hermes_state import columns
 
     text = answer.partition("</think>")[2] if answer.lstrip().startswith("<think>") else answer
     line = next((line for line in map(str.strip, text.splitlines()) if line.strip(_EDGES)), "")
@@ -121,5 +116,5 @@ def cleaned(answer: str) -> str | None:
     line = _LABEL.sub("", line.strip(_EDGES)).strip(_EDGES)
     if len(line) > _TITLE_CHARS:
         line = line[:_TITLE_CHARS].rsplit(" ", 1)[0].rstrip(" ,;:-–—")
-    title = values.sanitize_title(line)
+    title = columns.sanitize_title(line)
     return title if title and any(char.isalnum() for char in title) else None

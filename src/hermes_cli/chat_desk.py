@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hermes_agent import AIAgent, mentions
-from hermes_cli import plugins, text
-from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import TerminalLoop
+from hermes_cli import plugins
+from hermes_cli.chat.render import Screen
+from hermes_cli.chat.terminal_loop import TerminalLoop
+from hermes_cli.framework import text
 from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from hermes_agent.turn.request import TurnRequest
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.handles import Handle
-    from hermes_state.people import Person
+    from hermes_state.conversations.ledger import Handle
+    from hermes_state.people.people import Person
 
 Result = dict[str, Any]
 T = TypeVar("T")
@@ -116,7 +117,7 @@ class Desk:
         session_id = self.session_id
         return mentions.MentionContext(
             db=self.db, home=self.config.home, workdir=self._wishes.workdir or Path.cwd(), environ=os.environ,
-            config=self.config.tree,
+            config=self.config,
             conversation_id=ConversationId("" if session_id is None else self.db.get_conversation_root(session_id)),
         )  # fmt: skip
 

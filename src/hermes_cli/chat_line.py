@@ -15,18 +15,20 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import process_identity, sync_loop
 from hermes_agent.commands import registry
 from hermes_agent.commands.base import CommandContext, SlashCommand
-from hermes_cli import chat_approval, chat_footer, finding, output, text
+from hermes_cli.chat import approval, oneshot
+from hermes_cli.chat.keyboard import Keyboard
+from hermes_cli.chat.render import Screen
+from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
 from hermes_cli.chat_desk import Desk, Wishes, named
-from hermes_cli.chat_keyboard import Keyboard
-from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import TerminalLoop, UserQuit
+from hermes_cli.framework import output, text
+from hermes_cli.sessions import lookup
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from hermes_agent.approvals.types import ApprovalQuestion, Choice
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.turns import Turn
+    from hermes_state.turns.turns import Turn
 
 PROMPT = "> "
 _RECALLED = 50
@@ -111,7 +113,7 @@ class LineChat:
     async def _told(self, result: Mapping[str, Any]) -> None:
         """The end of a turn: what went wrong, and the footer."""
         footer = await asyncio.to_thread(
-            chat_footer.line, result, db=self._db, config=self._config, person_id=self._desk.person.id
+            oneshot.line, result, db=self._db, config=self._config, person_id=self._desk.person.id
         )
         self._stage.post(lambda: self._show_end(result, footer))
 
@@ -151,13 +153,13 @@ class LineChat:
         screen, keyboard = self._screen, self._keyboard
         with self._desk.not_counted():
             return await self._stage.ask(
-                lambda over: chat_approval.put(question, screen=screen, keyboard=keyboard, whom=whom, over=over)
+                lambda over: approval.put(question, screen=screen, keyboard=keyboard, whom=whom, over=over)
             )
 
     async def _clarify(self, question: str, choices: tuple[str, ...]) -> str | None:
         with self._desk.not_counted():
             return await self._stage.ask(
-                lambda over: chat_approval.clarify(
+                lambda over: approval.clarify(
                     question, choices, screen=self._screen, keyboard=self._keyboard, over=over
                 )
             )
@@ -211,7 +213,7 @@ class LineChat:
         session_id = self._desk.session_id
         if session_id is None or not (self._db.get_session(session_id) or {}).get("message_count"):
             return
-        self._screen.banner(finding.way_back(session_id, self._db.get_session_title(session_id)))
+        self._screen.banner(lookup.way_back(session_id, self._db.get_session_title(session_id)))
 
 
 async def _end_of(future: Future[bool]) -> None:

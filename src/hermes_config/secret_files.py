@@ -1,4 +1,4 @@
-"""Which files hold secrets, and which files other programs run when they start. The one list of both.
+"""Which files hold secrets: the one list, and the walk that finds the secret and the protected files of a workspace.
 
 Everything that shows or opens files asks here: the executor covers these places before a command runs, file tools ask
 a person before they read one, `search_files`, `@file` and `@diff` leave them out.
@@ -11,16 +11,10 @@ patterns with `sandbox.secrets` in config.yaml. `*.example`, `*.pub` and the lik
 `is_secret` judges by the name alone. `found_in`, which decides what a confined command does not see, also looks into
 the few kinds of file whose name says too little: a `.pem` may be a certificate, an `auth.json` a translation. It takes
 keys below a folder of tests or of installed packages for examples, as the project's own tests need them.
-
-**Protected files** are run, or name what is run, by merely opening a folder: by git, an editor, a shell's prompt,
-another agent. A confined command may read them and not change them; a file tool asks before it writes one. Files that
-a person runs on purpose (a Makefile, package.json, conftest.py, a virtual environment) are the project itself and not
-protected, for an agent that may not change them is of no use. So is a repository that a command itself has made: only
-what is there when the command starts is protected.
 """
 
 # Strings and not paths: this runs before every command, and pathlib would take most of the time.
-# ruff: noqa: PTH110, PTH112, PTH113, PTH116, PTH118, PTH123
+# ruff: noqa: PTH112, PTH113, PTH116
 
 from __future__ import annotations
 
@@ -30,7 +24,7 @@ import re
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
@@ -38,6 +32,14 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
+
+from hermes_config.protected_files import (
+    GIT_MARKS,
+    PROTECTED_FILES,
+    PROTECTED_FOLDERS,
+    git_files,
+    is_protected_at_home,
+)
 
 HOME_PLACES: tuple[str, ...] = (
     # keys and passwords
@@ -130,28 +132,9 @@ SECRET_PAIRS: frozenset[tuple[str, str]] = frozenset({
 })  # fmt: skip
 """(folder, file): a name that is a secret only there."""
 
-PROTECTED_FOLDERS: frozenset[str] = frozenset({
-    ".vscode", ".idea", ".fleet", ".zed", ".devcontainer", ".husky", ".claude", ".cursor", ".codex", ".gemini",
-    ".hermes", ".qwen", ".kiro", ".opencode", ".roo",
-})  # fmt: skip
-"""Settings of editors and agents: tasks that run when a folder is opened, hooks, servers and plug-ins that are started.
-All of such a folder, for a file that is not there yet does the same harm as one that is changed."""
-
-PROTECTED_FILES: frozenset[str] = frozenset({
-    "opencode.json", "lefthook.yaml", "lefthook-local.yml", ".mise.local.toml", ".dir-locals.el", ".aider.conf.yml",
-    ".envrc", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".mcp.json", ".devcontainer.json", ".mise.toml",
-    "mise.toml", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua",
-    ".lvimrc", ".gdbinit", ".lldbinit", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
-    ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".inputrc",
-    ".gitconfig", ".tmux.conf", ".screenrc", ".pythonrc.py", "authorized_keys",
-})  # fmt: skip
-
 OPEN_IN_HERMES_HOME: tuple[str, ...] = ("workspace", "skills")
 """The folders of the Hermes home that commands and file tools may read; all else in it is somebody's data."""
 
-_GIT_FILES = ("config", "config.worktree", "hooks", "commondir")
-_GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
-_WRITABLE_IN_HOME = frozenset({".cache"})
 _SYSTEM_ROOTS = (
     "/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/boot/", "/nix/store/", "/etc/ssl/certs/",
     "/etc/pki/ca-trust/", "/etc/ca-certificates/", "/System/", "/Applications/",
@@ -239,13 +222,6 @@ def _own(patterns: tuple[str, ...], user_home: str) -> _Own:
     return _Own(patterns, user_home)
 
 
-def own_patterns(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The owner's own patterns: `sandbox.secrets` in config.yaml."""
-    section = config.get("sandbox")
-    patterns = section.get("secrets") if isinstance(section, Mapping) else None
-    return tuple(str(one) for one in patterns if str(one).strip("/ ")) if isinstance(patterns, list | tuple) else ()
-
-
 def is_secret(
     path: Path, *, user_home: Path, root: Path | None = None, own: tuple[str, ...] = (), folder: bool = False
 ) -> bool:
@@ -323,40 +299,11 @@ def _upwards(path: str) -> Iterable[str]:
         path = path.rpartition("/")[0]
 
 
-def is_protected(path: Path, workspace: Path, *, user_home: Path | None = None) -> bool:
-    """Whether a file of the workspace is run by other programs when they start, by its name; see the module.
-
-    All of a `.git` counts here: what git keeps there is changed by git alone. Where the workspace is the person's home,
-    so do all hidden files in it, and `bin`.
-    """
-    if not path.is_relative_to(workspace):
-        return False
-    parts = path.relative_to(workspace).parts
-    if not parts:
-        return False
-    in_home = user_home is not None and workspace in (user_home, Path(os.path.realpath(user_home)))
-    if in_home and _is_protected_at_home(parts[0]):
-        return True
-    if parts[-1] in PROTECTED_FILES or not PROTECTED_FOLDERS.isdisjoint(parts) or ".git" in parts:
-        return True
-    folders = [workspace.joinpath(*parts[:-1]), *([workspace.joinpath(*parts[:-2])] if len(parts) > 1 else [])]
-    names = (parts[-1], parts[-2] if len(parts) > 1 else "")
-    return any(name in _GIT_FILES and _is_git_folder(folder) for folder, name in zip(folders, names, strict=False))
-
-
-def _is_protected_at_home(name: str) -> bool:
-    return name == "bin" or (name.startswith(".") and name not in _WRITABLE_IN_HOME)
-
-
-def _is_git_folder(folder: Path) -> bool:
-    return all(os.path.lexists(folder / mark) for mark in _GIT_MARKS)
-
-
 # -- in a workspace ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WorkspaceFiles:
     """What a walk through a workspace came upon; absolute paths, all of them there."""
 
     secrets: tuple[Path, ...]
@@ -373,10 +320,10 @@ class Found:
     """Every folder that was looked into."""
 
 
-def together(founds: Iterable[Found]) -> Found:
+def together(founds: Iterable[WorkspaceFiles]) -> WorkspaceFiles:
     """What was found in several folders, as one."""
     every = list(founds)
-    return Found(
+    return WorkspaceFiles(
         tuple(path for one in every for path in one.secrets), tuple(path for one in every for path in one.protected),
         tuple(path for one in every for path in one.pinned), all(one.complete for one in every),
         tuple(path for one in every for path in one.unseen), {folder for one in every for folder in one.folders},
@@ -429,7 +376,7 @@ def found_in(
     own: tuple[str, ...] = (),
     most_entries: int = 2_000_000,
     seconds: float = 10.0,
-) -> Found:
+) -> WorkspaceFiles:
     """The secrets and the protected files of a workspace, as they are now. Blocks on the file system.
 
     The first call reads every folder. Later ones only ask the time of change of each folder and read those that have
@@ -460,7 +407,7 @@ class _Walk:
         self._identities = {identity[1]: identity for identity in tree.known.values()}
         self._seen = 0
 
-    def run(self) -> Found:
+    def run(self) -> WorkspaceFiles:
         tree = self._tree
         old, tree.folders = tree.folders, {}
         old_bulk, tree.bulk = tree.bulk, {}
@@ -488,7 +435,7 @@ class _Walk:
             protected += folder.protected
             if folder.is_git:
                 pinned.append(path)
-                protected += _git_files(path, self._root)
+                protected += git_files(path, self._root)
             for bulk in folder.bulk:
                 inside, whole = self._bulk(bulk, old_bulk.get(bulk))
                 secrets += inside
@@ -496,7 +443,7 @@ class _Walk:
                     unseen.append(bulk)
         tree.known = {**(tree.known if unseen else {}), **{path: birth(path) for path in secrets}}
         kept = dict.fromkeys(secrets)
-        return Found(
+        return WorkspaceFiles(
             tuple(map(Path, kept)),
             tuple(Path(path) for path in dict.fromkeys(protected) if path not in kept),
             tuple(map(Path, pinned)),
@@ -547,7 +494,7 @@ class _Walk:
             name = entry.name
             folder.entries += 1
             full = f"{path}/{name}"
-            marks += name in _GIT_MARKS
+            marks += name in GIT_MARKS
             if self._identities and self._is_known(entry.inode(), full):
                 folder.secrets.append(full)
             elif self._own and self._own.matches(full, name):
@@ -570,9 +517,9 @@ class _Walk:
                 # A link or a file in the place of such a folder is obeyed, too.
                 if name in PROTECTED_FILES or name in PROTECTED_FOLDERS or name == ".git":
                     folder.protected.append(full)
-            if at_home and _is_protected_at_home(name):
+            if at_home and is_protected_at_home(name):
                 folder.protected.append(full)
-        if marks == len(_GIT_MARKS):
+        if marks == len(GIT_MARKS):
             folder.is_git = True
             objects = f"{path}/objects"
             if objects in folder.folders:
@@ -685,24 +632,3 @@ def _matches(path: str, pattern: bytes) -> bool:
         if not stat.S_ISREG(status.st_mode) or status.st_size > _CONTENT_BYTES:
             return status.st_size > _CONTENT_BYTES
         return re.search(pattern, file.read(_CONTENT_BYTES) or b"", re.DOTALL | re.IGNORECASE) is not None
-
-
-_HOOKS_PATH = re.compile(r"^\s*hookspath\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE | re.MULTILINE)
-_INCLUDED = re.compile(r"^\s*path\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE | re.MULTILINE)
-
-
-def _git_files(folder: str, root: str) -> list[str]:
-    """What git runs or reads settings from: its own files, and those of the workspace that its settings name."""
-    found = [f"{folder}/{name}" for name in _GIT_FILES if os.path.lexists(f"{folder}/{name}")]
-    try:
-        with open(f"{folder}/config", encoding="utf-8", errors="replace") as file:
-            settings = file.read(100_000)
-    except OSError:
-        return found
-    top = folder.rpartition("/")[0] if folder.endswith("/.git") else folder
-    named = [os.path.join(top, path.strip()) for path in _HOOKS_PATH.findall(settings)]
-    named += [os.path.join(folder, path.strip()) for path in _INCLUDED.findall(settings)]
-    for path in map(os.path.realpath, named):
-        if path.startswith(f"{root}/") and os.path.exists(path) and not folder.startswith(f"{path}/"):
-            found.append(path)
-    return found

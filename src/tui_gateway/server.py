@@ -271,9 +271,11 @@ def _end_session(sid: str, session: Session, end_reason: str) -> None:
             session["agent_build"] = None  # one that is being made is for nobody
     _asked.release(sid)
     if place is not None:
-        session["queued_prompt"] = None
         if end_reason == "tui_close":  # also of a turn that is about to begin
+            prompt.forget(session, reason="the session was closed")
             session["_turn_cancel_requested"] = True
+        # Else prompts stay in the store: whoever opens the conversation next answers them.
+        session.update(prompts=[], put_down=end_reason != "tui_close")
         if session["running"] and agent is not None:
             if end_reason == "tui_close":
                 agent.interrupt()
@@ -393,8 +395,10 @@ def _session_close(rid: Any, params: Params) -> Frame:
 @method("session.interrupt")
 def _session_interrupt(rid: Any, params: Params) -> Frame:
     sid, session = _host.session(params)
-    turns.interrupt(_host, session)
-    _asked.release(sid)
+    waiting = bool(params.get("only_waiting"))
+    turns.interrupt(_host, session, only_waiting=waiting)
+    if not waiting:
+        _asked.release(sid)
     return frames.response(rid, {"status": "interrupted"})
 
 
@@ -420,6 +424,5 @@ def _secret_respond(rid: Any, params: Params) -> Frame:
 def ready() -> Frame:
     """The first frame a client gets."""
     config = configuration.load_or_last_good()[0]
-    display = config.tree.get("display")
-    skin = str(display.get("skin") or "default") if isinstance(display, Mapping) else "default"
+    skin = config.display.skin or "default"
     return frames.event("gateway.ready", None, {"skin": skin, "request_bytes": config.limits.rpc_frame_bytes})

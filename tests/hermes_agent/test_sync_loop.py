@@ -7,9 +7,9 @@ import asyncio
 from tests.hermes_agent.conftest import MakeAgent
 
 from hermes_agent import sync_loop
-from hermes_agent.models import client
+from hermes_agent.models import http
 from hermes_config.limits import DEFAULTS
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_testing.scripted.model import ScriptedModel, say
 
 
 def test_connections_end_with_the_loop(make_agent: MakeAgent) -> None:
@@ -17,7 +17,7 @@ def test_connections_end_with_the_loop(make_agent: MakeAgent) -> None:
         agent = make_agent(model)
 
         async def looked_at() -> tuple[asyncio.AbstractEventLoop, bool, object]:
-            found = client.client_for(model.endpoint(), DEFAULTS)
+            found = http.client_for(model.endpoint(), DEFAULTS)
             return asyncio.get_running_loop(), found.is_closed, found
 
         assert agent.chat("hello") == "One."

@@ -11,7 +11,7 @@ import pytest
 from hermes_agent import AIAgent, titles
 from hermes_config import config as configuration
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel, fail, in_system, say
+from hermes_testing.scripted.model import ScriptedModel, fail, in_system, say
 
 
 @pytest.fixture

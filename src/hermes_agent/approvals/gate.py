@@ -33,12 +33,13 @@ from hermes_agent.approvals.policy import ApprovalPolicy, read_policy
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
 from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
 from hermes_agent.tools.base import Action, GateDecision
-from hermes_state.approvals import Exit, Wanted
 from hermes_state.ids import ConversationId, PersonId, TurnId
+from hermes_state.turns.approvals import Exit, Wanted
 
 if TYPE_CHECKING:
+    from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.approvals import Approval
+    from hermes_state.turns.approvals import Approval
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class _Turn:
     db: SessionDB
     home: Path
     workspace: Path | None
-    config: Mapping[str, Any]
+    config: Config
     wall: Wall
     conversation_id: ConversationId
     turn_id: TurnId
@@ -138,7 +139,7 @@ class CommandGate:
         *,
         db: SessionDB,
         home: Path,
-        config: Mapping[str, Any],
+        config: Config,
         wall: Wall,
         conversation_id: ConversationId,
         turn_id: TurnId,

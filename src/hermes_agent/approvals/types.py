@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
 if TYPE_CHECKING:
-    from hermes_state.approvals import Approval
+    from hermes_state.turns.approvals import Approval
 
 
 Choice = Literal["task", "once", "session", "always", "deny"]

@@ -16,8 +16,8 @@ from hermes_state.ids import SessionId, SessionKey
 if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.handles import Handle
-    from hermes_state.people import Person
+    from hermes_state.conversations.ledger import Handle
+    from hermes_state.people.people import Person
 
 Surface = Literal["cli", "tui", "gateway", "api"]
 Why = Literal["new", "resume", "branch"]

@@ -16,7 +16,7 @@ from hermes_state.errors import InvalidValue
 from hermes_state.ids import SessionId
 
 if TYPE_CHECKING:
-    from hermes_state.handles import Handle
+    from hermes_state.conversations.ledger import Handle
 
 NOTHING_YET = "Nothing was said here yet."
 _TAKEN = "Another conversation of yours has this title already; choose another one."

@@ -16,7 +16,7 @@ from hermes_state.ids import PersonId, SessionId
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.people import Person
+    from hermes_state.people.people import Person
 
 _LOOKED_AT = 200
 

@@ -14,7 +14,7 @@ from hermes_agent.commands.base import CommandContext
 from hermes_agent.commands.conversations import NOTHING_YET
 from hermes_agent.messages import text_of
 from hermes_agent.text import brief, counted
-from hermes_state.undo import Undone
+from hermes_state.conversations.undo import Undone
 
 
 async def stop(ctx: CommandContext, args: str) -> str:

@@ -27,8 +27,8 @@ from hermes_state.errors import HeadMoved, SessionEnded
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.handles import Handle
-    from hermes_state.turn_writer import TurnWriter
+    from hermes_state.conversations.ledger import Handle
+    from hermes_state.turns.journal import TurnWriter
 
 _log = logging.getLogger("hermes.agent")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hermes_agent.execution.base import BINDS, CLOSED, FILTER_FD, STATUS_FD, WallOpening
 from hermes_agent.execution.view import FilesystemView, is_below
-from hermes_config.secret_files import Found
+from hermes_config.secret_files import WorkspaceFiles
 
 _NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _PROBE_SECONDS = 10
@@ -106,7 +106,7 @@ def _writable_in_proc() -> tuple[str, ...]:
     return tuple(path for path in found if os.path.exists(path))  # noqa: PTH110
 
 
-def binds(view: FilesystemView, inside: Found) -> list[tuple[str, str]]:
+def binds(view: FilesystemView, inside: WorkspaceFiles) -> list[tuple[str, str]]:
     """What to mount upon itself within writable folders, the outer before the inner.
 
     Git folders, and the folders that a secret or a protected place lies in, stay writable but cannot be moved away: to

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from hermes_agent.prompt.transcript import Body
     from hermes_state import SessionDB
-    from hermes_state.engine.base import Connection
+    from hermes_state.storage.base import Connection
 
 log = logging.getLogger(__name__)
 
@@ -231,7 +231,7 @@ class Watch:
         Called right before the rows of the step are queued, in one round of the loop, it shares their commit and costs
         no other. Killed in between, the next process compares with the request before, which must hold as well.
         """
-        from hermes_state import aio
+        from hermes_state.storage import writer
 
         note, turns, broken = self.note(), self._db.turns, self.breaking()
 
@@ -240,7 +240,7 @@ class Watch:
             if broken is not None:
                 broken(conn)
 
-        return aio.queued(self._db.engine, run)
+        return writer.queued(self._db.engine, run)
 
     def breaking(self) -> Callable[[Connection], None] | None:
         """The write of what broke since the last one, for a transaction that has checked the fence; None: nothing."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hermes_agent.compression import policy
 from hermes_agent.messages import text_of
-from hermes_agent.models import wires
+from hermes_agent.models import provider_table
 from hermes_agent.models.base import Endpoint, Message, Wire
 from hermes_agent.prompt import prefix, system_prompt, tokens
 from hermes_agent.prompt.prefix import Head, PromptPrefix
@@ -30,8 +30,8 @@ from hermes_state.ids import ConversationId, SessionId
 if TYPE_CHECKING:
     from hermes_agent.turn.state import Setup
     from hermes_state import SessionDB
-    from hermes_state.journal import Begun
-    from hermes_state.live import LiveRows, LiveState
+    from hermes_state.conversations.transcript import LiveRows, LiveState
+    from hermes_state.turns.journal import Begun
 
 
 _COMMA = b","
@@ -350,7 +350,7 @@ class TranscriptCache:
     def of(self, endpoint: Endpoint) -> Transcript:
         """The conversation's bytes in the format of this endpoint."""
         assert self._prefix is not None and self._session_id is not None, "ready() comes first"
-        wire = wires.wire_for(endpoint)
+        wire = provider_table.wire_for(endpoint)
         found = self._bytes.get(wire.name)
         if found is None:
             found = self._bytes[wire.name] = Transcript(self._setup.db, self._session_id, wire, self._prefix)

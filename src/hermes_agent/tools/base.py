@@ -18,6 +18,7 @@ from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
 if TYPE_CHECKING:
     from hermes_agent.models.base import ToolSpec
+    from hermes_config.config import Config
     from hermes_state import SessionDB
 
 
@@ -85,7 +86,7 @@ class ToolContext:
     """What a child process gets: an allow-list, never a provider key, with the turn's identity in it."""
     stop: Stop
     """Set when the person interrupts."""
-    config: Mapping[str, Any]
+    config: Config
     agent: MutableMapping[str, Any] = field(default_factory=dict)
     """Small state that lives as long as the conversation's agent: the to-do list."""
 
@@ -112,7 +113,7 @@ class Tool:
     changes: bool = True
     """False for what only looks: such a call may simply be repeated after a crash."""
     roles: frozenset[str] = frozenset({"owner", "admin", "member", "guest"})
-    available: Callable[[Mapping[str, Any]], bool] = lambda config: True
+    available: Callable[[Config], bool] = lambda config: True
     on_platform: Callable[[str], bool] = lambda platform: True
     """Whether it is of use on a platform."""
     summary: Callable[[Mapping[str, Any]], str] = lambda args: ""

@@ -19,7 +19,7 @@ from typing import IO
 
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 from hermes_config.home import private_open
-from hermes_state.session_files import results_folder
+from hermes_state.conversations.delete import results_folder
 
 _SAMPLE = 8_192
 _SWEEP_SECONDS = 3_600

@@ -19,17 +19,18 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_agent.execution.base import Permit, content_digest
 from hermes_agent.tools import descriptors
 from hermes_agent.tools.arguments import close_names
 from hermes_agent.tools.base import Action, GateDecision, ToolContext
-from hermes_config import secret_files
+from hermes_config import protected_files, secret_files
 from hermes_config.errors import HermesError
-from hermes_state import session_files
+from hermes_state.conversations import delete
 
 if TYPE_CHECKING:
+    from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.ids import ConversationId
 
@@ -59,7 +60,7 @@ class Surroundings(Protocol):
     @property
     def environ(self) -> Mapping[str, str]: ...
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> Config: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +189,13 @@ def is_private(place: FilePlace, ctx: Surroundings) -> bool:
     home = Path(os.path.realpath(ctx.home))
     if place.real.is_relative_to(home):
         open_parts = [home / part for part in secret_files.OPEN_IN_HERMES_HOME]
-        open_parts.append(session_files.results_folder(home, ctx.conversation_id))
+        open_parts.append(delete.results_folder(home, ctx.conversation_id))
         if not any(place.real.is_relative_to(part) for part in open_parts):
             return True
     return any(
         secret_files.is_secret(
             path, user_home=user_home(ctx), root=Path(os.path.realpath(ctx.workdir)),
-            own=secret_files.own_patterns(ctx.config), folder=place.is_folder,
+            own=ctx.config.sandbox.secrets, folder=place.is_folder,
         )
         for path in dict.fromkeys((place.named, place.real))
     )  # fmt: skip
@@ -210,7 +211,7 @@ def is_outside(place: FilePlace, ctx: Surroundings) -> bool:
     if not holding or is_private(place, ctx):
         return True
     return any(
-        secret_files.is_protected(path, workspace, user_home=user_home(ctx))
+        protected_files.is_protected(path, workspace, user_home=user_home(ctx))
         for workspace in holding
         for path in (place.named, place.real)
     )

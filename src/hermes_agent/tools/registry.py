@@ -15,12 +15,16 @@ import importlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent.tools import arguments
 from hermes_agent.tools.base import Action, Handler, Tool, ToolContext, ToolResult
 from hermes_cli import plugins
 from hermes_config.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes_config.config import Config
+
 
 log = logging.getLogger("hermes.agent")
 
@@ -61,19 +65,12 @@ class ToolChoice(NamedTuple):
 
 
 def choose_toolsets(
-    config: Mapping[str, Any], *, platform: str, enabled: Sequence[str] | None, disabled: Sequence[str]
+    config: Config, *, platform: str, enabled: Sequence[str] | None, disabled: Sequence[str]
 ) -> ToolChoice:
     """What the configuration, narrowed by the caller, switches on and off."""
-    per_platform = config.get("platform_toolsets")
-    chosen: Any = enabled
-    if chosen is None and isinstance(per_platform, Mapping):
-        chosen = per_platform.get(platform)
-    if chosen is None:
-        chosen = config.get("toolsets")
-    agent = config.get("agent")
-    off = [*_names(agent.get("disabled_toolsets") if isinstance(agent, Mapping) else None), *disabled]
-    on = frozenset({_ALL}) if chosen is None else _expand(_names(chosen))
-    return ToolChoice(on, _expand(off))
+    chosen = config.platform_toolsets.get(platform, config.toolsets) if enabled is None else enabled
+    on = frozenset({_ALL}) if chosen is None else _expand(chosen)
+    return ToolChoice(on, _expand([*config.agent.disabled_toolsets, *disabled]))
 
 
 def unknown_toolsets(names: Sequence[str], tools: Sequence[Tool]) -> list[str]:
@@ -85,12 +82,6 @@ def unknown_toolsets(names: Sequence[str], tools: Sequence[Tool]) -> list[str]:
 def toolset_names(tools: Sequence[Tool]) -> list[str]:
     """What a person can choose by: the toolsets of these tools, and the composites."""
     return [*sorted({tool.toolset for tool in tools}), *_COMPOSITES]
-
-
-def _names(value: Any) -> list[str]:
-    if isinstance(value, str):
-        value = value.split(",")
-    return [str(name).strip() for name in value if str(name).strip()] if isinstance(value, Sequence) else []
 
 
 def _expand(names: Sequence[str]) -> frozenset[str]:
@@ -143,7 +134,7 @@ class Registry:
 
     def offered(
         self,
-        config: Mapping[str, Any],
+        config: Config,
         *,
         role: str,
         platform: str = "cli",
@@ -255,13 +246,13 @@ def _where(error: BaseException) -> str:
     return f"{type(error).__name__}{place}"
 
 
-def tool_rows(tree: Mapping[str, Any], *, platform: str) -> list[dict[str, str]]:
+def tool_rows(config: Config, *, platform: str) -> list[dict[str, str]]:
     """name, toolset, state (on, off, not set up), description; as the owner sees them from `platform`."""
     known = shared()
-    on = {tool.name for tool in known.offered(tree, role="owner", platform=platform)}
+    on = {tool.name for tool in known.offered(config, role="owner", platform=platform)}
     found = []
     for tool in known.tools():
-        state = "on" if tool.name in on else "off" if tool.available(tree) else "not set up"
+        state = "on" if tool.name in on else "off" if tool.available(config) else "not set up"
         about = " ".join(tool.description.split()).partition(". ")[0].rstrip(".")
         found.append({"name": tool.name, "toolset": tool.toolset, "state": state, "description": about})
     return found

@@ -18,7 +18,7 @@ from hermes_state.errors import StaleFence
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.journal import Journal
+    from hermes_state.turns.journal import Journal
 
 _log = logging.getLogger("hermes.agent")
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import aux_calls, context, hooks
 from hermes_agent.compression import policy
-from hermes_agent.models import calling
 from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply
+from hermes_agent.models.call import Retry, call_with_retry
 from hermes_agent.prompt import tokens
 from hermes_agent.turn.control import Interrupted, Stop, until_stopped
 from hermes_agent.turn.result import Spent
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hermes_agent.prompt.transcript import Body, TranscriptCache
     from hermes_agent.turn.callbacks import Callbacks
     from hermes_agent.turn.state import Setup
-    from hermes_state.journal import Journal
+    from hermes_state.turns.journal import Journal
 
 # What another endpoint may well manage. A request that is wrong in itself is wrong everywhere.
 _ELSEWHERE = ModelError.RETRYABLE | {"auth", "billing", "model_not_found", "policy"}
@@ -135,7 +135,7 @@ class ModelSteps:
 
     async def _send(self, endpoint: Endpoint, body: Body, heard: _Heard) -> Reply:
         """The call, given up at once when the person stops the turn: cancelling closes the connection."""
-        call = calling.call_with_retry(
+        call = call_with_retry(
             endpoint, body.content, lambda delta: self._hear(delta, heard),
             max_retries=self._setup.max_retries, on_retry=self._say_retry,
             bounds=self._setup.config.limits,
@@ -155,7 +155,7 @@ class ModelSteps:
         else:
             self._callbacks.tell_tool_named(delta.text)
 
-    def _say_retry(self, retry: calling.Retry) -> None:
+    def _say_retry(self, retry: Retry) -> None:
         when = f"in {retry.wait:.0f} s" if retry.wait >= 1 else "now"
         what = retry.error.what.rstrip(".")
         self._callbacks.tell_status(

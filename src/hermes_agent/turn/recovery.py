@@ -21,11 +21,11 @@ from hermes_state.errors import StaleFence, TurnOver
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.effects import Effect
-    from hermes_state.journal import Journal
-    from hermes_state.outbox import OutboxItem, Parcel
-    from hermes_state.turns import EndState
-    from hermes_state.usage import Used
+    from hermes_state.people.usage import Used
+    from hermes_state.turns.effects import Effect
+    from hermes_state.turns.journal import Journal
+    from hermes_state.turns.outbox import OutboxItem, Parcel
+    from hermes_state.turns.turns import EndState
 
 
 @dataclass(frozen=True, slots=True)

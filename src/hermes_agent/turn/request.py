@@ -15,9 +15,9 @@ from typing import Any
 
 from hermes_agent.context import TurnIdentity
 from hermes_state.ids import PersonId, SessionKey
-from hermes_state.inbox import Arriving
-from hermes_state.outbox import Parcel
-from hermes_state.turns import EndState, Turn, Work
+from hermes_state.turns.inbox import Arriving
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import EndState, Turn, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,8 @@ class TurnRequest:
     claim: tuple[int, ...] | Arriving
     """Rows of the inbox, by their numbers, or the message that is about to be one; the turn is not opened unless all of
     them are still queued."""
+    lane: SessionKey | None = None
+    """The route of those rows, for a turn that has none itself: a terminal's."""
     owe: Owe
     began: Callable[[Work], None] = lambda work: None
     """Told when a turn, this one or one that was left open, has its row."""

@@ -8,8 +8,8 @@ from typing import Any, overload
 
 from hermes_agent.models.base import Endpoint, ErrorKind, Usage
 from hermes_state.ids import SessionId
-from hermes_state.outbox import OutboxItem
-from hermes_state.usage import Used
+from hermes_state.people.usage import Used
+from hermes_state.turns.outbox import OutboxItem
 
 Message = dict[str, Any]
 

@@ -26,8 +26,8 @@ from hermes_agent.turn.state import TurnRun
 from hermes_config.errors import HermesError
 from hermes_state.errors import StaleFence
 from hermes_state.ids import LOCAL_SOURCES
-from hermes_state.turns import EndState
-from hermes_state.usage import Used
+from hermes_state.people.usage import Used
+from hermes_state.turns.turns import EndState
 
 _log = logging.getLogger("hermes.agent")
 _EMPTY_TRIES = 2

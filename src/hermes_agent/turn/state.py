@@ -28,9 +28,9 @@ from hermes_agent.turn.request import TurnEnd, TurnRequest
 from hermes_agent.turn.result import Spent, TurnOutcome
 from hermes_config.config import Config
 from hermes_state.ids import ConversationId, PersonId, SessionId
-from hermes_state.journal import Journal
-from hermes_state.outbox import Parcel
-from hermes_state.turns import EndState
+from hermes_state.turns.journal import Journal
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import EndState
 
 if TYPE_CHECKING:
     from hermes_agent.approvals.gate import CommandGate

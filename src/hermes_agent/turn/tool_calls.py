@@ -21,7 +21,7 @@ from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
 
 if TYPE_CHECKING:
     from hermes_agent.turn.state import TurnRun
-    from hermes_state.effects import Effect
+    from hermes_state.turns.effects import Effect
 
 LOST = (
     "The process was lost while this call was running; its outcome is unknown. It was not repeated. "

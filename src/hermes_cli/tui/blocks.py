@@ -7,19 +7,21 @@ Everything a model, a tool or a stranger wrote is made harmless here, before it 
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from hermes_cli import text as words
-from hermes_cli.chat_screen import duration
-from hermes_cli.tui import hanging, markdown
-from hermes_cli.tui.bars import folder
-from hermes_cli.tui.palette import Inks
+from hermes_cli.chat.render import duration
+from hermes_cli.framework import text as words
+from hermes_cli.tui import markdown
+from hermes_cli.tui.widgets import Inks, folder
 
 _OUTPUT_CHARACTERS = 60_000
 """Kept of what a tool prints: its end."""
@@ -214,7 +216,7 @@ class NoteBlock(ScreenBlock):
     def draw(self, width: int, inks: Inks) -> list[Strip]:
         mark = {"note": "· ", "trouble": "✗ ", "plain": ""}[self._kind]
         style = {"note": inks.dim, "trouble": inks.bad, "plain": ""}[self._kind]
-        said = hanging.hung(words.harmless_block(self.text), width - len(mark), inks.console)
+        said = hung(words.harmless_block(self.text), width - len(mark), inks.console)
         made = markdown.drawn(Text(said, style=style), width - len(mark), inks)
         lead, indent = Strip([Segment(mark, Style.parse(style))]), Strip([Segment(" " * len(mark))])
         return [Strip.join([lead if at == 0 else indent, line]) for at, line in enumerate(made)] if mark else made
@@ -283,3 +285,73 @@ def of_history(message: Mapping[str, Any]) -> list[ScreenBlock]:
     cut_off = {"interrupted": INTERRUPTED, "error": "cut off by an error; what was said so far is kept"}
     stopped = cut_off.get(str(message.get("cut_off")))
     return [*answers, *([] if stopped is None else [NoteBlock(stopped)])]
+
+
+_FIRST_COLUMN = re.compile(r" *\S.*? {2,}(?=\S)")
+_ROOM = 24
+"""Columns that words need to stand beside something."""
+_BELOW = 6
+_LEAST = 8
+"""With less than that behind it nothing is indented."""
+
+
+def hung(text: str, width: int, console: Console) -> str:
+    """A harmless text with its long lines broken."""
+    lines = text.split("\n")
+    seconds = [found.end() if (found := _FIRST_COLUMN.match(line)) else 0 for line in lines]
+    times = Counter(seconds)
+    made: list[str] = []
+    for line, second in zip(lines, seconds, strict=True):
+        if words.width(line) <= width:
+            made.append(line)
+        elif second and times[second] > 1:
+            made += _row(line[:second], line[second:], width, console)
+        else:
+            made += _hung_line(line, width, console)
+    return "\n".join(made)
+
+
+def _row(first: str, second: str, width: int, console: Console) -> list[str]:
+    if width - words.width(first) >= _ROOM:
+        return _broken(first, second, width, console)
+    return [*_hung_line(first.rstrip(" "), width, console), *_broken(" " * _BELOW, second, width, console)]
+
+
+def _hung_line(line: str, width: int, console: Console) -> list[str]:
+    own = line.lstrip(" ")
+    return _broken(line[: len(line) - len(own)], own, width, console)
+
+
+def _broken(lead: str, own: str, width: int, console: Console) -> list[str]:
+    """`own` behind `lead`, and on below itself."""
+    at = words.width(lead)
+    if width - at < _LEAST:
+        return [f"{lead}{own}"]
+    found = [line.plain.rstrip() for line in Text(own).wrap(console, width - at)]
+    return [f"{lead if number == 0 else ' ' * at}{line}" for number, line in enumerate(found)]
+
+
+_FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*\n(.*?)^ {0,3}\1", re.MULTILINE | re.DOTALL)
+
+
+class Clipboard:
+    """It remembers what was copied last, to give something else the next time."""
+
+    def __init__(self) -> None:
+        self._of = ""
+        self._place = 0
+
+    def next(self, blocks: Sequence[ScreenBlock]) -> tuple[str, str]:
+        """(text, what it is); empty when nothing was said yet."""
+        answer = next((one.said for one in reversed(blocks) if isinstance(one, AnswerBlock) and one.said), "")
+        if not answer:
+            return "", "there is no answer to copy yet"
+        code = [found[2].rstrip("\n") for found in reversed(list(_FENCED.finditer(answer)))]
+        self._place = (self._place + 1) % (len(code) + 1) if answer == self._of else 0
+        self._of = answer
+        if self._place:
+            of = f" {len(code) - self._place + 1} of {len(code)}" if len(code) > 1 else ""
+            lines = code[self._place - 1].count("\n") + 1
+            return code[self._place - 1], f"copied code block{of}: {words.counted(lines, 'line')}"
+        again = " · again: its code" if code else ""
+        return answer.strip(), f"copied the answer: {words.counted(len(answer.strip()), 'character')}{again}"

@@ -19,8 +19,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from hermes_cli import text as words
-from hermes_cli.tui.bars import LineInput
+from hermes_cli.framework import text as words
+from hermes_cli.tui.widgets import LineInput
 
 _PAUSE = 0.08
 Ask = Callable[..., Awaitable[dict[str, Any]]]

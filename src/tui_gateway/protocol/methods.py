@@ -46,7 +46,7 @@ METHODS: dict[str, RpcMethod] = {
             _CLOSE,
         ),
         result="session_id, resumed, session_key, message_count, first, messages, info, inflight, queued, "
-        "running, status, started_at, driver",
+        "waiting (prompts whose turn has not begun), running, status, started_at, driver",
         errors=(4006, 4007, 4090, 5000, 5001),
         pooled=True,
     ),
@@ -161,14 +161,14 @@ METHODS: dict[str, RpcMethod] = {
         errors=(4001, 4004),
     ),
     "session.take_up": RpcMethod(
-        about="Bring a turn to its end whose process was lost, now and not with the next prompt.",
+        about="Go on with what a lost process left, its turn and its prompts, now and not with the next prompt.",
         params=(_sid(),),
         result="status (streaming; elsewhere: another process has it; idle: there is none, or the gateway takes it up)",
         errors=(4001,),
     ),
     "session.interrupt": RpcMethod(
         about="Stop the turn that runs and forget what waits; what was done is kept.",
-        params=(_sid(),),
+        params=(_sid(), MethodParam("only_waiting", "flag", "let the turn run on")),
         result="status",
         errors=(4001,),
     ),
@@ -177,7 +177,8 @@ METHODS: dict[str, RpcMethod] = {
     ),
     "prompt.submit": RpcMethod(
         about=(
-            "Say something. The answer comes as events. While a turn runs, display.busy_input_mode decides: "
+            "Say something. It is stored when this is answered; what comes of it comes as events. While a turn runs, "
+            "display.busy_input_mode decides: "
             "steer, queue or interrupt. What the text names with `@` goes along: `@notes.md`, `@notes.md:10-20`, "
             '`@"two words.txt"`, `@src/`; a file that cannot go along refuses the prompt (4004).'
         ),

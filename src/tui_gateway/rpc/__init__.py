@@ -1,1 +1,1 @@
-"""rpc: to be described."""
+"""The methods of the protocol, by subject. Each takes the `RpcServices` and the parameters, and returns the result."""

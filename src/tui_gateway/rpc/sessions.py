@@ -15,8 +15,10 @@ from hermes_agent.compression import summary
 from hermes_agent.messages import text_of
 from hermes_config.home import ensure_folder, write_atomic
 from hermes_state.errors import ConversationHeld, InvalidValue, SessionNotFound
+from hermes_state.ids import is_possible_id
+from hermes_state.turns.inbox import local_route
 from tui_gateway.rpc.command_context import RpcCommandContext
-from tui_gateway.session import join, session_view
+from tui_gateway.session import join, prompt, session_view
 from tui_gateway.session.services import RpcServices, Session
 from tui_gateway.session.services import word_of as word
 from tui_gateway.wire import frames
@@ -58,7 +60,9 @@ def handlers(build: Callable[[str, Session], None], looker: FollowThread) -> dic
                 sid, session = _live_on(host, tip) or session_view.open_session(host, params, db, key=tip)
                 coming.enter_context(session["transport"].expecting())
             looker.start()
-            db.ledger.reopen(tip)
+            if db.get_session(tip) is not None:
+                db.ledger.reopen(tip)
+            prompt.recover(session)
             build(sid, session)
             return join.come(host, looker, sid, session, params)
 
@@ -106,8 +110,13 @@ def _given(params: Params) -> list[dict[str, Any]]:
 
 
 def _meant(db: SessionDB, wanted: str) -> str:
-    """The newest segment of what was named: an id, the beginning of one, or a title."""
+    """The newest segment of what was named: an id, the beginning of one, or a title.
+
+    A conversation whose process was lost before its first turn began has nothing but the prompt.
+    """
     found = db.resolve_session_id(wanted) or db.resolve_session_by_title(wanted)
+    if found is None and is_possible_id(wanted) and db.inbox.queued(local_route(wanted), limit=1):
+        return wanted
     if found is None:
         raise RpcError(frames.UNKNOWN_SESSION, f"there is no conversation {wanted[:80]!r}")
     return db.resolve_resume_session_id(found)
@@ -153,7 +162,8 @@ def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict
     place: LiveSession = session["place"]
     return {
         "id": sid, "session_key": session["session_key"], "title": row.get("title") or session["pending_title"] or "",
-        "preview": row.get("preview") or "", "status": session_view.status(session), "model": place.model, "current": current,
+        "preview": row.get("preview") or "", "status": session_view.status(session), "model": place.model,
+        "current": current,
         "message_count": row.get("message_count") or 0, "started_at": session["created_at"],
         "last_active": session["last_active"],
     }  # fmt: skip

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway import notices
+from gateway.outbound import notices
 from hermes_agent import mentions, sync_loop
 from hermes_agent.commands import registry
 from tui_gateway.rpc import inventory
 from tui_gateway.rpc.command_context import RpcCommandContext
-from tui_gateway.session import session_view
+from tui_gateway.session import prompt, session_view
 from tui_gateway.session.services import RpcServices, Session
 from tui_gateway.session.services import word_of as word
 from tui_gateway.wire import frames
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 _OF_THE_DRIVER = frozenset({"stop", "model", "retry", "compress", "steer", "queue", "approve", "deny"})
 
 
-def interrupt(host: RpcServices, session: Session) -> None:
-    """Stop what runs, and forget what waits. Questions are denied."""
-    with session["history_lock"]:
-        session["_turn_cancel_requested"], session["queued_prompt"] = True, None
+def interrupt(host: RpcServices, session: Session, *, only_waiting: bool = False) -> None:
+    """Stop what runs, and forget what waits, or only that. Questions are denied."""
+    prompt.forget(session)
+    if only_waiting:
+        return
+    session["_turn_cancel_requested"] = True
     agent, place = session.get("agent"), session.get("place")
     if session["running"] and agent is not None:
         agent.interrupt()
@@ -54,7 +56,7 @@ def _steer(host: RpcServices, params: Params) -> Result:
     if chat is not None:
         place.handed_in[chat.hand_in(place.db, f"/steer {text}").id] = host.transport()
         return {"status": "queued", "text": text}
-    taken = session["running"] and session["agent"] is not None and session["agent"].steer(text)
+    taken = prompt.steer(session, text)
     return {"status": "queued" if taken else "rejected", "text": text}
 
 

@@ -23,7 +23,7 @@ from tui_gateway.wire.frames import Frame, RpcError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.approvals import Approval
+    from hermes_state.turns.approvals import Approval
     from tui_gateway.session.services import Emit, RpcServices
     from tui_gateway.wire.frames import Frame
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.policy import PolicyKeeper
+from gateway.access.policy import PolicyKeeper
 from hermes_agent import AIAgent, mentions, process_identity, skills
+from hermes_agent.messages import text_of
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
+from hermes_state.turns.inbox import LOCAL, local_route
 from tui_gateway.session import attach
 from tui_gateway.session.approvals import SessionApprovals
 
@@ -25,13 +29,30 @@ if TYPE_CHECKING:
     from hermes_agent.turn.request import TurnRequest
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.ids import TurnId
-    from hermes_state.turns import Work
+    from hermes_state.ids import SessionKey, TurnId
+    from hermes_state.turns.turns import Work
     from tui_gateway.session.attach import ServedChat
     from tui_gateway.session.services import RpcServices, Session
     from tui_gateway.wire.transports import FrameTransport
 
 _OWN = 64
+
+
+@dataclass(slots=True)
+class Prompt:
+    """What somebody wrote, until its turn has begun."""
+
+    content: Any
+    sender: FrameTransport | None = None
+    """The client that wrote it, which shows it already; None when all clients of the session have heard it."""
+    rows: tuple[int, ...] = ()
+    """Of the inbox; none in a session without a store."""
+    lane: SessionKey | None = None
+    """The route of these rows."""
+
+    @property
+    def text(self) -> str:
+        return text_of(self.content)
 
 
 class LiveSession:
@@ -61,6 +82,8 @@ class LiveSession:
         """The turn that runs in this process, once it has its row."""
         self._done: dict[str, Any] = {}
         self._waited = 0.0
+        self._holder = process_identity.new_holder()
+        """By which others know whether our prompts are left behind."""
         self.compressing = False
         """The agent is at work without a turn; a prompt has to wait."""
         self.own: deque[TurnId] = deque(maxlen=_OWN)
@@ -97,7 +120,7 @@ class LiveSession:
         found = self._skills
         if found is None:
             found = {}
-            for skill in skills.discover(self.config.home, self.config.tree, platform=self.platform).skills:
+            for skill in skills.discover(self.config.home, self.config.skills, platform=self.platform).skills:
                 found.setdefault(skill.category, []).append(skill.name)
             self._skills = found
         return found
@@ -127,14 +150,38 @@ class LiveSession:
         """Where the person sits who names a file."""
         return mentions.MentionContext(
             db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
-            config=self.config.tree,
+            config=self.config,
             conversation_id=self.conversation(),
         )  # fmt: skip
 
-    def turn_request(self, *, started: Callable[[], object] = lambda: None) -> TurnRequest:
-        """A turn of nobody's route, whose row we want to know: the event log tells of it, too.
+    def stored(self, content: Any, sender: FrameTransport | None) -> Prompt:
+        """A prompt, as a row of the inbox that waits for its turn."""
+        conversation = self.conversation()
+        lane = local_route(conversation)
+        payload: dict[str, Any] = {"text": text_of(content), "holder": self._holder, "at": self.db.clock()}
+        if not isinstance(content, str):
+            payload["content"] = content
+        accepted = self.db.inbox.accept(
+            platform=LOCAL, chat_id=conversation, message_id=f"{LOCAL}:{secrets.token_hex(8)}", route=lane,
+            payload=payload, person_id=LOCAL_OWNER,
+        )  # fmt: skip
+        return Prompt(content, sender, (accepted.row.id,), lane)
 
-        `started`: told when a new turn has begun; one that was left behind had begun before.
+    def left_prompts(self) -> list[Prompt]:
+        """Those that wait in this conversation and whose process is gone."""
+        lane, found = local_route(self.conversation()), []
+        for row in self.db.inbox.queued(lane):
+            kept = row.payload or {}
+            if process_identity.is_gone(str(kept.get("holder") or "")):
+                found.append(Prompt(kept.get("content", kept.get("text")), None, (row.id,), lane))
+        return found
+
+    def turn_request(
+        self, prompt: Prompt | None = None, *, started: Callable[[], object] = lambda: None
+    ) -> TurnRequest:
+        """A turn without a route, whose row we want to know: the event log tells of it, too.
+
+        `prompt`: what it answers. `started`: told when a new turn has begun; one that was left behind had begun before.
         """
 
         def began(work: Work) -> None:
@@ -145,7 +192,8 @@ class LiveSession:
                 if work.turn.attempt == 1:
                     started()
 
-        return attach.turn_request(self.db, self._session["session_key"], began=began)
+        claim, lane = ((), None) if prompt is None else (prompt.rows, prompt.lane)
+        return attach.turn_request(self.db, self._session["session_key"], began=began, claim=claim, lane=lane)
 
     def typed(self, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True) -> None:
         """One client of this place said something; the others hear it."""
@@ -214,7 +262,9 @@ class LiveSession:
         """Interrupt the turn that runs here and see it end; False when there is none."""
         if not self.busy():
             return False
-        self._session["queued_prompt"] = None
+        from tui_gateway.session import prompt
+
+        prompt.forget(self._session)
         self._session["_turn_cancel_requested"] = True
         if self._session["agent"] is not None:
             self._session["agent"].interrupt()

@@ -15,9 +15,9 @@ from hermes_agent.messages import text_of
 from hermes_agent.tools import output, registry
 from hermes_config import config as configuration
 from hermes_config.version import VERSION
-from hermes_state import unrotate
+from hermes_state.conversations import uncompress
 from hermes_state.ids import LOCAL_OWNER, new_session_id
-from hermes_state.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE
 from tui_gateway.session import attach
 from tui_gateway.session.live_session import LiveSession
 from tui_gateway.wire import frames
@@ -62,7 +62,7 @@ def open_session(
         "image_counter": 0, "cols": cols_of(params), "slash_worker": None, "show_reasoning": False,
         "tool_progress_mode": "all", "pending_title": None, "agent_ready": threading.Event(), "agent_error": None,
         "agent_build_started": False, "agent_build": None, "created_at": now, "last_active": now, "inflight_turn": None,
-        "queued_prompt": None, "cwd": str(cwd), "explicit_cwd": bool(params.get("cwd")),
+        "prompts": [], "steered": [], "put_down": False, "cwd": str(cwd), "explicit_cwd": bool(params.get("cwd")),
         "source": str(params.get("source") or "tui"), "transport": Audience(),
         "close_on_disconnect": bool(params.get("close_on_disconnect")), "tool_started_at": {},
         "_turn_cancel_requested": False, "_sid": sid, "following": None, "looking": threading.Lock(), "told": 0,
@@ -85,10 +85,7 @@ def open_session(
 
 def _most(db: SessionDB) -> int:
     """How many may be live before those without a client have to go."""
-    tree = configuration.load_or_last_good()[0].tree
-    under = tree.get("gateway")
-    given = tree.get("max_live_sessions") or (under.get("max_live_sessions") if isinstance(under, Mapping) else None)
-    wanted = given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else db.limits.rpc_sessions
+    wanted = configuration.load_or_last_good()[0].max_live_sessions or db.limits.rpc_sessions
     return min(wanted, db.limits.rpc_sessions)
 
 
@@ -110,7 +107,7 @@ def info(session: Session) -> dict[str, Any]:
         "branch": "", "title": "", "stored_session_id": str(session.get("session_key") or ""), "driver": "here",
         "yolo": False,
         "approval_mode": "", "version": VERSION, "usage": {}, "desktop_contract": _CONTRACT, "profile_name": "default",
-        "queued": bool(session.get("queued_prompt")),
+        "queued": bool(session.get("prompts")),
     }  # fmt: skip
     if place is None:
         return shown
@@ -120,10 +117,9 @@ def info(session: Session) -> dict[str, Any]:
     else:
         shown["tools"], shown["skills"] = _tools(agent.valid_tool_names), place.skills()
     row = place.db.get_session(session["session_key"])
-    approvals = place.config.tree.get("approvals")
     shown |= {
         "title": (row or {}).get("title") or session["pending_title"] or "", "yolo": place.yolo,
-        "approval_mode": str(approvals.get("mode") or "") if isinstance(approvals, Mapping) else "",
+        "approval_mode": place.config.approvals.mode,
         "usage": usage(session), "driver": driver(session), "branch": _branch(Path(session["cwd"])),
     }  # fmt: skip
     return shown
@@ -212,7 +208,7 @@ def messages(
     for segment in db.get_compression_lineage(session["session_key"]):
         if shown:
             shown.append({"role": "system", "text": _COMPRESSED})
-        found = db.live_rows(segment, after=unrotate.carried_up_to(db, segment))
+        found = db.live_rows(segment, after=uncompress.carried_up_to(db, segment))
         rows = [] if found is None else found.messages
         if found is not None and upto is not None and segment == session["session_key"]:
             rows = rows[: bisect.bisect_right(found.ids, upto)]
@@ -305,7 +301,8 @@ def state(
     return {
         "session_id": sid, "resumed": session["session_key"], "session_key": session["session_key"],
         "message_count": len(shown), "first": first, "messages": wanted, "info": info, "inflight": _inflight(session),
-        "queued": bool(session["queued_prompt"]), "running": at_work(session), "status": status(session),
+        "queued": bool(session["prompts"]), "waiting": [mentions.words(one.text) for one in session["prompts"]],
+        "running": at_work(session), "status": status(session),
         "started_at": session["created_at"], "driver": info["driver"],
     }  # fmt: skip
 

@@ -13,16 +13,16 @@ import pytest
 import uvloop
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import said, until
-from tests.hermes_state.test_inbox import ROUTE
+from tests.hermes_state.turns.test_inbox import ROUTE
 
 from hermes_agent.prompt import transcript
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
-from hermes_state.engine.writer import Job
 from hermes_state.errors import InvalidValue, NotQueued, SessionNotFound, StoreBusy, StoreFull
-from hermes_state.inbox import Arriving, Inbox
-from hermes_state.journal import Journal
-from hermes_testing.scripted_model import ScriptedModel, always, say
+from hermes_state.storage.writer import Job
+from hermes_state.turns.inbox import Arriving, Inbox
+from hermes_state.turns.journal import Journal
+from hermes_testing.scripted.model import ScriptedModel, always, say
 from hermes_testing.stores import TestStores
 
 HOUR = 3_600.0

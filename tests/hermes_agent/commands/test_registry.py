@@ -19,13 +19,13 @@ from hermes_agent.commands.registry import Invocation, parse
 from hermes_agent.compression import summary
 from hermes_config import config as configuration
 from hermes_config.config import Config
-from hermes_state.handles import Handle
+from hermes_state.conversations.ledger import Handle
 from hermes_state.ids import PersonId, SessionId, SessionKey
-from hermes_state.people import Person
+from hermes_state.people.people import Person
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.plugins import PluginHome, plugin_home
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_testing.scripted.model import ScriptedModel, say
 
 
 @dataclass

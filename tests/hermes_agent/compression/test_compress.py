@@ -18,8 +18,8 @@ from hermes_agent.models.base import ErrorKind, ModelError
 from hermes_state import SessionDB
 from hermes_state.errors import StaleFence
 from hermes_state.ids import SessionId
-from hermes_state.leases import Lease
-from hermes_state.turn_writer import TurnWriter
+from hermes_state.turns.journal import TurnWriter
+from hermes_state.turns.leases import Lease
 from hermes_testing.clock import Clock
 
 WINDOW = ContextWindow(context_length=12_000, protect_last=6)

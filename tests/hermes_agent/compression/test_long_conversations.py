@@ -12,7 +12,7 @@ import pytest
 from hermes_agent import AIAgent
 from hermes_config import config as configuration
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel, ScriptedRequest, always, call, fail, say
+from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, always, call, fail, say
 
 WINDOW = 12_000
 

@@ -15,7 +15,7 @@ from tests.hermes_agent.conftest import MakeAgent
 
 from hermes_agent import AIAgent
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel, call, fail, say
+from hermes_testing.scripted.model import ScriptedModel, call, fail, say
 
 CLOSING = b"]}"
 

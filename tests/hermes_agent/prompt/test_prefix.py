@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.plain_wire import ENDPOINT, PlainWire
 
 from hermes_agent.models.base import Endpoint, Message, ToolSpec
 from hermes_agent.prompt.prefix import Checked, Watch, ensure
 from hermes_agent.prompt.transcript import Transcript
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId
-from hermes_state.leases import Lease
 from hermes_state.session_db import SessionDB
-from hermes_testing.plain_wire import ENDPOINT, PlainWire
+from hermes_state.turns.leases import Lease
 
 C, S = ConversationId("c"), SessionId("c")
 TOOLS: list[ToolSpec] = [{"name": "look", "description": "部署", "parameters": {"z": 1, "a": {"type": "string"}}}]

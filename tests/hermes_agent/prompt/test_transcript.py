@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.plain_wire import ENDPOINT, PlainWire, call
 
 from hermes_agent.models.base import Wire
-from hermes_agent.models.wires import wire_for
+from hermes_agent.models.provider_table import wire_for
 from hermes_agent.prompt.prefix import PromptPrefix, ensure
 from hermes_agent.prompt.transcript import Transcript
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.plain_wire import ENDPOINT, PlainWire, call
 
 S = SessionId("s")
 WIRE = PlainWire()

@@ -15,6 +15,7 @@ import pytest
 from hermes_agent.tools import environment, registry
 from hermes_agent.tools.base import Action, GateDecision, ToolContext, ToolResult
 from hermes_agent.turn.control import Stop
+from hermes_config.config import of as config_of
 from hermes_config.limits import Limits
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
@@ -93,7 +94,7 @@ def bench(store: SessionDB, home: Path) -> Bench:
         db=store, home=home, workdir=workdir, conversation_id=ConversationId(handle.conversation_id),
         session_id=lambda: SessionId(handle.session_id), turn_id=TurnId("turn_1"), call_id="call_1",
         person_id=LOCAL_OWNER, platform="cli", gate=gate, ask=None, emit=live.append,
-        environ=environment.child_environment(os.environ, config={}, identity={}, home=home),
-        stop=Stop(), config={},
+        environ=environment.child_environment(os.environ, passed=(), identity={}, home=home),
+        stop=Stop(), config=config_of(home, {}),
     )  # fmt: skip
     return Bench(ctx, gate, live)

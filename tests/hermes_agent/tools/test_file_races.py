@@ -16,6 +16,7 @@ import pytest
 from hermes_agent.execution.base import CLOSED, Permit, content_digest
 from hermes_agent.tools import paths
 from hermes_agent.tools.base import Action, GateDecision
+from hermes_config.config import of as config_of
 
 from .conftest import Bench
 
@@ -278,7 +279,7 @@ def test_a_missing_file_of_a_secret_folder_names_no_others(bench: Bench) -> None
 def test_the_owners_patterns_count(bench: Bench) -> None:
     bench.write("notes.vault", CANARY)
     bench.write("plain.txt", CANARY)
-    bench = bench.with_(config={"sandbox": {"secrets": ["*.vault"]}})
+    bench = bench.with_(config=config_of(bench.ctx.home, {"sandbox": {"secrets": ["*.vault"]}}))
     bench.gate.refuses = ("read",)
     assert CANARY not in bench.call("read_file", path="notes.vault").content
     found = bench.call("search_files", pattern="canary").content

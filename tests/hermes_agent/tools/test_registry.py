@@ -19,6 +19,7 @@ from tools import tools_page
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 from hermes_agent.tools.registry import BUILT_INS, NameTaken, Registry, run_call, unknown_tool
 from hermes_agent.turn.control import Stop
+from hermes_config.config import of as config_of
 
 from .conftest import Bench
 
@@ -28,7 +29,7 @@ HERE = set(BUILT_INS) - {"send_file"}
 
 
 def _names(config: Mapping[str, Any], **more: Any) -> list[str]:
-    return [tool.name for tool in Registry().offered(config, **{"role": "owner", **more})]
+    return [tool.name for tool in Registry().offered(config_of(Path(), config), **{"role": "owner", **more})]
 
 
 def _tool(name: str = "mine", **changes: Any) -> Tool:
@@ -98,7 +99,7 @@ def test_a_plug_in_registers_as_we_do_and_replaces_only_on_purpose() -> None:
     with pytest.raises(NameTaken, match="terminal"):
         tools.register(_tool("terminal"))
     tools.register(_tool("terminal"), override=True)
-    names = [tool.name for tool in tools.offered({}, role="owner")]
+    names = [tool.name for tool in tools.offered(config_of(Path(), {}), role="owner")]
     assert names == [*(name for name in BUILT_INS if name in HERE), "apple", "zebra"], (
         "its place stays, and plug-ins come by name"
     )
@@ -118,7 +119,8 @@ def test_listing_names_imports_no_tool() -> None:
 
 def test_specs_import_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom hermes_agent.tools.registry import Registry\nRegistry().offered({}, role='owner')\n"
+        "import sys\nfrom pathlib import Path\nfrom hermes_config.config import of\n"
+        "from hermes_agent.tools.registry import Registry\nRegistry().offered(of(Path(), {}), role='owner')\n"
         "print([m for m in ('yaml', 'httpx2', 'tree_sitter', 'apsw', 'hermes_agent.memory', 'hermes_agent.skills')"
         " if m in sys.modules])"
     )

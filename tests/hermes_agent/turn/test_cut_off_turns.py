@@ -23,9 +23,9 @@ from hermes_agent.agent import ConversationBusy
 from hermes_state import SessionDB
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId
-from hermes_state.journal import Journal
+from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
-from hermes_testing.scripted_model import Hold, ScriptedModel, call, overflow, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, overflow, say
 
 GONE = f"{socket.gethostname()}/4194305/1/dead"
 

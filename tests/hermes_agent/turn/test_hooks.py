@@ -15,7 +15,7 @@ from tests.hermes_agent.conftest import MakeAgent
 from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_state import SessionDB
 from hermes_testing.plugins import plugin_home
-from hermes_testing.scripted_model import ScriptedModel, call, say
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 Plug = Callable[[str], None]
 PICTURE = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}

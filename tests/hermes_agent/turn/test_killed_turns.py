@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.kill_points import Points
 
 from hermes_agent import AIAgent
 from hermes_config import config as configuration
 from hermes_state import SessionDB
-from hermes_testing.killpoints import Points
-from hermes_testing.scripted_model import ScriptedModel, ScriptedRequest, always, call, say
+from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, always, call, say
 from hermes_testing.stores import TestStores
 
 EFFECTS = ("one", "two", "three")

@@ -13,7 +13,7 @@ from hermes_agent.agent import ConversationBusy
 from hermes_agent.turn import control
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId, SessionId
-from hermes_testing.scripted_model import Hold, ScriptedModel, call, disconnect, fail, overflow, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, disconnect, fail, overflow, say
 
 pytestmark = pytest.mark.both_engines
 

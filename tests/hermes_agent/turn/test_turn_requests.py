@@ -12,14 +12,15 @@ from tests.hermes_agent.turn.test_cut_off_turns import GONE
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.context import TurnIdentity
 from hermes_agent.turn.request import TurnEnd, TurnRequest
-from hermes_state import SessionDB, aio
+from hermes_state import SessionDB
 from hermes_state.errors import NotQueued
 from hermes_state.ids import PersonId, SessionKey
-from hermes_state.inbox import InboxRow
-from hermes_state.journal import Journal
-from hermes_state.outbox import Parcel
-from hermes_state.turns import Work
-from hermes_testing.scripted_model import Hold, ScriptedModel, call, fail, say
+from hermes_state.storage import writer
+from hermes_state.turns.inbox import InboxRow
+from hermes_state.turns.journal import Journal
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import Work
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, fail, say
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 
@@ -249,7 +250,7 @@ def test_a_command_is_taken_once_and_ended_with_its_reply(db: SessionDB) -> None
 
     async def go() -> None:
         async def queue(fn: Any) -> Any:
-            return await aio.queued(db.engine, fn)
+            return await writer.queued(db.engine, fn)
 
         assert await queue(lambda conn: db.inbox.take_command_in(conn, row.id))
         assert not await queue(lambda conn: db.inbox.take_command_in(conn, row.id)), "never twice"

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from hermes_cli.tui.app import HermesApp
 from hermes_cli.tui.launch import Start
-from hermes_cli.tui.link import RpcClient
+from hermes_cli.tui.rpc_client import RpcClient
 from hermes_state import SessionDB
 
 _SECONDS = 45.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_cli.tui import markdown, palette
+from hermes_cli.tui import markdown, widgets
 from hermes_cli.tui.blocks import AnswerBlock, ToolBlock, UserBlock, of_history
 
-INKS = palette.inks(dark=True)
+INKS = widgets.inks(dark=True)
 BLOCKS = (
     "A paragraph with *words*, `code` and a [link](http://example.org).",
     "# A heading",

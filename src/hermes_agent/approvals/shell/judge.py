@@ -22,7 +22,7 @@ from hermes_agent.approvals.rules.paths import Places
 from hermes_agent.approvals.shell.parser import Enough, Scope, ShellCall, WorkBudget, read
 from hermes_agent.approvals.shell.words import NOT_KNOWN, UNKNOWN, Word, names
 from hermes_agent.approvals.types import UNSURE, Judgement, Need, Program
-from hermes_config import secret_files
+from hermes_config import protected_files
 
 _SECONDS, _NESTED = 0.25, 10
 _SYSTEM_FOLDERS = re.compile(r"(?:/usr|/usr/local|/opt/homebrew|/opt/local|/snap)?/s?bin")
@@ -69,7 +69,7 @@ def judge_action(
     if refusal:
         return Judgement("never", refusal)
     folder, why = places.outside(word, workdir, temporary=False), f"{path} is outside the workspace"
-    if folder is None and secret_files.is_protected(Path(path), Path(os.path.realpath(workspace))):
+    if folder is None and protected_files.is_protected(Path(path), Path(os.path.realpath(workspace))):
         folder, why = str(Path(path).parent), f"{path} is run or obeyed by other programs"
     return Judgement("run") if folder is None else Judgement("ask", why, (Need("folder", folder, why),))
 

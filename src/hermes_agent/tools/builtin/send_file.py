@@ -16,9 +16,9 @@ from typing import Any
 from hermes_agent import context
 from hermes_agent.tools import descriptors, paths
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
-from hermes_state import media_files
 from hermes_state.ids import LOCAL_SOURCES
-from hermes_state.outbox import OutboxItem, Parcel
+from hermes_state.people import media_files
+from hermes_state.turns.outbox import OutboxItem, Parcel
 
 _NO_CHATS = LOCAL_SOURCES | {"", "local", "api_server", "webhook", "tool", "unknown"}
 

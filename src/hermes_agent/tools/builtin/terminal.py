@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -100,11 +101,7 @@ def _folder(raw: str | None, ctx: ToolContext) -> Path:
 def _seconds(asked: float | None, ctx: ToolContext) -> float:
     """The call's own time-out, else `terminal.timeout` of config.yaml, else the table's; never beyond its bound."""
     limits = ctx.db.limits
-    section = ctx.config.get("terminal")
-    usual = section.get("timeout") if isinstance(section, Mapping) else None
-    if not isinstance(usual, int | float) or usual <= 0:
-        usual = limits.terminal_seconds
-    return min(asked or usual, limits.terminal_longest_seconds)
+    return min(asked or ctx.config.terminal.timeout or limits.terminal_seconds, limits.terminal_longest_seconds)
 
 
 async def _run(
