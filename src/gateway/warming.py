@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.gateway")
 _LATE = (
-    "httpx2", "hermes_agent.models.keeping", "hermes_agent.titling",
+    "hermes_agent.models.http", "hermes_agent.titling",
     "hermes_agent.tools.media", "hermes_agent.tools.paths", "hermes_agent.tools.plugin_tools",
     "hermes_agent.tools.results",
 )  # fmt: skip

@@ -15,15 +15,13 @@ import httpx2
 import pytest
 import uvloop
 
-from hermes_agent.models.keeping import Address, Answer, Connection, Transport
-
-PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+from hermes_agent.models.http import Answer, Connection, ConnectionPool
 
 
 class Caller:
     """Calls an address, and reads what it hears to the end."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: ConnectionPool) -> None:
         self._transport = transport
 
     def idle(self) -> list[Connection]:
@@ -31,14 +29,14 @@ class Caller:
 
     async def open(self, url: str, content: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
         headers = {"content-type": "text/plain", **(headers or {})}
-        return await self._transport.post(Address.of(httpx2.URL(url)), headers, content, connect_seconds=10)
+        return await self._transport.post(httpx2.URL(url), headers, content, connect_seconds=10)
 
     async def post(self, url: str, content: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
         answer = await self.open(url, content, headers)
         try:
             return b"".join([piece async for piece in answer.decoded()])
         finally:
-            await answer.aclose()
+            await answer.close()
 
 
 Act = Callable[[Caller, str, "Server"], Awaitable[Any]]
@@ -104,7 +102,7 @@ def against(
     async def run() -> Any:
         listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls[0] if tls else None)
         port = listening.sockets[0].getsockname()[1]
-        transport = Transport(tls[1] if tls else PLAIN, most=most, most_idle=4, idle_seconds=30)
+        transport = ConnectionPool(tls[1] if tls else None, most=most, most_idle=4, idle_seconds=30)
         async with listening:
             try:
                 url = f"http{'s' if tls else ''}://{'localhost' if tls else '127.0.0.1'}:{port}/"
@@ -260,10 +258,10 @@ def test_what_arrived_before_an_answer_broke_off_is_handed_on_first(rest: bytes)
         with pytest.raises(httpx2.RemoteProtocolError):
             answer = await client.open(url)
             try:
-                async for piece in answer:
+                async for piece in answer.decoded():
                     heard.append(piece)
             finally:
-                await answer.aclose()
+                await answer.close()
         return heard
 
     server = Server()
