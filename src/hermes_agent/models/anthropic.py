@@ -109,7 +109,7 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"name": spec["name"], "description": spec["description"], "input_schema": spec["parameters"]}
 
 
-def _said(step: normalise.Step) -> list[dict[str, Any]]:
+def _said(step: normalise.MessageStep) -> list[dict[str, Any]]:
     """The blocks of one step of the model: thinking, words, calls; or in the order in which it interleaved them."""
     details = details_of(step.message)
     text = normalise.text_of(step.pieces, otherwise="").rstrip()
@@ -153,7 +153,7 @@ def _is_thinking(detail: Mapping[str, Any]) -> bool:
     )
 
 
-def _use(step: normalise.Step, call: normalise.Call) -> dict[str, Any]:
+def _use(step: normalise.MessageStep, call: normalise.StepCall) -> dict[str, Any]:
     return {
         "type": "tool_use",
         "id": _use_id(step, call),
@@ -162,11 +162,13 @@ def _use(step: normalise.Step, call: normalise.Call) -> dict[str, Any]:
     }
 
 
-def _use_id(step: normalise.Step, call: normalise.Call) -> str:
+def _use_id(step: normalise.MessageStep, call: normalise.StepCall) -> str:
     return call.id if _ID.fullmatch(call.id) else normalise.made_id(step.message, call.id)
 
 
-def _result(step: normalise.Step, call: normalise.Call, pieces: tuple[normalise.Piece, ...]) -> dict[str, Any]:
+def _result(
+    step: normalise.MessageStep, call: normalise.StepCall, pieces: tuple[normalise.Piece, ...]
+) -> dict[str, Any]:
     return {
         "type": "tool_result",
         "tool_use_id": _use_id(step, call),
@@ -175,11 +177,11 @@ def _result(step: normalise.Step, call: normalise.Call, pieces: tuple[normalise.
 
 
 def _blocks(pieces: tuple[normalise.Piece, ...], *, otherwise: str) -> list[dict[str, Any]]:
-    blocks = [_image(piece) if isinstance(piece, normalise.Picture) else _block(piece) for piece in pieces]
+    blocks = [_image(piece) if isinstance(piece, normalise.StepImage) else _block(piece) for piece in pieces]
     return [block for block in blocks if block.get("text", "x").strip()] or [_block(otherwise)]
 
 
-def _image(picture: normalise.Picture) -> dict[str, Any]:
+def _image(picture: normalise.StepImage) -> dict[str, Any]:
     if not picture.media_type:
         return {"type": "image", "source": {"type": "url", "url": picture.data}}
     if picture.media_type not in _MEDIA_TYPES:

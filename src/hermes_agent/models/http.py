@@ -53,7 +53,7 @@ _loops: dict[asyncio.AbstractEventLoop, tuple[Clients, AsyncIterator[None]]] = {
 """The clients of a loop by origin or factory, and the generator that closes them with the loop."""
 
 
-async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: bytes, bounds: Limits) -> Answer:
+async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: bytes, bounds: Limits) -> HttpAnswer:
     """Send a request and wait for the answer's head. The caller closes the answer; errors are `ModelError`s."""
     for name, value in headers.items():  # errors of a library would quote the value, which may be the key
         if not (value.isascii() and value.isprintable() and value == value.strip()):
@@ -65,7 +65,7 @@ async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: byt
             raise httpx2.LocalProtocolError("the name of a header is not valid")
         url = _url(endpoint.base_url.rstrip("/") + path)
         client = client_for(endpoint, bounds)
-        return await client.post(url, _HEADERS | headers, body, connect_seconds=bounds.model_connect_ms / 1000)
+        return await client.post(url, _HEADERS | headers, body, seconds=bounds.model_connect_ms / 1000)
     except (httpx2.LocalProtocolError, httpx2.InvalidURL, UnicodeError) as error:
         raise errors.from_network(endpoint, error) from None  # its text may hold a header
     except (httpx2.HTTPError, OSError) as error:
@@ -99,7 +99,7 @@ def client_for(endpoint: Endpoint, bounds: Limits) -> ConnectionPool | Transport
     """The client for this origin, or for the transport registered there, on the running loop."""
     base_url = endpoint.base_url
     key: str | TransportFactory = "/".join(base_url.split("/", 3)[:3])
-    for where, factory in tuple(_transports.items()):
+    for where, factory in list(_transports.items()):
         if base_url.startswith(where) and (base_url[len(where) :][:1] in ("", "/", ":") or where.endswith("/")):
             key = factory
     loop = asyncio.get_running_loop()
@@ -161,7 +161,7 @@ def _tls() -> ssl.SSLContext:
 
 
 @dataclass(slots=True)
-class Answer:
+class HttpAnswer:
     """The head of an answer, and its body piece by piece. Closing it gives its connection back; nobody reads then."""
 
     status_code: int
@@ -182,12 +182,12 @@ class TransportClient:
     def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
         self._transport, self.is_closed = transport, False
 
-    async def post(self, url: httpx2.URL, headers: dict[str, str], body: bytes, *, connect_seconds: float) -> Answer:
-        timeout = {"timeout": {"connect": connect_seconds}}
+    async def post(self, url: httpx2.URL, headers: dict[str, str], body: bytes, *, seconds: float) -> HttpAnswer:
+        timeout = {"timeout": {"connect": seconds}}
         request = httpx2.Request("POST", url, headers=headers, content=body, extensions=timeout)
         response = await self._transport.handle_async_request(request)
         pieces = aiter(cast("AsyncIterable[bytes]", response.stream))
-        return Answer(response.status_code, response.headers.raw, pieces, response.aclose)
+        return HttpAnswer(response.status_code, response.headers.raw, pieces, response.aclose)
 
     async def aclose(self) -> None:
         self.is_closed = True
@@ -200,11 +200,11 @@ class ConnectionPool:
     def __init__(self, tls: ssl.SSLContext | None, *, most: int, most_idle: int, idle_seconds: float) -> None:
         self._tls, self._most_idle, self._idle_seconds = tls, most_idle, idle_seconds
         self._room = asyncio.Semaphore(most)
-        self._idle: deque[Connection] = deque()
-        self._busy: set[Connection] = set()
+        self._idle: deque[HttpConnection] = deque()
+        self._busy: set[HttpConnection] = set()
         self.is_closed = False
 
-    async def post(self, url: httpx2.URL, headers: dict[str, str], body: bytes, *, connect_seconds: float) -> Answer:
+    async def post(self, url: httpx2.URL, headers: dict[str, str], body: bytes, *, seconds: float) -> HttpAnswer:
         """Send a request and wait for the head of its answer."""
         fields = {"host": url.netloc.decode("ascii")} | {name.lower(): value for name, value in headers.items()}
         fields.pop("transfer-encoding", None)
@@ -213,7 +213,7 @@ class ConnectionPool:
         head = "\r\n".join((*lines, "", "")).encode("ascii")
         await self._room.acquire()
         try:
-            connection = self._kept() or await self._connected(url, connect_seconds)
+            connection = self._kept() or await self._connected(url, seconds)
         except BaseException:
             self._room.release()
             raise
@@ -224,7 +224,7 @@ class ConnectionPool:
         except BaseException:
             await self._give_back(connection)
             raise
-        return Answer(status, connection.head, connection, partial(self._give_back, connection))
+        return HttpAnswer(status, connection.head, connection, partial(self._give_back, connection))
 
     async def aclose(self) -> None:
         self.is_closed = True
@@ -232,7 +232,7 @@ class ConnectionPool:
             connection.close()
         self._idle.clear()
 
-    async def _give_back(self, connection: Connection) -> None:
+    async def _give_back(self, connection: HttpConnection) -> None:
         """The answer was read to its end, or nobody wants the rest."""
         self._busy.discard(connection)
         self._room.release()
@@ -244,7 +244,7 @@ class ConnectionPool:
         if len(self._idle) > self._most_idle or not oldest.is_fresh(time.monotonic() - self._idle_seconds):
             self._idle.popleft().close()
 
-    def _kept(self) -> Connection | None:
+    def _kept(self) -> HttpConnection | None:
         """The connection used last, if it can be used again."""
         while self._idle:
             connection = self._idle.pop()
@@ -253,12 +253,12 @@ class ConnectionPool:
             connection.close()
         return None
 
-    async def _connected(self, url: httpx2.URL, seconds: float) -> Connection:
+    async def _connected(self, url: httpx2.URL, seconds: float) -> HttpConnection:
         host, port = url.raw_host.decode("ascii"), url.port or (80 if self._tls is None else 443)
         name, loop = None if self._tls is None else host, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(seconds):
-                dialled, connection = await dial(host, port), Connection()
+                dialled, connection = await dial(host, port), HttpConnection()
                 try:
                     await loop.create_connection(lambda: connection, sock=dialled, ssl=self._tls, server_hostname=name)
                 except BaseException:
@@ -271,7 +271,7 @@ class ConnectionPool:
             raise httpx2.ConnectError(str(error)) from error
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection: asyncio brings the bytes, httptools reads them. One request at a time."""
 
     def __init__(self) -> None:
@@ -382,7 +382,7 @@ class Connection(asyncio.Protocol):
             await self._more()
         return self._status
 
-    def __aiter__(self) -> Connection:
+    def __aiter__(self) -> HttpConnection:
         """The body of the answer, in pieces as they arrived."""
         return self
 

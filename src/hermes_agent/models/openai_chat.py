@@ -86,7 +86,7 @@ class ChatWire:
     async def read(self, lines: AsyncIterator[str], on_delta: OnDelta | None) -> Reply:
         return await read_stream(lines, ChatReader(on_delta))
 
-    def _assistant(self, step: normalise.Step) -> dict[str, Any]:
+    def _assistant(self, step: normalise.MessageStep) -> dict[str, Any]:
         message = step.message
         text = normalise.text_of(step.pieces, otherwise="")
         fields: dict[str, Any] = {"role": "assistant", "content": text or (None if step.calls else normalise.NO_REPLY)}
@@ -103,7 +103,7 @@ class ChatWire:
             fields["tool_calls"] = [self._call(call, extra) for call in step.calls]
         return fields
 
-    def _call(self, call: normalise.Call, extra: Mapping[str, Any]) -> dict[str, Any]:
+    def _call(self, call: normalise.StepCall, extra: Mapping[str, Any]) -> dict[str, Any]:
         function = {"name": call.name, "arguments": call.arguments}
         fields: dict[str, Any] = {"id": self._call_id(call.id), "type": "function", "function": function}
         if call.given in extra:
@@ -166,11 +166,11 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _content(pieces: tuple[normalise.Piece, ...]) -> str | list[dict[str, Any]]:
-    if not any(isinstance(piece, normalise.Picture) for piece in pieces):
+    if not any(isinstance(piece, normalise.StepImage) for piece in pieces):
         return normalise.text_of(pieces, otherwise=normalise.NO_TEXT)
     parts: list[dict[str, Any]] = []
     for piece in pieces:
-        if isinstance(piece, normalise.Picture):
+        if isinstance(piece, normalise.StepImage):
             parts.append({"type": "image_url", "image_url": {"url": piece.url}})
         elif piece.strip():
             parts.append({"type": "text", "text": piece})

@@ -18,7 +18,7 @@ from hermes_agent.models import errors, normalise
 from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply, ToolCall, Usage
 
 if TYPE_CHECKING:
-    from hermes_agent.models.http import Answer
+    from hermes_agent.models.http import HttpAnswer
     from hermes_config.limits import Limits
 
 DONE = "[DONE]"
@@ -42,7 +42,7 @@ class Lines:
         "_open_size", "_ready", "_task", "_timer",
     )  # fmt: skip
 
-    def __init__(self, endpoint: Endpoint, answer: Answer, bounds: Limits, timer: asyncio.Timeout) -> None:
+    def __init__(self, endpoint: Endpoint, answer: HttpAnswer, bounds: Limits, timer: asyncio.Timeout) -> None:
         self._endpoint = endpoint
         self._bounds, self._idle = bounds, bounds.model_idle_ms / 1000
         self._timer, self._now = timer, asyncio.get_running_loop().time
@@ -132,7 +132,7 @@ class Lines:
         return ModelError("protocol", message, hint=f"Raise limits.{name} if that is right.")
 
 
-async def error_of(lines: Lines, endpoint: Endpoint, answer: Answer) -> ModelError:
+async def error_of(lines: Lines, endpoint: Endpoint, answer: HttpAnswer) -> ModelError:
     """What an answer that is no success says, as an error. Its text is read only so far."""
     import httpx2
 
@@ -153,7 +153,7 @@ class StreamEvent(NamedTuple):
     data: str
 
 
-class Events:
+class StreamEvents:
     """Server-sent events from lines.
 
     Comments, which providers send to keep a connection alive, are skipped. An event that was not closed by a blank line
@@ -169,7 +169,7 @@ class Events:
         self._data: list[str] = []
         self._started = False
 
-    def __aiter__(self) -> Events:
+    def __aiter__(self) -> StreamEvents:
         return self
 
     async def __anext__(self) -> StreamEvent:
@@ -231,7 +231,7 @@ async def read_stream(lines: AsyncIterator[str], reader: StreamReader) -> Reply:
     """Feed a stream to a reader and give back the reply."""
     empty = True
     try:
-        async for event in Events(lines):
+        async for event in StreamEvents(lines):
             if event.data == DONE:
                 break
             empty = False

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 import uvloop
 
-from hermes_agent.models.http import Answer, Connection, ConnectionPool
+from hermes_agent.models.http import ConnectionPool, HttpAnswer, HttpConnection
 
 
 class Caller:
@@ -24,12 +24,12 @@ class Caller:
     def __init__(self, transport: ConnectionPool) -> None:
         self._transport = transport
 
-    def idle(self) -> list[Connection]:
+    def idle(self) -> list[HttpConnection]:
         return list(self._transport._idle)
 
-    async def open(self, url: str, content: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
+    async def open(self, url: str, content: bytes = b"", headers: dict[str, str] | None = None) -> HttpAnswer:
         headers = {"content-type": "text/plain", **(headers or {})}
-        return await self._transport.post(httpx2.URL(url), headers, content, connect_seconds=10)
+        return await self._transport.post(httpx2.URL(url), headers, content, seconds=10)
 
     async def post(self, url: str, content: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
         answer = await self.open(url, content, headers)
@@ -479,17 +479,17 @@ def test_a_call_given_up_as_its_handshake_ends_does_not_harm_the_next(
 ) -> None:
     """The socket is the event loop's by then, which says goodbye over it in its own time."""
     trusting = ssl.create_default_context(cafile=certificate)
-    made = Connection.connection_made
+    made = HttpConnection.connection_made
 
     async def give_up(client: Caller, url: str, server: Server) -> list[bytes]:
         call = asyncio.ensure_future(client.post(url, b"given up"))
 
-        def connected(self: Connection, transport: asyncio.BaseTransport) -> None:
+        def connected(self: HttpConnection, transport: asyncio.BaseTransport) -> None:
             made(self, transport)
             call.cancel()
 
         with monkeypatch.context() as patched:
-            patched.setattr(Connection, "connection_made", connected)
+            patched.setattr(HttpConnection, "connection_made", connected)
             with pytest.raises(asyncio.CancelledError):
                 await call
         return await one_after_another(client, url, server)
