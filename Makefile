@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The smallest machine we run on has two cores, and a test often waits for a process, a commit or a clock.
 PYTEST_ARGS ?= -q -n 3 --dist loadgroup
-SOURCES := src tests bench
+SOURCES := src tests bench tools
 
 help: ## List these verbs
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ run: $(READY) ## Talk to Hermes on a throw-away home in ./.demo
 	@$(BIN)/hermes demo
 
 phone: $(READY) ## A pretend phone for the running demo (AS=mallory: somebody else's)
-	@$(BIN)/python -m hermes_testing.phone --as "$(if $(filter default undefined,$(origin AS)),ada,$(AS))"
+	@$(BIN)/python -m hermes_testing.phone.app --as "$(if $(filter default undefined,$(origin AS)),ada,$(AS))"
 
 crash: $(READY) ## Kill the running demo's gateway with -9, and see that nothing is lost or doubled
 	@$(BIN)/hermes demo crash
@@ -64,12 +64,12 @@ types: $(READY) ## Check types, strictly, on src/
 	@$(BIN)/mypy --no-error-summary
 
 docs: $(READY) ## Regenerate the pages that are made from code
-	@$(BIN)/python -m hermes_config.limits > docs/operators/limits.md
-	@$(BIN)/python -m hermes_agent.tools.page > docs/users/tools.md
+	@$(BIN)/python -m tools.limits_page > docs/operators/limits.md
+	@$(BIN)/python tools/tools_page.py > docs/users/tools.md
 	@$(BIN)/python -m tests.support.authorisation_page > docs/operators/authorisation.md
-	@$(BIN)/python -m tui_gateway.page > docs/contributors/rpc.md
-	@$(BIN)/python -m hermes_cli.reference_page > docs/users/commands.md
-	@$(BIN)/python -m hermes_cli.config_page > docs/operators/config-reference.md
+	@$(BIN)/python -m tools.rpc_page > docs/contributors/rpc.md
+	@$(BIN)/python -m tools.commands_page > docs/users/commands.md
+	@$(BIN)/python -m tools.settings_page > docs/operators/config-reference.md
 
 pictures: $(READY) ## Take the docs' pictures of the terminal window anew
 	@$(BIN)/python -m tests.support.pictures docs/users/images

@@ -19,7 +19,7 @@ from tests.support.old_homes import ReferenceHome
 from tests.support.processes import Worker
 
 from hermes_cli.commands import COMMANDS, Command
-from hermes_cli.parser import Parser
+from hermes_cli.framework.parser import Parser
 from hermes_state.errors import WriteLost
 from hermes_state.session_db import SessionDB
 

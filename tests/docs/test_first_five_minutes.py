@@ -17,7 +17,7 @@ import pytest
 from tests.hermes_cli.model_server import ModelServer
 from tests.support.old_homes import ReferenceHome
 
-from hermes_cli import text
+from hermes_cli.framework import text
 from hermes_testing.terminal import ScreenTerminal, Terminal
 
 pytestmark = pytest.mark.xdist_group("demo")
@@ -94,7 +94,7 @@ class Phone(Terminal):
 
     def __init__(self, name: str, *, lines: int) -> None:
         super().__init__(
-            [sys.executable, "-m", "hermes_testing.phone", "--as", name],
+            [sys.executable, "-m", "hermes_testing.phone.app", "--as", name],
             env={"NO_COLOR": "1"},
             columns=80,
             lines=lines,

@@ -16,11 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.support import store_model
 
 from hermes_config.limits import Limits
-from hermes_state import leases, ledger, messages
+from hermes_state.conversations import routes, transcript
 from hermes_state.errors import ConversationHeld, HeadMoved, SessionEnded, StaleFence, TurnOver
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
-from hermes_state.statements import Statement
+from hermes_state.storage.statements import Statement
+from hermes_state.turns import leases
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.stores import EngineName, TestStores
 
@@ -198,18 +199,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     @ANY_SESSION
     @rule(data=st.data())
-    def rewind_and_restore(self, data: st.DataObject) -> None:
+    def rewind(self, data: st.DataObject) -> None:
         session = self.session(data)
         visible = self.said.segments[session].visible()
         users = [n for n, row in enumerate(visible) if row.role == "user"]
         if users:
             index = data.draw(st.sampled_from(users), "message")
             target = self.db.get_messages(session, include_inactive=True)[index]["id"]
-            if any(row.state != "live" for row in visible[index:]):
-                assert self.db.restore_rewound(session, target) == self.said.restore(session, index)
-            else:
-                rewound = self.db.rewind_to_message(session, target)["rewound_count"]
-                assert rewound == self.said.rewind(session, index)
+            rewound = self.db.rewind_to_message(session, target)["rewound_count"]
+            assert rewound == self.said.rewind(session, index)
 
     @ANY_SESSION
     @rule(data=st.data(), compact=st.booleans())
@@ -445,9 +443,9 @@ def test_the_store_does_what_the_model_does(
 LOOK_AWAY = Statement("planted", "SELECT ?, ?", "SELECT %s, %s")
 TAKE_BACK_ALL = "UPDATE messages SET active = 0 WHERE session_id = ? AND ? IS NOT NULL AND active = 1"
 PLANTED: dict[str, tuple[object, str, object, str]] = {
-    "a rotation leaves the routes behind": (ledger.Q, "move_routes", LOOK_AWAY, "'routes'"),
+    "a rotation leaves the routes behind": (routes.Q, "move_routes", LOOK_AWAY, "'routes'"),
     "a lost fence may write": (leases, "check", lambda *_: None, "DID NOT RAISE.*StaleFence"),
-    "undo undoes too much": (messages.Q, "take_back", Statement("planted", TAKE_BACK_ALL, ""), r"assert \d+ == \d+"),
+    "undo undoes too much": (transcript.Q, "take_back", Statement("planted", TAKE_BACK_ALL, ""), r"assert \d+ == \d+"),
 }
 
 

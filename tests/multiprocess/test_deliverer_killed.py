@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tests.support.processes import Worker
 
-from gateway.splitting import split_blocks
-from gateway.standing import note
-from hermes_state.outbox import OutboxItem, Parcel
+from gateway.outbound.send_item import note
+from gateway.platforms.splitting import split_blocks
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
 
 WORKER = Path(__file__).parent / "workers" / "deliver.py"

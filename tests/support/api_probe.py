@@ -19,7 +19,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from gateway import status
-from gateway.api import keys
+from gateway.api import auth
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_testing.scenario import Scenario
@@ -61,7 +61,7 @@ class Probe:
             scene.start()
             scene.wait(lambda: bool(status.read_status(scene.home).api), "the API's start")
             self.url = f"http://{status.read_status(scene.home).api}"
-            self.shown = ("", keys.make(scene.home), keys.make(scene.home, "owner"))
+            self.shown = ("", auth.make(scene.home), auth.make(scene.home, "owner"))
             self._stack = stack.pop_all()
         self.sessions = {person.name: self._talked(person) for person in (self.ada, self.bob)}
         scene.hermes("-z", "hello")  # at this machine's terminal
@@ -119,8 +119,8 @@ class Probe:
         return bool(given) and "no tool named" not in given
 
     def _files(self, key: str) -> bool:
-        self.use(key, "write_file", {"path": f"{keys.key_id(key)}.txt", "content": _PRINTED})
-        return _PRINTED in self.use(key, "read_file", {"path": f"{keys.key_id(key)}.txt"})
+        self.use(key, "write_file", {"path": f"{auth.key_id(key)}.txt", "content": _PRINTED})
+        return _PRINTED in self.use(key, "read_file", {"path": f"{auth.key_id(key)}.txt"})
 
     def _own(self, key: str) -> bool:
         self.ask(key, "hello", name="own")

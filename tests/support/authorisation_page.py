@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.support import api_probe
 
-from gateway.authorisation import (
+from gateway.access.authorisation import (
     TERMINAL,
     Action,
     Conversation,
@@ -29,12 +29,12 @@ from gateway.authorisation import (
     Usable,
     decide,
 )
-from hermes_agent import commands
+from hermes_agent.commands import registry as command_registry
 from hermes_agent.tools import registry
 from hermes_state.ids import LOCAL_OWNER, PersonId
 
 if TYPE_CHECKING:
-    from hermes_state.people import Role
+    from hermes_state.people.people import Role
 
 CHAT, GROUP, LISTED_GROUP = "telegram", "-100", "-200"
 ADA = PersonId("person_ada")
@@ -134,7 +134,7 @@ class Deed(NamedTuple):
 
 
 def _command(name: str) -> Usable:
-    row = commands.table("gateway")[name]
+    row = command_registry.table("gateway")[name]
     return Usable(name, row.roles, row.private)
 
 
@@ -247,7 +247,7 @@ def page() -> str:
     lines += _table(["with", *api_probe.Probe.COLUMNS], marks)
     lines += [
         "",
-        "This page is made by `make docs`: the tables on chats from `src/gateway/authorisation.py`, the one on",
+        "This page is made by `make docs`: the tables on chats from `src/gateway/access/authorisation.py`, the one on",
     ]
     lines += ["keys by asking a gateway that was started for it (`tests/support/api_probe.py`)."]
     return "\n".join(lines) + "\n"
@@ -255,7 +255,7 @@ def page() -> str:
 
 def _shared_rooms() -> str:
     """From the rows of the commands themselves."""
-    rows = commands.table("gateway").values()
+    rows = command_registry.table("gateway").values()
     always = ", ".join(f"`/{row.name}`" for row in rows if row.alters == "always")
     words = ", ".join(f"`/{row.name}`" for row in rows if row.alters == "with words")
     return (

@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from gateway.standing import SENT_AGAIN, UNFINISHED_ABOVE
+from gateway.outbound.send_item import SENT_AGAIN, UNFINISHED_ABOVE
 from hermes_testing.scripted.steps import ScriptedRequest, text_of
 from hermes_testing.telegram.answers import Json
 from hermes_testing.telegram.client import FakePerson, SeenMessage, TelegramClient
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.inbox import InboxRow
-    from hermes_state.outbox import OutboxItem
-    from hermes_state.turns import Turn
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem
+    from hermes_state.turns.turns import Turn
 
 LABEL = re.compile(r"#\d+-\d+")
 ANSWER = re.compile(r"Answer to (#\d+-\d+)")

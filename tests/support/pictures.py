@@ -19,10 +19,13 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from hermes_cli import demo_card, demo_home, finding, store
+from hermes_cli.demo import home as demo_home
+from hermes_cli.demo import intro
+from hermes_cli.framework import store
+from hermes_cli.sessions import lookup
 from hermes_cli.tui.app import HermesApp
 from hermes_cli.tui.launch import Start
-from hermes_cli.tui.link import Link
+from hermes_cli.tui.rpc_client import RpcClient
 from hermes_config.home import private_open
 
 _SIZE = (90, 24)
@@ -48,7 +51,7 @@ class _Scene:
 
 @asynccontextmanager
 async def _window(folder: Path, start: Start) -> AsyncIterator[_Scene]:
-    link = Link()
+    link = RpcClient()
     link.start()
     app = HermesApp(link, start)
     try:
@@ -116,8 +119,8 @@ def main() -> None:
         os.environ["HERMES_HOME"], os.environ["HOME"] = str(home), name
         os.environ.pop("HERMES_DATABASE_URL", None)
         with store.open_store() as db:
-            card = demo_card.card(db, "./.demo", 8642)
-            demo = Start(session_id=finding.find(db, demo_home.TRIP)["id"], card=card)
+            card = intro.card(db, "./.demo", 8642)
+            demo = Start(session_id=lookup.find(db, demo_home.TRIP)["id"], card=card)
         os.chdir(place)
         asyncio.run(_take(folder, demo))
         os.chdir("/")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes_state import tables
-from hermes_state.engine.base import Connection
 from hermes_state.ids import PersonId
 from hermes_state.session_db import SessionDB
+from hermes_state.storage.base import Connection
+from hermes_state.transfer import tables
 
 
 def tell_story(db: SessionDB, *, prefix: str = "") -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_state.engine.base import Connection
+from hermes_state.storage.base import Connection
 
 ACCIDENTS = ("agent_close", "ws_orphan_reap")
 

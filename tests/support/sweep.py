@@ -41,8 +41,8 @@ from tests.support.kill_points import Points
 
 import hermes_state
 from hermes_config.limits import Limits
-from hermes_state.engine.base import Connection
 from hermes_state.session_db import SessionDB
+from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
 from hermes_testing.stores import EngineName, TestStores, scratch
 

@@ -18,6 +18,7 @@ from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
 if TYPE_CHECKING:
     from hermes_agent.execution.base import Permit
+    from hermes_config.config import Config
     from hermes_state import SessionDB
 
 
@@ -45,7 +46,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GateDecision:
     allowed: bool
     reason: str = ""
     """Why not; told to the model, which must not try again."""
@@ -56,7 +57,7 @@ class Verdict:
 class Gate(Protocol):
     """The one way to permission."""
 
-    async def permit(self, action: Action) -> Verdict: ...
+    async def permit(self, action: Action) -> GateDecision: ...
 
 
 Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
@@ -85,7 +86,7 @@ class ToolContext:
     """What a child process gets: an allow-list, never a provider key, with the turn's identity in it."""
     stop: asyncio.Event
     """Set when the person interrupts."""
-    config: Mapping[str, Any]
+    config: Config
     agent: MutableMapping[str, Any] = field(default_factory=dict)
     """Small state that lives as long as the conversation's agent: the to-do list."""
 
@@ -112,7 +113,7 @@ class Tool:
     changes: bool = True
     """False for what only looks: such a call may simply be repeated after a crash."""
     roles: frozenset[str] = frozenset({"owner", "admin", "member", "guest"})
-    available: Callable[[Mapping[str, Any]], bool] = lambda config: True
+    available: Callable[[Config], bool] = lambda config: True
     places: Callable[[str], bool] = lambda platform: True
     """On which platforms it is of use."""
     summary: Callable[[Mapping[str, Any]], str] = lambda args: ""

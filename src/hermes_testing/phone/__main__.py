@@ -1,4 +1,4 @@
-"""`python -m hermes_testing.phone`."""
+"""`python -m hermes_testing.phone.app`."""
 
 import sys
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hermes_agent import AIAgent
-from hermes_agent.approvals.base import ApprovalQuestion, Choice
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_agent.compression import summary
 from hermes_agent.models import http, provider_table
 from hermes_agent.models.base import Delta, ModelError, Reply
@@ -21,6 +21,7 @@ from hermes_agent.models.demo import model as demo
 from hermes_agent.models.demo import words as demo_words
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
+from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 
 Chat = Callable[..., AIAgent]
@@ -40,7 +41,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 def body(*said: Any, system: str = "You are Hermes.", role: str = "owner", tools: bool = True) -> bytes:
     wire = provider_table.wire_for(AT_ONCE)
     rows = [{"role": "user", "content": one} if isinstance(one, str) else one for one in said]
-    offered = registry.shared().specs({}, role=role) if tools else ()
+    offered = registry.shared().specs(config_of(Path(), {}), role=role) if tools else ()
     return wire.join(wire.head(AT_ONCE, system, offered), wire.fragments(rows))
 
 

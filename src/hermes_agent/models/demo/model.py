@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx2
 
-from hermes_agent import signals
+from hermes_agent.turn import control
 from hermes_agent.models import http
 from hermes_agent.models.base import Endpoint
 from hermes_agent.models.demo import replies
@@ -120,17 +120,17 @@ def _read(value: Any) -> DemoRequest:
         steps += bool(message.get("tool_calls"))
     return DemoRequest(
         system="\n".join(_text(one) for one in messages if one.get("role") in ("system", "developer")),
-        said=tuple(text for text in said if not text.startswith((_COMPACTION, signals.ADDED))),
+        said=tuple(text for text in said if not text.startswith((_COMPACTION, control.ADDED))),
         tools={str(one.get("name")): frozenset(one.get("parameters", {}).get("properties") or ()) for one in functions},
         results=_results(messages[:first_added]),
-        added="\n".join(_text(one).removeprefix(signals.ADDED).strip() for one in messages[first_added:]),
+        added="\n".join(_text(one).removeprefix(control.ADDED).strip() for one in messages[first_added:]),
         steps=steps,
     )
 
 
 def _is_added(message: Mapping[str, Any]) -> bool:
     """Whether the person wrote it while the tools ran."""
-    return message.get("role") == "user" and _text(message).startswith(signals.ADDED)
+    return message.get("role") == "user" and _text(message).startswith(control.ADDED)
 
 
 def _results(messages: list[dict[str, Any]]) -> tuple[DemoResult, ...]:
