@@ -20,11 +20,11 @@ from typing import Any
 
 import httpx2
 
-from hermes_agent.turn import control
 from hermes_agent.models import http
 from hermes_agent.models.base import Endpoint
 from hermes_agent.models.demo import replies
 from hermes_agent.models.demo.replies import DemoFault, DemoReply, DemoRequest, DemoResult
+from hermes_agent.turn import control
 
 PROVIDER = "demo"
 MODEL = "demo"
