@@ -94,7 +94,7 @@ class Phone(Terminal):
 
     def __init__(self, name: str, *, lines: int) -> None:
         super().__init__(
-            [sys.executable, "-m", "hermes_testing.phone.app", "--as", name],
+            [sys.executable, "-m", "hermes_testing.phone", "--as", name],
             env={"NO_COLOR": "1"},
             columns=80,
             lines=lines,

@@ -1,7 +1,7 @@
 """A pretend phone in the terminal: somebody's chat with the bot, on a fake Telegram.
 
-    python -m hermes_testing.phone.app --as ada
-    echo "hello" | python -m hermes_testing.phone.app --as ada
+    python -m hermes_testing.phone --as ada
+    echo "hello" | python -m hermes_testing.phone --as ada
 
 At a terminal it takes the whole window: messages appear and change where they stand, buttons have numbers. In a pipe
 it sends each line of its input, waits until the answer rests, and prints what was said.
@@ -293,9 +293,9 @@ def write(text: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m hermes_testing.phone.app",
+        prog="python -m hermes_testing.phone",
         description="A pretend phone: one person's chat with the bot, on a pretend Telegram.",
-        epilog="example: python -m hermes_testing.phone.app --as mallory",
+        epilog="example: python -m hermes_testing.phone --as mallory",
     )
     parser.add_argument("--as", dest="name", default="ada", metavar="NAME", help="whose phone it is (ada)")
     parser.add_argument("--at", type=Path, default=DEFAULT_AT, help=f"where the fake announced itself ({DEFAULT_AT})")
