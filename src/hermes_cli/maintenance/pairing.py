@@ -1,12 +1,12 @@
-"""`hermes pairing`: who waits to be let in, letting them in with their code, and shutting somebody out."""
+"""`hermes pairing`: list who asks to be let in, approve them by their code, and shut people out."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from hermes_cli.framework import output, store, text
-from hermes_cli.framework.parser import Parser, Verbs, add_json, add_yes
+from hermes_cli.framework import output, prompts, store, text
+from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,74 +14,42 @@ if TYPE_CHECKING:
     from hermes_state.pairings import Standing
     from hermes_state.people import Role
 
-_WAITING = (
-    output.Column("Platform"),
-    output.Column("Name", shrinks=True),
-    output.Column("ID"),
-    output.Column("Asked", right=True),
-    output.Column("Code ends", right=True),
-)
-_PAIRED = (
-    output.Column("Platform"),
-    output.Column("Name", shrinks=True),
-    output.Column("ID"),
-    output.Column("Role"),
-    output.Column("State"),
-    output.Column("Person"),
-)
+_WAITING = output.columns("Platform", "Name…", "ID", ">Asked", ">Code ends")
+_PAIRED = output.columns("Platform", "Name…", "ID", "Role", "State", "Person")
+_ROLES = {
+    "owner": "it is you, the person at this machine",
+    "admin": "may use every tool, the terminal too",
+    "member": "may talk, without terminal and files (the default)",
+    "guest": "may talk, and Hermes remembers nothing of them",
+}
 
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
-    listing = verbs.add(
-        "list",
-        _list,
-        help="list who waits for approval, who was approved and who was revoked",
-        example="""hermes pairing list
-                   hermes pairing list --json""",
+    verbs.add(
+        "list", _list, "list who waits for approval, who was approved and who was revoked", "", "--json", json=True
     )
-    add_json(listing)
     approve = verbs.add(
-        "approve",
-        _approve,
-        help="let in whoever was given a code, as a member unless you say otherwise",
-        example="""hermes pairing approve telegram K7QM2XPA
-                   hermes pairing approve telegram K7QM2XPA --owner   # that is me""",
-    )
+        "approve", _approve, "let in the person who was given a code, as a member unless an option says otherwise",
+        "telegram K7QM2XPA", "telegram K7QM2XPA --owner   # that is me", json=True,
+    )  # fmt: skip
     approve.add_argument("platform", metavar="PLATFORM", help="where they write from, such as telegram")
     approve.add_argument("code", metavar="CODE", help="what they were told")
     roles = approve.add_mutually_exclusive_group()
-    for role, meaning in (
-        ("owner", "it is you, the person at this machine"),
-        ("admin", "may use every tool, the terminal too"),
-        ("member", "may talk, without terminal and files (the default)"),
-        ("guest", "may talk, and Hermes remembers nothing of them"),
-    ):
+    for role, meaning in _ROLES.items():
         roles.add_argument(f"--{role}", dest="role", action="store_const", const=role, help=meaning)
-    add_json(approve)
     revoke = verbs.add(
-        "revoke",
-        _revoke,
-        help="shut somebody out from their next message on, whatever a list says",
-        example="""hermes pairing revoke telegram 42
-                   hermes pairing revoke slack U123 --account T777
-                   hermes pairing revoke api_server 5d4c0b…   # a key of the API; hermes people list shows its id""",
-    )
+        "revoke", _revoke, "shut somebody out from their next message on, whatever an allow list says",
+        "telegram 42", "slack U123 --account T777",
+        "api_server 5d4c0b…   # a key of the API; hermes people list shows its id", json=True,
+    )  # fmt: skip
     revoke.add_argument("platform", metavar="PLATFORM")
     revoke.add_argument("user", metavar="ID", help="their id on the platform; hermes pairing list shows it")
-    revoke.add_argument("--account", metavar="NAME", help="only under this one of our accounts")
-    add_json(revoke)
-    for name in ("clear", "clear-pending"):
-        clear = verbs.add(
-            name,
-            _clear,
-            help="make all codes that were given out worthless",
-            example=f"""hermes pairing {name}
-                        hermes pairing {name} telegram --yes""",
-        )
-        clear.add_argument("platform", nargs="?", metavar="PLATFORM", help="of one platform only")
-        add_yes(clear)
-        add_json(clear)
+    revoke.add_argument("--account", metavar="NAME", help="only under this account of ours")
+    clear = verbs.add(
+        "clear-pending", _clear, "invalidate all codes that were given out", "", "telegram --yes", json=True, yes=True
+    )
+    clear.add_argument("platform", nargs="?", metavar="PLATFORM", help="of one platform only")
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -153,7 +121,7 @@ def _revoke(args: argparse.Namespace) -> None:
 
 
 def _somebody(db: SessionDB, platform: str, user: str) -> None:
-    """Refuse what is most likely a slip: an id that nobody has and no rule lets in."""
+    """Refuse an id that nobody has and no rule lets in: most likely a typing error."""
     from gateway.authorisation import Principal, Surface, decide
     from gateway.policy import PolicyKeeper
 
@@ -161,23 +129,24 @@ def _somebody(db: SessionDB, platform: str, user: str) -> None:
         return
     who, policy = Principal("user", platform, user), PolicyKeeper(db).current()
     if not decide(who, Surface("dm", platform, user), "speak", None, policy).allowed:
-        raise UsageError(f"nobody on {platform} is let in as {user!r:.60}", hint="`hermes pairing list` shows the ids.")
+        raise UsageError(f"nobody on {platform} is let in as {user!r:.60}", hint="hermes pairing list shows the ids.")
 
 
 def _clear(args: argparse.Namespace) -> None:
     platform = None if args.platform is None else _platform(args.platform)
     with store.open_store() as db:
         count = sum(1 for row in db.pairings.pending() if platform in (None, row.platform))
-        question = f"Make {text.counted(count, 'code')} worthless?"
-        cleared = db.pairings.clear(platform) if count and output.confirm(question, yes=args.yes) else 0
+        if count:
+            prompts.confirm(f"Invalidate {text.counted(count, 'code')}?", yes=args.yes)
+        cleared = db.pairings.clear(platform) if count else 0
     if args.json:
         output.print_json({"cleared": cleared})
         return
-    print(f"{text.counted(cleared, 'code')} made worthless." if cleared or not count else "Nothing was changed.")
+    print(f"{text.counted(cleared, 'code')} invalidated.")
 
 
 def _platform(name: str, *, keys: bool = False) -> str:
-    """As stored: lower case. Any name will do, a plug-in may have brought the platform. `keys`: the API's, too."""
+    """The name as stored, in lower case; a plug-in may have added the platform. `keys`: the API counts as one."""
     found = name.strip().lower()
     if not found or found == "local" or (found == "api_server" and not keys):
         raise UsageError(f"nobody is paired on {name!r:.40}", hint="Name a chat platform, such as telegram.")

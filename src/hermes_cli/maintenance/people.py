@@ -1,4 +1,4 @@
-"""`hermes people`: whom Hermes knows, by which accounts, with which role and in which time zone."""
+"""`hermes people`: known people with their accounts, roles and time zones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework.parser import Parser, Verbs, add_json, add_limit, natural
+from hermes_cli.framework.parser import Parser, Verbs, add_offset
 from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,73 +16,42 @@ if TYPE_CHECKING:
     from hermes_state.people import Person
 
 _ROLES = ("owner", "admin", "member", "guest")
-_COLUMNS = (
-    output.Column("Name", shrinks=True),
-    output.Column("Role"),
-    output.Column("Accounts", shrinks=True, keeps=20),
-    output.Column("Zone"),
-    output.Column("Person"),
-)
+_COLUMNS = output.columns("Name…", "Role", "Accounts…20", "Zone", "Person")
 
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
-        "list",
-        _list,
-        help="list the people Hermes knows, in the order in which it met them",
-        example="""hermes people list
-                   hermes people list --limit 100 --offset 100 --json""",
-    )
-    add_limit(listing, 50)
-    listing.add_argument("--offset", type=natural, default=0, metavar="N", help="leave out the first N")
-    add_json(listing)
-    show = verbs.add("show", _show, help="show one person", example="hermes people show telegram:42")
-    _add_person(show)
-    add_json(show)
+        "list", _list, "list known people, in the order in which they first wrote",
+        "", "--limit 100 --offset 100 --json", json=True, limit=50,
+    )  # fmt: skip
+    add_offset(listing)
+    show = verbs.add("show", _show, "show one person", "telegram:42", json=True)
     role = verbs.add(
-        "role",
-        _role,
-        help="give a role: owner and admin may use every tool, member and guest neither terminal nor files",
-        example="hermes people role telegram:42 admin",
-    )
-    _add_person(role)
-    role.add_argument("role", choices=_ROLES, metavar="ROLE", help=", ".join(_ROLES))
+        "role", _role, "give a role: owner and admin may use every tool, member and guest neither terminal nor files",
+        "telegram:42 admin",
+    )  # fmt: skip
     link = verbs.add(
-        "link",
-        _link,
-        help="say that an account is this person's, and let it in",
-        example="""hermes people link owner telegram 42    # my own account
-                   hermes people link telegram:42 slack U123 --account T777""",
-    )
-    unlink = verbs.add(
-        "unlink",
-        _unlink,
-        help="say that an account is nobody's any more; it stays out",
-        example="hermes people unlink telegram 42",
-    )
-    _add_person(link)
+        "link", _link, "link an account to a person, and let it in",
+        "owner telegram 42    # my own account", "telegram:42 slack U123 --account T777",
+    )  # fmt: skip
+    unlink = verbs.add("unlink", _unlink, "unlink an account; it stays out", "telegram 42")
+    zone = verbs.add(
+        "zone", _zone, "set the time zone of a person; without one, back to the machine's",
+        "owner Europe/Lisbon", "telegram:42",
+    )  # fmt: skip
+    for verb in (show, role, link, zone):
+        verb.add_argument("person", metavar="PERSON", help="owner, a person's id, or an account such as telegram:42")
+    role.add_argument("role", choices=_ROLES, metavar="ROLE", help=", ".join(_ROLES))
     for verb in (link, unlink):
         verb.add_argument("platform", metavar="PLATFORM")
         verb.add_argument("user", metavar="ID", help="the id on the platform, not a name")
-        verb.add_argument("--account", default="", metavar="NAME", help="under this one of our accounts (default: all)")
-    zone = verbs.add(
-        "zone",
-        _zone,
-        help="set the time zone of a person; without one, back to the machine's",
-        example="""hermes people zone owner Europe/Lisbon
-                   hermes people zone telegram:42""",
-    )
-    _add_person(zone)
+        verb.add_argument("--account", default="", metavar="NAME", help="only for this account of ours (default: all)")
     zone.add_argument("zone", nargs="?", metavar="ZONE", help="an IANA name")
 
 
-def _add_person(parser: Parser) -> None:
-    parser.add_argument("person", metavar="PERSON", help="owner, a person's id, or an account such as telegram:42")
-
-
 def _find(db: SessionDB, name: str) -> Person:
-    """Somebody by id or by account; never by name, as names are anybody's."""
+    """A person by id or by account; never by name, since several people may have one name."""
     from hermes_state.ids import LOCAL_OWNER, PersonId
 
     if name == LOCAL_OWNER:
@@ -93,9 +62,9 @@ def _find(db: SessionDB, name: str) -> Person:
     found = db.people.known_as(platform=platform.lower(), native_id=native_id) if native_id else ()
     if len(found) > 1:
         ids = ", ".join(person.id for person in found)
-        raise UsageError(f"{name!r:.60} is several people, under different accounts of ours", hint=f"One of {ids}.")
+        raise UsageError(f"{name!r:.60} means several people, under different accounts of ours", hint=f"One of {ids}.")
     if not found:
-        raise UsageError(f"there is no person {name!r:.60}", hint="`hermes people list` shows them.")
+        raise UsageError(f"there is no person {name!r:.60}", hint="hermes people list shows them.")
     return found[0]
 
 
@@ -147,7 +116,7 @@ def _show(args: argparse.Namespace) -> None:
     for one in row["accounts"]:
         state = f"gets in as {one['role']}: {one['why']}" if one["allowed"] else f"does not get in: {one['why']}"
         facts.append(("account", f"{one['platform']}:{one['native_id']} {state}"))
-    output.page("\n".join(f"{output.style(f'{name:<9}', 'dim')}{text.harmless(value)}" for name, value in facts))
+    output.page(output.facts(facts, wide=9))
 
 
 def _role(args: argparse.Namespace) -> None:
@@ -169,15 +138,17 @@ def _unlink(args: argparse.Namespace) -> None:
     platform = _platform(args.platform)
     with store.open_store() as db:
         if not db.pairings.unlink(platform=platform, native_id=args.user, account=args.account):
-            raise UsageError(f"{platform} {args.user!r:.60} is nobody's", hint="`hermes people list` shows accounts.")
-    print(f"{text.harmless(f'{platform} {args.user}')} is nobody's any more, and stays out.")
+            raise UsageError(
+                f"{platform}:{args.user:.60} is not linked to anyone", hint="hermes people list shows accounts."
+            )
+    print(f"{text.harmless(f'{platform} {args.user}')} is not linked to anyone any more, and stays out.")
 
 
 def _zone(args: argparse.Namespace) -> None:
     with store.open_store() as db:
         person = _find(db, args.person)
         db.people.set_zone(person.id, args.zone)
-    print(f"{_named(person)} lives in {args.zone or 'the zone of this machine'}.")
+    print(f"{_named(person)} has the time zone {args.zone or 'of this machine'}.")
 
 
 def _named(person: Person) -> str:
@@ -195,5 +166,5 @@ def _user(name: str) -> str:
     from gateway.authorisation import is_stable
 
     if not is_stable(name):
-        raise UsageError(f"{name!r:.60} is no id", hint="Write the id as the platform has it, without spaces.")
+        raise UsageError(f"{name!r:.60} is not an id", hint="Write the id as the platform has it, without spaces.")
     return name

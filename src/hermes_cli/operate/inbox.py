@@ -1,4 +1,4 @@
-"""`hermes inbox`: what came in, and what became of each message."""
+"""`hermes inbox`: incoming messages and what became of each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework.parser import Parser, Verbs, add_json, add_limit, positive
+from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from hermes_state.inbox import InboxRow
 
 STATES = ("queued", "claimed", "answered", "error", "silent", "dropped", "superseded", "refused")
-_COLUMNS = output.columns("Came", "Reason")
+_COLUMNS = output.message_columns("Came", "Reason")
 
 
 class NoSuchMessage(HermesError):
@@ -26,21 +26,14 @@ class NoSuchMessage(HermesError):
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
-        "list",
-        _list,
-        help="list messages that came in, newest first",
-        example="""hermes inbox list
-                   hermes inbox list --state queued
-                   hermes inbox list --route agent:main:telegram:dm:42 --json""",
-    )
+        "list", _list, "list incoming messages, newest first",
+        "", "--state queued", "--route agent:main:telegram:dm:42 --json", json=True, limit=20,
+    )  # fmt: skip
     listing.add_argument("--state", choices=STATES, help="only those in this state")
     listing.add_argument("--route", metavar="KEY", help="only those of one route")
     listing.add_argument("--before", type=positive, metavar="ID", help="only older ones: the next page")
-    add_limit(listing, 20)
-    add_json(listing)
-    show = verbs.add("show", _show, help="show one message and its outcome", example="hermes inbox show 17")
+    show = verbs.add("show", _show, "show one message and its outcome", "17", json=True)
     show.add_argument("id", type=positive, metavar="ID", help="as hermes inbox list shows it")
-    add_json(show)
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -80,8 +73,8 @@ def _show(args: argparse.Namespace) -> None:
         ("its id there", f"{row.message_id}" + (f", version {row.version}" if row.version else "")),
         ("route", row.route),
         ("person", row.person_id),
-        ("came", output.moment(row.received_at)),
-        ("ended", output.moment(row.ended_at)),
+        ("came", text.moment_and_age(row.received_at)),
+        ("ended", text.moment_and_age(row.ended_at)),
         ("turn", row.turn_id),
         ("trace", row.trace_id),
     )

@@ -1,4 +1,4 @@
-"""`hermes outbox`: what is owed to chats, what became of it, and what to do about what could not be delivered."""
+"""`hermes outbox`: deliveries to chats, what became of them, and what to do about failed ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Collection
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from hermes_cli.framework import output, store, text
-from hermes_cli.framework.parser import Parser, Verbs, add_json, add_limit, add_yes, positive
+from hermes_cli.framework import output, prompts, store, text
+from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_config.errors import ConfigError, HermesError, UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from hermes_state.outbox import OutboxItem
 
 STATES = ("draft", "pending", "sending", "sent", "failed", "unknown", "dropped")
-_COLUMNS = output.columns("Made", "Problem")
+_COLUMNS = output.message_columns("Made", "Problem")
+_AS_LISTED = "as hermes outbox list shows it"
 
 
 class NoSuchItem(HermesError):
@@ -29,44 +30,22 @@ class NoSuchItem(HermesError):
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
-        "list",
-        _list,
-        help="list what is owed to chats and what became of it, newest first",
-        example="""hermes outbox list
-                   hermes outbox list --stuck
-                   hermes outbox list --state pending --before 1200 --json""",
-    )
+        "list", _list, "list deliveries and what became of them, newest first",
+        "", "--stuck", "--state pending --before 1200 --json", json=True, limit=20,
+    )  # fmt: skip
     which = listing.add_mutually_exclusive_group()
     which.add_argument("--state", choices=STATES, help="only those in this state")
-    which.add_argument("--stuck", action="store_true", help="only dead letters: failed, or nobody knows")
+    which.add_argument("--stuck", action="store_true", help="only those that failed or whose outcome is unknown")
     listing.add_argument("--before", type=positive, metavar="ID", help="only older ones: the next page")
-    add_limit(listing, 20)
-    add_json(listing)
-    show = verbs.add("show", _show, help="show one delivery and its text", example="hermes outbox show 17")
-    _add_id(show)
-    add_json(show)
+    show = verbs.add("show", _show, "show one delivery and its text", "17", json=True)
+    show.add_argument("id", type=positive, metavar="ID", help=_AS_LISTED)
     retry = verbs.add(
-        "retry",
-        _retry,
-        help="send dead letters again; one that may have arrived says so",
-        example="""hermes outbox retry 17
-                   hermes outbox retry 17 18 19""",
-    )
-    retry.add_argument("ids", type=positive, nargs="+", metavar="ID", help="as hermes outbox list shows it")
-    add_json(retry)
-    drop = verbs.add(
-        "drop",
-        _drop,
-        help="give up on deliveries that are not under way",
-        example="hermes outbox drop 17 --yes",
-    )
-    drop.add_argument("ids", type=positive, nargs="+", metavar="ID", help="as hermes outbox list shows it")
-    add_yes(drop)
-    add_json(drop)
-
-
-def _add_id(parser: Parser) -> None:
-    parser.add_argument("id", type=positive, metavar="ID", help="as hermes outbox list shows it")
+        "retry", _retry, "send failed deliveries again; one that may have arrived is marked as sent again",
+        "17", "17 18 19", json=True,
+    )  # fmt: skip
+    drop = verbs.add("drop", _drop, "give up on deliveries that are not being sent", "17 --yes", json=True, yes=True)
+    for verb in (retry, drop):
+        verb.add_argument("ids", type=positive, nargs="+", metavar="ID", help=_AS_LISTED)
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -80,34 +59,27 @@ def _list(args: argparse.Namespace) -> None:
         output.print_json({"items": [asdict(item) for item in items], "counts": counts})
         return
     if not items:
-        print("Nothing matches." if args.state or args.stuck or args.before else "Nothing was ever owed to a chat.")
+        print("Nothing matches." if args.state or args.stuck or args.before else "There were no deliveries yet.")
         return
     served = _served()
     output.list_page(_COLUMNS, [_cells(row, served) for row in items], counts=counts, full=args.limit)
 
 
 def _cells(item: OutboxItem, served: Collection[str] | None) -> tuple[str, ...]:
-    chat = f"{item.platform}:{item.chat_id}"
-    said = str(item.payload.get("text") or item.payload.get("kind") or "—")
-    return (
-        str(item.id),
-        item.state,
-        text.ago(item.created_at),
-        chat,
-        output.beginning(said),
-        _problem(item, served) or "—",
-    )
+    said = output.beginning(str(item.payload.get("text") or item.payload.get("kind") or "—"))
+    problem = _problem(item, served) or "—"
+    return str(item.id), item.state, text.ago(item.created_at), f"{item.platform}:{item.chat_id}", said, problem
 
 
 def _served() -> Collection[str] | None:
-    """The platforms a gateway of this home would serve; None when the configuration does not say."""
+    """The platforms that a gateway of this home serves; None when the configuration does not load."""
     from gateway.config import load_gateway_config
     from hermes_config import config
 
     try:
         found = load_gateway_config(config.load())
     except ConfigError:
-        return None  # every other command says what is wrong with it
+        return None
     return {platform.value for platform in found.get_connected_platforms()}
 
 
@@ -135,9 +107,9 @@ def _show(args: argparse.Namespace) -> None:
         ("kind", item.payload.get("kind")),
         ("key", item.dedup_key),
         ("attempts", f"{item.attempts} of {item.give_up_after}"),
-        ("made", output.moment(item.created_at)),
+        ("made", text.moment_and_age(item.created_at)),
         ("next attempt", _next_attempt(item)),
-        ("ended", output.moment(item.ended_at)),
+        ("ended", text.moment_and_age(item.ended_at)),
         ("sender", item.sender if item.state == "sending" else None),
         ("messages", ", ".join(item.platform_ids)),
         ("conversation", item.conversation_id),
@@ -159,7 +131,7 @@ def _advice(item: OutboxItem, served: Collection[str] | None) -> str:
 def _next_attempt(item: OutboxItem) -> str | None:
     if item.state != "pending":
         return None
-    return output.moment(item.next_attempt_at) if item.next_attempt_at else "at once"
+    return text.moment_and_age(item.next_attempt_at) if item.next_attempt_at else "at once"
 
 
 def _get(db: SessionDB, item_id: int) -> OutboxItem:
@@ -191,9 +163,7 @@ def _drop(args: argparse.Namespace) -> None:
         before = [_get(db, item_id) for item_id in args.ids]
         names = ", ".join(str(item.id) for item in before)
         noun = "delivery" if len(before) == 1 else "deliveries"
-        if not output.confirm(f"Give up on {noun} {names}?", yes=args.yes):
-            print("Nothing was changed.")
-            return
+        prompts.confirm(f"Give up on {noun} {names}?", yes=args.yes)
         done = [item.id for item in before if db.outbox.drop(item.id)]
     if args.json:
         output.print_json({"dropped": done})

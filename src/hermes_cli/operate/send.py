@@ -1,7 +1,7 @@
-"""`hermes send`: a message to a chat from the command line or a script, through the outbox like everything else.
+"""`hermes send`: send a message to a chat from the command line or a script, through the outbox.
 
-It is stored when the command says so; the gateway delivers it. The exit code tells: 0 delivered (or stored, with
-`--wait 0`), 1 it could not be delivered or nobody knows, 3 it still waits.
+The command stores it; the gateway delivers it. Exit codes: 0 delivered (or stored, with `--wait 0`), 1 not delivered or
+unknown, 3 still pending.
 """
 
 from __future__ import annotations
@@ -43,13 +43,11 @@ class Target(NamedTuple):
 
 
 def register(parser: Parser) -> None:
-    examples = ("telegram 'The backup is done.'", "telegram:42 hello", "telegram:-1001:7 - < report.txt")
-    parser.epilog = "examples:\n" + "\n".join(f"  hermes send {one}" for one in examples)
+    parser.add_examples("telegram 'The backup is done.'", "telegram:42 hello", "telegram:-1001:7 - < report.txt")
     parser.add_argument("target", metavar="TARGET", help="PLATFORM (its home channel), PLATFORM:CHAT or …:CHAT:THREAD")
-    parser.add_argument("text", metavar="TEXT", help="what to say; - reads it from the standard input")
-    parser.add_argument(
-        "--wait", type=natural, default=15, metavar="SECONDS", help="for the outcome (default 15; 0: do not wait)"
-    )
+    parser.add_argument("text", metavar="TEXT", help="the message; - reads it from the standard input")
+    wait = "wait so long for the outcome (default 15; 0: do not wait)"
+    parser.add_argument("--wait", type=natural, default=15, metavar="SECONDS", help=wait)
     add_json(parser)
     parser.set_defaults(run=_send)
 
@@ -59,7 +57,7 @@ def _send(args: argparse.Namespace) -> None:
 
     words = sys.stdin.read() if args.text == "-" else args.text
     if not words.strip():
-        raise UsageError("there is nothing to say in an empty message")
+        raise UsageError("the message is empty")
     target = find_target(args.target, load_gateway_config())
     with store.open_store(create=True) as db:
         item = _store(db, target, words)
@@ -108,9 +106,9 @@ def _say(item: OutboxItem, target: Target, *, runs: bool, waited: int, quiet: bo
             return
         hint = f"hermes outbox show {item.id} follows it." if runs else "hermes gateway start delivers it."
         why = item.error or ("not yet delivered" if runs else "no gateway is running")
-        raise StillWaiting(f"stored as delivery {item.id}, and it waits: {why}", where=chat, hint=hint)
+        raise StillWaiting(f"stored as delivery {item.id}, still pending: {why}", where=chat, hint=hint)
     else:
-        raise NotDelivered(f"{item.state}: {item.error}", where=chat, hint=f"hermes outbox show {item.id} says more.")
+        raise NotDelivered(f"{item.state}: {item.error}", where=chat, hint=f"hermes outbox show {item.id} shows more.")
 
 
 # -- targets ----------------------------------------------------------------------------------------------------------
@@ -130,7 +128,7 @@ def find_target(given: str, settings: GatewayConfig) -> Target:
         raise UsageError(f"{platform.value} is not set up on this home", hint=_known(settings))
     chat, thread = _split(platform.value, rest)
     if chat.startswith("#") and platform.value != "matrix":
-        raise UsageError(f"{chat!r:.80} is a name; chats are known by their ids", hint="hermes inbox list shows ids.")
+        raise UsageError(f"{chat!r:.80} is a name; give the id of the chat", hint="hermes inbox list shows ids.")
     return Target(platform.value, chat, thread)
 
 
@@ -150,7 +148,7 @@ def _split(platform: str, rest: str) -> tuple[str, str | None]:
         return (chat, f"${thread}") if mark else (rest, None)
     chat, _, thread = rest.partition(":")
     if not chat or thread.count(":"):
-        raise UsageError(f"{rest!r:.80} is no chat", hint="Write PLATFORM:CHAT or PLATFORM:CHAT:THREAD.")
+        raise UsageError(f"{rest!r:.80} is not a chat", hint="Write PLATFORM:CHAT or PLATFORM:CHAT:THREAD.")
     return chat, thread or None
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from hermes_cli import commands, main
-from hermes_cli.framework import output
-from hermes_cli.framework.parser import Parser, Verbs, add_limit
+from hermes_cli.framework import output, prompts
+from hermes_cli.framework.parser import Parser, Verbs, parser_of
 from hermes_config.version import VERSION
 from hermes_testing.terminal import Terminal
 
@@ -101,8 +101,7 @@ def test_version_is_told() -> None:
 
 @pytest.mark.parametrize("name", sorted(commands.COMMANDS))
 def test_every_command_and_verb_has_help_and_every_verb_an_example(name: str) -> None:
-    parser = Parser(prog=f"hermes {name}")
-    commands.COMMANDS[name].register(parser)
+    parser = parser_of(commands.COMMANDS[name])
     actions = [action for action in parser._actions if action.nargs == "A..."]
     for parsers in (action.choices for action in actions):
         assert isinstance(parsers, dict)
@@ -272,7 +271,7 @@ def test_json_cannot_do_anything_to_a_terminal_and_loses_nothing(capsys: pytest.
 def test_a_character_the_terminal_cannot_show_does_not_end_the_command(home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("title: 京都\n", encoding="utf-8")
-    ran = hermes("config", "show", "title", PYTHONIOENCODING="ascii")
+    ran = hermes("config", "get", "title", PYTHONIOENCODING="ascii")
     assert (ran.returncode, ran.stdout) == (0, "??\n")
 
 
@@ -297,7 +296,7 @@ def test_stored_text_cannot_reach_the_terminal_as_a_command() -> None:
 
 
 def test_a_pipe_gets_plain_text_and_a_terminal_gets_colour_unless_told_not_to() -> None:
-    code = "from hermes_cli import output; print(output.style('x', 'red'))"
+    code = "from hermes_cli.framework import output; print(output.style('x', 'red'))"
     piped = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert piped.stdout == "x\n"
     assert "\x1b[31mx\x1b[0m" in at_terminal(code)
@@ -306,7 +305,7 @@ def test_a_pipe_gets_plain_text_and_a_terminal_gets_colour_unless_told_not_to() 
 
 def test_long_text_is_paged_at_a_terminal_only(tmp_path: Path) -> None:
     pager = f"{sys.executable} -c 'import sys; print(\"paged\", len(sys.stdin.readlines()))'"
-    code = "from hermes_cli import output; output.page('line\\n' * {})"
+    code = "from hermes_cli.framework import output; output.page('line\\n' * {})"
     assert "paged 101" in at_terminal(code.format(100), PAGER=pager)
     assert "paged" not in at_terminal(code.format(5), PAGER=pager)
     piped = subprocess.run(
@@ -373,24 +372,25 @@ def test_a_pager_that_ends_by_ctrl_c_ends_the_command(home: Path, tmp_path: Path
 
 @pytest.mark.parametrize("pager", ["no-such-pager", "less 'with an open quote", "/"])
 def test_without_a_pager_the_text_is_shown_as_it_is(pager: str) -> None:
-    code = "from hermes_cli import output; output.page('line\\n' * 100)"
+    code = "from hermes_cli.framework import output; output.page('line\\n' * 100)"
     assert at_terminal(code, PAGER=pager).count("line") == 100
 
 
 def test_a_question_is_answered_at_a_terminal_and_refused_without_one() -> None:
-    code = "from hermes_cli import output; print('answer', output.confirm('Delete it?', yes=False))"
-    assert "answer True" in at_terminal(code, answer="y\n")
-    assert "answer False" in at_terminal(code, answer="\n")
+    code = "from hermes_cli.framework import prompts; prompts.confirm('Delete it?', yes=False); print('go' + 'ing on')"
+    assert "going on" in at_terminal(code, answer="y\n")
+    declined = at_terminal(code, answer="\n")
+    assert "Nothing was changed" in declined and "going on" not in declined
     refused = subprocess.run(
         [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     assert "Add --yes" in refused.stderr
-    assert output.confirm("Delete it?", yes=True)
+    prompts.confirm("Delete it?", yes=True)
 
 
 def test_a_limit_must_be_a_whole_number_from_one_up() -> None:
     parser = Parser(prog="hermes probe")
-    add_limit(Verbs(parser).add("list", lambda _: 0, help="list", example="hermes probe list"), default=20)
+    Verbs(parser).add("list", lambda _: 0, "list", limit=20)
     assert parser.parse_args(["list"]).limit == 20
     for bad in ("0", "-3", "x", "9" * 40, "1.5", "²"):
         with pytest.raises(Exception, match=r"whole number from 1 up|expected one argument"):
