@@ -90,9 +90,8 @@ def test_one_key_of_it_is_covered_as_well(run: Run, key: str) -> None:
 @pytest.mark.parametrize("key", ["hub", "hub.url", "hub.mirrors", "hub.extra_headers", "hub.auth", "model"])
 def test_a_part_of_it_is_covered_as_well(run: Run, key: str) -> None:
     """The review's address, cookie and token, each asked for by itself."""
-    for verb in ("get", "show"):
-        said = run("config", verb, key)
-        assert said.code == 0 and "[secret]" in said.out and "canary" not in said.out.lower()
+    said = run("config", "get", key)
+    assert said.code == 0 and "[secret]" in said.out and "canary" not in said.out.lower()
 
 
 @pytest.mark.parametrize("key", ["budget.day.usd", "session_reset.mode", "agent.reasoning_effort"])
