@@ -1,4 +1,4 @@
-"""The operators' page of all settings, made from the tables by `make docs`: `python -m hermes_cli.config_page`."""
+"""The operators' page of all settings, made from `hermes_config.sections` by `make docs`."""
 
 from __future__ import annotations
 
@@ -7,46 +7,70 @@ from collections.abc import Iterator
 from typing import Any
 
 from hermes_agent.models.provider_table import PROVIDERS
-from hermes_config.settings import settings
-from hermes_config.settings_table import AREAS, VARIABLES, Setting
+from hermes_config.schema import MOST, Kind, Number, Setting
+from hermes_config.sections import VARIABLES, table
 
 _INTRODUCTION = """# All settings
 
-*Made from `hermes_config/settings_table.py` by `make docs`; do not edit.* How files and variables work together is in
+*Made from `hermes_config/sections.py` by `make docs`; do not edit.* How files and variables work together is in
 [configuration](configuration.md), every key below `limits:` in [limits](limits.md).
 
 Keys are those of `config.yaml`; `hermes config set KEY VALUE` sets one. A variable stands in `.env` or the environment
 and counts above the file. `<name>` is a platform, a model, a plug-in … of yours. A dash: there is no default. Keys of
-*The gateway* and *Platforms* may also stand under `gateway:`."""
+*The gateway* and *Platforms* may also stand under `gateway:`.
+
+A change takes effect at the next turn, in conversations that are open, too. Where the page says *restart*, it takes
+effect when the gateway and open terminal windows are started again; so do all limits."""
 _SECRETS = """Keys of model providers are variables, of the names the providers use themselves."""
-_KEPT = """Accepted because existing homes have them. They change nothing here; `hermes config check` names them."""
+_UNUSED = (
+    """Accepted because homes of hermes-agent have them. They change nothing here; `hermes config check` names them."""
+)
 
 
 def page() -> str:
-    lines = [_INTRODUCTION]
-    for title, rows in AREAS.items():
-        lines += ["", f"## {title}", "", "| key | kind | default | variable | |", "|---|---|---|---|---|"]
-        lines += [_line(row) for row in rows if not row.kept]
-    lines += ["", "## Variables without a key", "", "| variable | |", "|---|---|", *_variables()]
+    rows = [row for row in table().rows.values() if not row.key.startswith("limits.")]
+    lines, area = [_INTRODUCTION], ""
+    for row in rows:
+        if row.unused or not row.about:
+            continue
+        if row.area != area:
+            area = row.area
+            lines += [
+                "",
+                f"## {area}",
+                "",
+                "| key | kind | default | variable | effect | |",
+                "|---|---|---|---|---|---|",
+            ]
+        lines.append(_line(row))
+    lines += ["", "## Variables without a key", "", "| variable | |", "|---|---|"]
+    lines += [f"| `{name}` | {about} |" for name, about in VARIABLES.items()]
     lines += ["", "## Keys of providers", "", _SECRETS, ""]
     lines += ["| provider | key | address |", "|---|---|---|", *_providers()]
-    lines += ["", "## Kept, without effect", "", _KEPT, ""]
-    lines += [f"- `{row.key}`" for row in settings() if row.kept]
+    lines += ["", "## Kept, without effect", "", _UNUSED, ""]
+    lines += [f"- `{row.key}`" for row in rows if row.unused]
     return "\n".join(lines) + "\n"
 
 
 def _line(row: Setting) -> str:
-    default = "–" if row.default is None else f"`{_written(row.default)}`"
-    return f"| `{row.key}` | {row.kind} | {default} | {f'`{row.variable}`' if row.variable else ''} | {row.about} |"
+    default = "–" if row.default is None or row.default == () else f"`{_written(row.default)}`"
+    variable, effect = f"`{row.variable}`" if row.variable else "", "restart" if row.restart else ""
+    return f"| `{row.key}` | {_kind(row.kind)} | {default} | {variable} | {effect} | {row.about} |"
+
+
+def _kind(kind: Kind) -> str:
+    """Its name, and the bounds of a number."""
+    if not isinstance(kind, Number) or (kind.least, kind.most) == (0, MOST):
+        return kind.name
+    if kind.most >= MOST:
+        return f"{kind.name}, at least {kind.least:,}"
+    return f"{kind.name}, {kind.least:,} to {kind.most:,}"
 
 
 def _written(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
     return value.strip() if isinstance(value, str) else json.dumps(value)
-
-
-def _variables() -> Iterator[str]:
-    for name, about in VARIABLES.items():
-        yield f"| `{name}` | {about} |"
 
 
 def _providers() -> Iterator[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_config.errors import HermesError
 from hermes_config.home import hermes_home, private_open
 
@@ -89,7 +89,12 @@ def _locked(home: Path, mode: str = "a+b") -> IO[Any] | None:
 def write_pid_file(home: Path | None = None) -> None:
     """Only the holder of the lock writes it, so a file of a process that died is simply replaced."""
     home = home or hermes_home()
-    record = {"pid": os.getpid(), "kind": KIND, "argv": sys.argv, "start_time": holders.started(os.getpid()) or 0}
+    record = {
+        "pid": os.getpid(),
+        "kind": KIND,
+        "argv": sys.argv,
+        "start_time": process_identity.started(os.getpid()) or 0,
+    }
     with private_open(home / "gateway.pid") as file:
         json.dump(record, file)
 
@@ -108,7 +113,7 @@ def read_pid(home: Path) -> int | None:
     pid, began = record.get("pid"), record.get("start_time")
     if not isinstance(pid, int) or record.get("kind") != KIND:
         return None
-    now = holders.started(pid)
+    now = process_identity.started(pid)
     return pid if now is not None and (not began or now in (0, began)) else None
 
 

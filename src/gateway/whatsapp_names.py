@@ -10,7 +10,7 @@ import json
 import re
 from pathlib import Path
 
-from gateway.keys import whatsapp_name
+from gateway.routes.keys import whatsapp_name
 
 _ACCOUNT = re.compile(r"[\w.-]{1,64}")
 _MOST_NAMES = 16

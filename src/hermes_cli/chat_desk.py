@@ -16,23 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from hermes_agent import AIAgent, references
+from hermes_agent import AIAgent, mentions
 from hermes_cli import plugins
-from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import Stage
+from hermes_cli.chat.render import Screen
+from hermes_cli.chat.terminal_loop import TerminalLoop
 from hermes_cli.framework import text
-from hermes_config import log_file
+from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 
 if TYPE_CHECKING:
-    from hermes_agent.approvals.base import Approver
-    from hermes_agent.errand import Errand
+    from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
+    from hermes_agent.turn.request import TurnRequest
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.handles import Handle
-    from hermes_state.people import Person
+    from hermes_state.conversations.ledger import Handle
+    from hermes_state.people.people import Person
 
 Result = dict[str, Any]
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Desk:
         db: SessionDB,
         config: Config,
         wishes: Wishes,
-        stage: Stage,
+        stage: TerminalLoop,
         screen: Screen,
         session_id: str | None = None,
         approver: Approver | None = None,
@@ -90,7 +90,7 @@ class Desk:
         self._doing = ""
         self._waited = 0.0
         self._gave_up = False
-        log_file.install()
+        logs.install()
         plugins.discover_plugins()
         self.agent = self._agent(session_id)
 
@@ -99,7 +99,7 @@ class Desk:
     async def turn(self, content: Any) -> Result:
         """One turn, shown as it happens. What the person added too late for it becomes the next."""
         if isinstance(content, str):
-            content = await asyncio.to_thread(references.whole, content, self._names())
+            content = await asyncio.to_thread(mentions.whole, content, self._names())
         while True:
             self._hears = True
             try:
@@ -112,18 +112,18 @@ class Desk:
             self._say_next(added)
             content = added
 
-    def _names(self) -> references.Desk:
+    def _names(self) -> mentions.MentionContext:
         """What files that are named with @ are looked up against."""
         session_id = self.session_id
-        return references.Desk(
+        return mentions.MentionContext(
             db=self.db, home=self.config.home, workdir=self._wishes.workdir or Path.cwd(), environ=os.environ,
-            config=self.config.tree,
+            config=self.config,
             conversation_id=ConversationId("" if session_id is None else self.db.get_conversation_root(session_id)),
         )  # fmt: skip
 
     def file_names(self, word: str) -> list[str]:
         """What a word that begins with @ could become."""
-        found = references.offers(word, self._wishes.workdir or Path.cwd(), os.environ)
+        found = mentions.offers(word, self._wishes.workdir or Path.cwd(), os.environ)
         return [one.text if one.is_folder else f"{one.text} " for one in found]
 
     async def _when_free(self, content: Any) -> Result:
@@ -133,7 +133,7 @@ class Desk:
         self._gave_up, told = False, False
         while True:
             try:
-                return await self.agent.arun_conversation(content, errand=await self._errand())
+                return await self.agent.arun_conversation(content, request=await self._turn_request())
             except ConversationBusy:
                 if self._gave_up:
                     raise
@@ -144,12 +144,12 @@ class Desk:
 
     async def take_up(self) -> Result | None:
         """The rest of a turn that was lost with its process, if there is one."""
-        return await self._occupied(self.agent.resume_unfinished(errand=await self._errand()))
+        return await self._occupied(self.agent.resume_unfinished(request=await self._turn_request()))
 
-    async def _errand(self) -> Errand:
-        from tui_gateway import attach  # the chats' side of the house: not needed to show the prompt
+    async def _turn_request(self) -> TurnRequest:
+        from tui_gateway.session import attach
 
-        return await asyncio.to_thread(attach.errand, self.db, self.session_id)
+        return await asyncio.to_thread(attach.turn_request, self.db, self.session_id)
 
     async def _occupied(self, work: Coroutine[Any, Any, T]) -> T:
         self._idle.clear()
@@ -172,15 +172,15 @@ class Desk:
 
     async def close(self) -> None:
         """Tell whoever listens that this place is left. The conversation has ended, until somebody comes back to it."""
-        from hermes_agent import closing
+        from hermes_agent import hooks
 
         await self.agent.aclose()
         if self.session_id is not None:
-            await closing.left(session_id=self.session_id, platform=self.platform)
+            await hooks.conversation_left(session_id=self.session_id, platform=self.platform)
             await asyncio.to_thread(self._end, self.session_id)
 
     def _end(self, session_id: SessionId) -> None:
-        from tui_gateway import attach
+        from tui_gateway.session import attach
 
         if not attach.has_route(self.db, session_id):  # a chat's goes on there
             self.db.end_session(session_id, "cli_close")
@@ -225,7 +225,7 @@ class Desk:
         return self._prefill(text)
 
     async def compress(self, focus: str | None) -> str:
-        if await self._occupied(self.agent.compress(focus, errand=await self._errand())):
+        if await self._occupied(self.agent.compress(focus, request=await self._turn_request())):
             return "Compressed: the older part is a summary now. /uncompress takes it back."
         return "There is nothing to compress yet."
 

@@ -12,22 +12,23 @@ from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import commands, holders, loop_thread
-from hermes_agent.command_set.base import Command, CommandContext
-from hermes_cli import chat_approval, chat_footer
+from hermes_agent import process_identity, sync_loop
+from hermes_agent.commands import registry
+from hermes_agent.commands.base import CommandContext, SlashCommand
+from hermes_cli.chat import approval, oneshot
+from hermes_cli.chat.keyboard import Keyboard
+from hermes_cli.chat.render import Screen
+from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
 from hermes_cli.chat_desk import Desk, Wishes, named
-from hermes_cli.chat_keyboard import Keyboard
-from hermes_cli.chat_screen import Screen
-from hermes_cli.chat_stage import Left, Stage
 from hermes_cli.framework import output, text
 from hermes_cli.sessions import lookup
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
-    from hermes_agent.approvals.base import ApprovalQuestion, Choice
+    from hermes_agent.approvals.types import ApprovalQuestion, Choice
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.turns import Turn
+    from hermes_state.turns.turns import Turn
 
 PROMPT = "> "
 _RECALLED = 50
@@ -39,7 +40,7 @@ class LineChat:
 
     def __init__(self, db: SessionDB, config: Config, wishes: Wishes, *, session_id: str | None) -> None:
         self._db, self._config, self._wishes = db, config, wishes
-        self._stage, self._screen, self._keyboard = Stage(), Screen(), Keyboard()
+        self._stage, self._screen, self._keyboard = TerminalLoop(), Screen(), Keyboard()
         self._leaving = False
         self._beside: list[Future[bool]] = []
         """Commands that were typed while a turn ran."""
@@ -49,13 +50,13 @@ class LineChat:
             db=db, config=config, wishes=wishes, stage=self._stage, screen=self._screen, session_id=session_id,
             approver=self, ask=self._clarify, prefill=self._keyboard.prefill, ended=self._told,
         )  # fmt: skip
-        commands.add(
-            Command(
+        registry.add(
+            SlashCommand(
                 name="quit", aliases=("exit",), category="About", handler=self._quit, surfaces=frozenset({"cli"}),
                 description="leave; the conversation is kept", stops=True,
             )
         )  # fmt: skip
-        self._keyboard.complete(lambda: [f"/{name}" for name in commands.table("cli")], self._desk.file_names)
+        self._keyboard.complete(lambda: [f"/{name}" for name in registry.table("cli")], self._desk.file_names)
 
     # -- the sitting ---------------------------------------------------------------------------------------
 
@@ -71,7 +72,7 @@ class LineChat:
                     break
                 if message.strip():
                     self._heard(message)
-        except Left:
+        except UserQuit:
             self._screen.say("\nStopped. What was done so far is kept.")
             code = 130
         finally:
@@ -105,14 +106,14 @@ class LineChat:
         return result
 
     async def _answer(self, message: str) -> None:
-        if await commands.run(self._desk, message):
+        if await registry.run(self._desk, message):
             return
         await self._told(await self._desk.turn(message))
 
     async def _told(self, result: Mapping[str, Any]) -> None:
         """The end of a turn: what went wrong, and the footer."""
         footer = await asyncio.to_thread(
-            chat_footer.line, result, db=self._db, config=self._config, person_id=self._desk.person.id
+            oneshot.line, result, db=self._db, config=self._config, person_id=self._desk.person.id
         )
         self._stage.post(lambda: self._show_end(result, footer))
 
@@ -137,8 +138,8 @@ class LineChat:
 
     def _typed_meanwhile(self, line: str) -> None:
         self._screen.typed()
-        if commands.parse(line) is not None:
-            self._beside.append(loop_thread.submit(commands.run(self._desk, line)))
+        if registry.parse(line) is not None:
+            self._beside.append(sync_loop.submit(registry.run(self._desk, line)))
         elif self._desk.steer(line):
             self._screen.note("noted: it goes along with the next step, or is answered next")
         else:
@@ -152,13 +153,13 @@ class LineChat:
         screen, keyboard = self._screen, self._keyboard
         with self._desk.not_counted():
             return await self._stage.ask(
-                lambda over: chat_approval.put(question, screen=screen, keyboard=keyboard, whom=whom, over=over)
+                lambda over: approval.put(question, screen=screen, keyboard=keyboard, whom=whom, over=over)
             )
 
     async def _clarify(self, question: str, choices: tuple[str, ...]) -> str | None:
         with self._desk.not_counted():
             return await self._stage.ask(
-                lambda over: chat_approval.clarify(
+                lambda over: approval.clarify(
                     question, choices, screen=self._screen, keyboard=self._keyboard, over=over
                 )
             )
@@ -205,10 +206,10 @@ class LineChat:
 
     def _is_lost(self, turn: Turn) -> bool:
         """One of the person's own, and nobody works on it."""
-        return not holders.at_work(self._db, turn.conversation_id) and self._desk.is_mine(turn.conversation_id)
+        return not process_identity.at_work(self._db, turn.conversation_id) and self._desk.is_mine(turn.conversation_id)
 
     def _goodbye(self) -> None:
-        loop_thread.run(self._desk.close())
+        sync_loop.run(self._desk.close())
         session_id = self._desk.session_id
         if session_id is None or not (self._db.get_session(session_id) or {}).get("message_count"):
             return

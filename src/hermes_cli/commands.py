@@ -21,7 +21,7 @@ class Command:
 
 GROUPS: dict[str, tuple[Command, ...]] = {
     "Conversations": (
-        Command("chat", "talk to Hermes, or have one question answered", "hermes_cli.chat"),
+        Command("chat", "talk to Hermes, or have one question answered", "hermes_cli.chat.command"),
         Command("sessions", "list, read, search, move and remove conversations", "hermes_cli.sessions.command"),
         Command("usage", "show which models were used, what they cost and what is left", "hermes_cli.operate.usage"),
         Command("demo", "talk to Hermes on a throw-away home in ./.demo", "hermes_cli.demo.command"),

@@ -18,7 +18,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, TextIO
 
-from hermes_config import log_file
+from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_config.home import ensure_folder, ensure_home, private_open
 
@@ -38,9 +38,10 @@ def main() -> int:
     except HermesError as error:
         print(f"hermes: {error.one_line()}", file=sys.stderr)
         return 1
-    log_file.install()
+    logs.install()
     from hermes_cli import plugins
-    from tui_gateway import frames, server, transports
+    from tui_gateway import server
+    from tui_gateway.wire import frames, transports
 
     server._real_stdout = out
     ended, limits = threading.Event(), _limits()
@@ -71,7 +72,8 @@ def _take_stdout() -> TextIO:
 
 def _read(ended: threading.Event, most: int) -> None:
     """Requests, one a line of at most so many bytes, until the input ends."""
-    from tui_gateway import frames, server
+    from tui_gateway import server
+    from tui_gateway.wire import frames
 
     while not ended.is_set():
         line = sys.stdin.buffer.readline(most + 1)

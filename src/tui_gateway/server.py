@@ -22,23 +22,14 @@ from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS
-from tui_gateway import (
-    asked,
-    attach,
-    following,
-    frames,
-    methods,
-    parking,
-    rpc_about,
-    rpc_asking,
-    rpc_sessions,
-    rpc_things,
-    turning,
-)
-from tui_gateway.frames import Frame, Params, RpcError
-from tui_gateway.host import Host, Session
-from tui_gateway.parking import Later
-from tui_gateway.transports import StdioTransport, Transport
+from tui_gateway.protocol import methods
+from tui_gateway.rpc import inventory, sessions, settings, turns
+from tui_gateway.session import approvals, attach, follow, idle_sessions, prompt
+from tui_gateway.session.idle_sessions import Later
+from tui_gateway.session.services import RpcServices, Session
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Frame, Params, RpcError
+from tui_gateway.wire.transports import FrameTransport, StdioTransport
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -57,7 +48,7 @@ _db: SessionDB | None = None
 _db_error: str | None = None
 _real_stdout: TextIO | None = None
 _stdio_transport = StdioTransport(lambda: _real_stdout or sys.stdout)
-_bound: contextvars.ContextVar[Transport | None] = contextvars.ContextVar("hermes_rpc_transport", default=None)
+_bound: contextvars.ContextVar[FrameTransport | None] = contextvars.ContextVar("hermes_rpc_transport", default=None)
 _behind: contextvars.ContextVar[list[Later] | None] = contextvars.ContextVar("hermes_rpc_behind", default=None)
 _telling = threading.RLock()
 _pool: ThreadPoolExecutor | None = None
@@ -92,7 +83,7 @@ def handle_request(req: Any) -> Frame:
         return frames.failure(rid, frames.CRASH, f"something went wrong inside Hermes ({type(error).__name__})")
 
 
-def dispatch(req: Any, transport: Transport | None = None) -> Frame | None:
+def dispatch(req: Any, transport: FrameTransport | None = None) -> Frame | None:
     """The response, or None when a pooled method will write it."""
     token = _bound.set(transport)
     try:
@@ -109,7 +100,7 @@ def dispatch(req: Any, transport: Transport | None = None) -> Frame | None:
         _bound.reset(token)
 
 
-def serve(req: Any, transport: Transport) -> None:
+def serve(req: Any, transport: FrameTransport) -> None:
     """`dispatch` for a client that may go away at any moment, also while it is answered."""
     answer = dispatch(req, transport)
     if answer is not None and not transport.write(answer):
@@ -280,9 +271,11 @@ def _end_session(sid: str, session: Session, end_reason: str) -> None:
             session["agent_build"] = None  # one that is being made is for nobody
     _asked.release(sid)
     if place is not None:
-        session["queued_prompt"] = None
         if end_reason == "tui_close":  # also of a turn that is about to begin
+            prompt.forget(session, reason="the session was closed")
             session["_turn_cancel_requested"] = True
+        # Else prompts stay in the store: whoever opens the conversation next answers them.
+        session.update(prompts=[], put_down=end_reason != "tui_close")
         if session["running"] and agent is not None:
             if end_reason == "tui_close":
                 agent.interrupt()
@@ -348,9 +341,9 @@ def _late(name: str) -> Callable[..., Any]:
     return call
 
 
-_asked = asked.Asked(_late("_emit"), _telling)
+_asked = approvals.ClientRequests(_late("_emit"), _telling)
 _block = _asked.block
-_host = Host(
+_host = RpcServices(
     sessions=_sessions, lock=_sessions_lock, emit=_late("_emit"), get_db=_late("_get_db"),
     db_trouble=lambda: _db_error or "", sync=_late("_sync_session_key_after_compress"),
     boundary=_late("_notify_session_boundary"), block=_late("_block"), stream_renderer=_late("make_stream_renderer"),
@@ -358,18 +351,20 @@ _host = Host(
     make_room=_late("_make_room"), afterwards=_afterwards, open_requests=_asked.open_requests, release=_asked.release,
     telling=_telling,
 )  # fmt: skip
-_parking = parking.Parking(_host, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start())
+_parking = idle_sessions.IdleSessions(
+    _host, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start()
+)
 _make_room = _parking.make_room
-_looker = following.Looker(_host, _parking.reap)
-_HANDLERS: dict[str, rpc_sessions.Handler] = {
-    **rpc_sessions.handlers(_start_agent_build, _looker),
-    **rpc_asking.HANDLERS,
-    **rpc_about.HANDLERS,
-    **rpc_things.HANDLERS,
+_looker = follow.FollowThread(_host, _parking.reap)
+_HANDLERS: dict[str, sessions.Handler] = {
+    **sessions.handlers(_start_agent_build, _looker),
+    **turns.HANDLERS,
+    **settings.HANDLERS,
+    **inventory.HANDLERS,
 }
 
 
-def _served(handler: rpc_sessions.Handler) -> Callable[[Any, Params], Frame]:
+def _served(handler: sessions.Handler) -> Callable[[Any, Params], Frame]:
     return lambda rid, params: frames.response(rid, handler(_host, params))
 
 
@@ -378,12 +373,12 @@ _methods: dict[str, Callable[[Any, Params], Frame]] = {name: _served(one) for na
 
 @method("prompt.submit")
 def _prompt_submit(rid: Any, params: Params) -> Frame:
-    return frames.response(rid, turning.submit(_host, params, build=_start_agent_build, still=_looker.still))
+    return frames.response(rid, prompt.submit(_host, params, build=_start_agent_build, still=_looker.still))
 
 
 @method("session.take_up")
 def _session_take_up(rid: Any, params: Params) -> Frame:
-    return frames.response(rid, turning.take_up(_host, params, build=_start_agent_build, still=_looker.still))
+    return frames.response(rid, prompt.take_up(_host, params, build=_start_agent_build, still=_looker.still))
 
 
 @method("session.resume")
@@ -400,8 +395,10 @@ def _session_close(rid: Any, params: Params) -> Frame:
 @method("session.interrupt")
 def _session_interrupt(rid: Any, params: Params) -> Frame:
     sid, session = _host.session(params)
-    rpc_asking.interrupt(_host, session)
-    _asked.release(sid)
+    waiting = bool(params.get("only_waiting"))
+    turns.interrupt(_host, session, only_waiting=waiting)
+    if not waiting:
+        _asked.release(sid)
     return frames.response(rid, {"status": "interrupted"})
 
 
@@ -427,6 +424,5 @@ def _secret_respond(rid: Any, params: Params) -> Frame:
 def ready() -> Frame:
     """The first frame a client gets."""
     config = configuration.load_or_last_good()[0]
-    display = config.tree.get("display")
-    skin = str(display.get("skin") or "default") if isinstance(display, Mapping) else "default"
+    skin = config.display.skin or "default"
     return frames.event("gateway.ready", None, {"skin": skin, "request_bytes": config.limits.rpc_frame_bytes})

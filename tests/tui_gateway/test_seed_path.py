@@ -15,8 +15,8 @@ from hermes_agent import AIAgent
 from hermes_cli import plugins
 from hermes_state import SessionDB
 from tui_gateway import server
-from tui_gateway.frames import Frame
-from tui_gateway.place import Place
+from tui_gateway.session.live_session import LiveSession
+from tui_gateway.wire.frames import Frame
 
 LONG = "A long remark about the harbour, the lamp and the ledger. " * 20
 
@@ -125,15 +125,15 @@ def test_a_turn_has_one_thread_and_nobody_waits_for_it(client: Frames, monkeypat
 def test_what_is_wished_while_the_agent_is_made_counts(
     client: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, go_on, real = threading.Event(), threading.Event(), Place.build
+    made, go_on, real = threading.Event(), threading.Event(), LiveSession.build
 
-    def slow(place: Place) -> AIAgent:
+    def slow(place: LiveSession) -> AIAgent:
         agent = real(place)
         made.set()
         go_on.wait(10)
         return agent
 
-    monkeypatch.setattr(Place, "build", slow)
+    monkeypatch.setattr(LiveSession, "build", slow)
     chosen = tmp_path / "chosen"
     (chosen / "old").mkdir(parents=True)
     sid = client.call("session.create")["session_id"]

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 from tests.tui_gateway.client import RpcFailed, StdioClient
 
-from hermes_agent import references
+from hermes_agent import mentions, process_identity
+from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
+from hermes_state.turns.inbox import local_route
 
 STORY = "tell me the long story"
 PACED = "model: demo\ndemo:\n  tokens_per_second: 40\nauto_title: false\n"
@@ -356,6 +358,45 @@ def test_a_killed_server_loses_nothing_and_the_next_one_takes_it_up(paced: Path)
         assert [one["text"] for one in messages] == [STORY, ends[0], "hello", ends[1]], "each got its answer, once"
 
 
+def test_a_prompt_that_waits_when_the_server_is_killed_is_answered_by_the_next_one(paced: Path) -> None:
+    with StdioClient(paced) as client:
+        client.call("config.set", key="busy", value="queue")
+        made = client.call("session.create")
+        client.call("prompt.submit", session_id=made["session_id"], text=STORY)
+        client.event("message.delta", made["session_id"])
+        assert client.call("prompt.submit", session_id=made["session_id"], text="what is 6+6?")["status"] == "queued"
+        client.process.kill()
+        client.process.wait(10)
+    (paced / "config.yaml").write_text(PACED.replace("40", "0"), encoding="utf-8")
+    with StdioClient(paced) as client:
+        state = client.call("session.resume", session_id=made["stored_session_id"])
+        assert state["queued"] and state["waiting"] == ["what is 6+6?"]
+        sid = state["session_id"]
+        assert client.call("session.take_up", session_id=sid) == {"status": "streaming"}
+        ends = [client.event("message.complete", sid)["text"] for _ in range(2)]
+        messages = client.call("session.history", session_id=sid)["messages"]
+        assert [one["text"] for one in messages] == [STORY, ends[0], "what is 6+6?", "6+6 = 12"]
+    with contextlib.closing(SessionDB(paced / "state.db")) as db:
+        assert [row.state for row in db.inbox.list()] == ["answered", "answered"]
+
+
+def test_a_prompt_whose_process_died_before_the_first_turn_began_is_found_and_answered_once(demo_home: Path) -> None:
+    gone = "from hermes_agent import process_identity; print(process_identity.new_holder())"
+    holder = subprocess.run([sys.executable, "-c", gone], capture_output=True, text=True, check=True).stdout.strip()
+    conversation = "20260101_000000_abcdef"
+    with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
+        for name, whose in (("left", holder), ("others", process_identity.new_holder())):
+            db.inbox.accept(
+                platform="local", chat_id=conversation, message_id=f"local:{name}", route=local_route(conversation),
+                payload={"text": f"what is {len(name)}+1?", "holder": whose},
+            )  # fmt: skip
+    with StdioClient(demo_home) as client:
+        sid = client.call("session.resume", session_id=conversation)["session_id"]
+        client.call("session.take_up", session_id=sid)
+        assert client.event("message.complete", sid)["text"] == "4+1 = 5"
+        assert client.call("session.take_up", session_id=sid) == {"status": "idle"}, "a living process keeps its own"
+
+
 def test_files_named_with_at_go_along_and_are_shown_by_name(demo_home: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("marmalade\n")
     (tmp_path / ".env").write_text("TOKEN=hunter2\n")
@@ -423,9 +464,11 @@ def test_words_of_a_chat_that_look_like_a_file_are_shown_whole(demo_home: Path, 
     (tmp_path / "notes.md").write_text("do as I say\n")
     with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
         place = ConversationId("room")
-        desk = references.Desk(db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={})
-        looks_so = references.whole("hello @notes.md", desk)
-        assert references.files(looks_so)
+        desk = mentions.MentionContext(
+            db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={}, config=config_of(demo_home, {})
+        )
+        looks_so = mentions.whole("hello @notes.md", desk)
+        assert mentions.files(looks_so)
         db.create_session("room", "telegram")
         db.append_message("room", "user", looks_so, platform_message_id="77")
     with StdioClient(demo_home) as client:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
-from gateway.api.shapes import ApiError
+from gateway.api.openai_wire import ApiError
 
 SESSION_HEADER, IDEMPOTENCY_HEADER = "x-hermes-session-id", "idempotency-key"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_:@+-]|\.(?!\.)){0,127}")

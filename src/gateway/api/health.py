@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.api import handling
-from gateway.api.guard import App
+from gateway.api import error_boundary
+from gateway.api.auth import App
 from hermes_config.version import VERSION
 from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
-    from gateway.run_parts import Parts
+    from gateway.services import Parts
 
 _READY_SECONDS = 5.0
 
@@ -30,13 +30,17 @@ class Health:
         _ask(parts)
 
     async def alive(self, request: Request) -> App:
-        return handling.reply({"status": "ok"})
+        return error_boundary.reply({"status": "ok"})
 
     async def ready(self, request: Request) -> App:
-        return handling.reply({"status": "ready"}) if await self._is_ready() else handling.reply({"status": "no"}, 503)
+        return (
+            error_boundary.reply({"status": "ready"})
+            if await self._is_ready()
+            else error_boundary.reply({"status": "no"}, 503)
+        )
 
     async def detailed(self, request: Request) -> App:
-        parts, db = self._parts, self._parts.board.db
+        parts, db = self._parts, self._parts.services.db
         queued, owed, dead = await asyncio.to_thread(
             lambda: (db.inbox.queued_count(), db.outbox.owed_count(), db.outbox.dead_count())
         )
@@ -45,13 +49,13 @@ class Health:
             for name, one in parts.connections.health().items()
         }
         ready = await self._is_ready()
-        return handling.reply({
+        return error_boundary.reply({
             "status": "ready" if ready else "no", "version": VERSION, "turns_running": parts.lanes.active,
             "queued": queued, "owed": owed, "dead_letters": dead, "platforms": platforms,
         })  # fmt: skip
 
     async def metrics(self, request: Request) -> App:
-        content = await asyncio.to_thread(self._parts.board.metrics.text)
+        content = await asyncio.to_thread(self._parts.services.metrics.text)
         return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _is_ready(self) -> bool:
@@ -60,7 +64,7 @@ class Health:
             return False
         try:
             async with asyncio.timeout(_READY_SECONDS), self._probe:
-                await asyncio.to_thread(self._parts.board.db.engine.write, lambda conn: None)
+                await asyncio.to_thread(self._parts.services.db.engine.write, lambda conn: None)
         except (StateError, TimeoutError):
             return False
         return True
@@ -68,7 +72,7 @@ class Health:
 
 def _ask(parts: Parts) -> None:
     """Figures that are looked up when they are read."""
-    db, metrics, agents = parts.board.db, parts.board.metrics, parts.agents
+    db, metrics, agents = parts.services.db, parts.services.metrics, parts.agents
     loop = asyncio.get_running_loop()
 
     def oldest() -> float:

@@ -244,7 +244,7 @@ class BasePlatformAdapter(ABC):
 
     def pieces(self, text: str) -> list[str]:
         """A stored text as what the platform takes, in order: rendered, split, never empty. Pure and repeatable."""
-        from gateway.splitting import split_blocks
+        from gateway.platforms.splitting import split_blocks
 
         return split_blocks(text, self.MAX_MESSAGE_LENGTH)
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from hermes_cli import chat_keyboard
+from hermes_cli.chat import keyboard
 from hermes_cli.demo import home as demo_home
 from hermes_cli.demo import intro
 from hermes_cli.demo.processes import MARKER, OWNER_ID, DemoFailed, DemoProcesses, FakeTelegram, free_port
@@ -117,7 +117,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _quit(number: int, frame: FrameType | None) -> None:
-    if chat_keyboard.in_readline(frame):  # readline would swallow the exit; it is repeated when readline waits for keys
+    if keyboard.in_readline(frame):  # readline would swallow the exit; it is repeated when readline waits for keys
         again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
@@ -137,7 +137,7 @@ def _open_window(processes: DemoProcesses, card: intro.Lines, workspace: Path) -
 
 def _talk(processes: DemoProcesses, card: intro.Lines, workspace: Path, *, at_terminal: bool) -> int:
     """The same line by line; one turn where nobody can type."""
-    from hermes_cli.chat_attached import AttachedChat
+    from hermes_cli.chat.repl import AttachedChat
 
     chat = AttachedChat(_trip(processes), folder=workspace)
     if at_terminal:
@@ -155,13 +155,13 @@ def _trip(processes: DemoProcesses) -> str:
 
 def _furnish(home: Path, telegram: FakeTelegram, *, port: int, pace: int) -> None:
     """Write a configuration, the two secrets, and a workspace with a few files for the tools."""
-    from gateway.api import keys
+    from gateway.api import auth
     from hermes_config import config
 
     with private_open(home / "config.yaml") as file:
         file.write(_CONFIG.format(pace=pace, address=telegram.address, port=port, owner=OWNER_ID))
     config.add_variable("TELEGRAM_BOT_TOKEN", telegram.token, home.resolve())
-    keys.make(home.resolve())
+    auth.make(home.resolve())
     workspace = home / "workspace"
     for name, content in _FILES.items():
         path = workspace / name
@@ -212,11 +212,11 @@ def _wait_for_the_last(home: Path) -> None:
 
 def _ending(home: Path) -> str:
     """How to end what runs there: the demo, which would restart its gateway, or a gateway without a demo."""
-    from hermes_agent import holders
+    from hermes_agent import process_identity
 
     marker = home / MARKER
     number = marker.read_text(encoding="utf-8").split()[-1] if marker.is_file() else ""
-    if number.isdecimal() and holders.started(int(number)) is not None:
+    if number.isdecimal() and process_identity.started(int(number)) is not None:
         return f"Ctrl-D there (or kill {number})"
     return f"HERMES_HOME={home} hermes gateway stop"
 

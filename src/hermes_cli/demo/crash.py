@@ -23,8 +23,8 @@ from hermes_config.errors import HermesError, UsageError
 from hermes_state import SessionDB
 
 if TYPE_CHECKING:
-    from hermes_state.inbox import InboxRow
-    from hermes_state.outbox import OutboxItem
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem
 
 T = TypeVar("T")
 

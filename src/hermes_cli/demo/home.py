@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway import keys
-from gateway.config_parts import Platform
-from gateway.entries import SessionEntry, SessionSource, local_time
+from gateway.config import Platform
+from gateway.routes import keys
+from gateway.routes.source import SessionEntry, SessionSource, local_time
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from gateway import status
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_cli.operate import gateway_process
 from hermes_config.errors import HermesError
 from hermes_config.home import private_open
@@ -72,7 +72,7 @@ class DemoProcesses:
     def start_telegram(self) -> None:
         people, announced = f"ada={OWNER_ID},mallory", str(self._home / PHONE)
         self._telegram = self._start(
-            "hermes_testing.telegram_server", "--people", people, "--started", "ada", "--announce", announced
+            "hermes_testing.telegram", "--people", people, "--started", "ada", "--announce", announced
         )
 
     def telegram(self) -> FakeTelegram:
@@ -152,7 +152,9 @@ class DemoProcesses:
             return
         gateway_process.stop(self._home, seconds=_ENDING_SECONDS, force=True)
         until = time.monotonic() + _ENDING_SECONDS
-        while holders.started(pid) is not None and time.monotonic() < until:  # it releases the lock before it ends
+        while (
+            process_identity.started(pid) is not None and time.monotonic() < until
+        ):  # it releases the lock before it ends
             time.sleep(_LOOK_SECONDS / 10)
 
     def _last_words(self) -> str:

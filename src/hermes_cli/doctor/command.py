@@ -18,7 +18,7 @@ from hermes_cli.doctor import store as doctor_store
 from hermes_cli.doctor.fixes import Check, CheckContext, CheckResult, problem, problem_of
 from hermes_cli.framework import output, store, text
 from hermes_cli.framework.parser import Parser, add_json
-from hermes_config import config, log_file
+from hermes_config import config, logs
 from hermes_config.errors import ConfigError, HermesError
 from hermes_config.home import hermes_home
 from hermes_state.errors import StateError
@@ -52,7 +52,7 @@ def register(parser: Parser) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    log_file.install()  # what a plug-in or a platform logs during a check belongs there, not into the report
+    logs.install()  # what a plug-in or a platform logs during a check belongs there, not into the report
     results = examine(online=args.online)
     fixed: list[str] = []
     if args.fix and any(one.mend for one in results):

@@ -54,7 +54,7 @@ def executor(context: CheckContext) -> Iterator[CheckResult]:
     from hermes_agent.execution import executor as execution
 
     assert context.config is not None
-    found = execution.wall_of(context.config.tree)
+    found = execution.wall_of(context.config)
     better = fixes.with_rights("apt install bubblewrap") if "not installed" in found.why else ""
     if found.wall == "bubblewrap":
         yield ok("executor", "commands run confined by bubblewrap")
@@ -134,13 +134,13 @@ def _telegram(context: CheckContext, check: str, token: str, extra: dict[str, ob
     import asyncio
 
     from gateway import status
-    from gateway.platforms.telegram import meeting
+    from gateway.platforms.telegram import setup
 
     try:
-        bot = asyncio.run(meeting.look(token, extra))
+        bot = asyncio.run(setup.look(token, extra))
         if not bot.webhook and not status.is_running(context.home):
-            asyncio.run(meeting.listen(token, extra, seconds=_LISTEN_SECONDS))
-    except meeting.UnknownToken as error:
+            asyncio.run(setup.listen(token, extra, seconds=_LISTEN_SECONDS))
+    except setup.UnknownToken as error:
         return problem(check, error.what, "hermes gateway setup telegram", f"It asks for another. {error.hint}")
     except HermesError as error:
         return problem_of(check, error)
@@ -152,16 +152,16 @@ def _telegram(context: CheckContext, check: str, token: str, extra: dict[str, ob
 
 def api(context: CheckContext) -> Iterator[CheckResult]:
     """Who owns the keys of the HTTP API. In older homes every key was the owner's."""
-    from gateway.api import keys
+    from gateway.api import auth
 
     assert context.config is not None
     try:
-        found = keys.all_configured(context.config)
+        found = auth.all_configured(context.config)
     except ConfigError as error:
         fix = f"hermes config unset {shlex.quote(error.key)}"
         yield problem("api", f"{error.what} ({error.where})", fix, "hermes api key makes a good one.")
         return
-    client, owner = keys.VARIABLES["client"], keys.VARIABLES["owner"]
+    client, owner = auth.VARIABLES["client"], auth.VARIABLES["owner"]
     may = "its own conversations, no terminal, no files, no approvals"
     if "client" in found and "owner" not in found and _was_the_owners(context, found["client"]):
         says = f"{client} was the owner's key, and becomes a client key with the next start of the gateway: {may}"
@@ -175,8 +175,8 @@ def api(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def _was_the_owners(context: CheckContext, key: str) -> bool:
-    from gateway.api.keys import key_id
-    from gateway.authorisation import API
+    from gateway.access.authorisation import API
+    from gateway.api.auth import key_id
     from hermes_state.ids import LOCAL_OWNER
 
     if context.db is None:

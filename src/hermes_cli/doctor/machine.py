@@ -31,7 +31,7 @@ _PRIVATE = ("state.db*", "state.search.db*", "backups", "logs", "media", "sessio
 
 
 def sqlite(context: CheckContext) -> Iterator[CheckResult]:
-    from hermes_state.engine.files import sqlite_version
+    from hermes_state.storage.sqlite import sqlite_version
 
     version = sqlite_version()
     if tuple(map(int, version.split("."))) >= _SQLITE:
@@ -43,9 +43,9 @@ def sqlite(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def other_version(context: CheckContext) -> Iterator[CheckResult]:
-    from hermes_state.reference import holding
+    from hermes_state.transfer.import_home import in_use
 
-    version = holding.reference_installed()
+    version = in_use.hermes_agent_installed()
     if version is None:
         yield ok("hermes-agent", "not installed in this Python environment")
         return
@@ -111,7 +111,7 @@ def _close(paths: list[Path]) -> None:
 
 
 def file_system(context: CheckContext) -> Iterator[CheckResult]:
-    from hermes_state.engine import files as database_files
+    from hermes_state.storage import sqlite as database_files
 
     where = context.database.parent if context.database else context.home
     if context.config is not None and context.database is None:

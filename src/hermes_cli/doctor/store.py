@@ -15,7 +15,7 @@ from hermes_config.errors import HermesError
 from hermes_state.errors import ForeignHome, NotADatabase, StateError, StoreBusy, StoreDamaged
 
 if TYPE_CHECKING:
-    from hermes_state.findings import Finding
+    from hermes_state.maintenance.check import Finding
 
 WRITE_WAIT_MS = 2_000
 """How long a check waits to write: a healthy program needs a fraction of that."""
@@ -30,7 +30,7 @@ _LOCKS = Path("/proc/locks")
 
 def database(context: CheckContext) -> Iterator[CheckResult]:
     """Opens, passes SQLite's quick check and our consistency checks; its write-ahead log is not too long."""
-    from hermes_state import check
+    from hermes_state.maintenance import check
 
     if not context.has_store:
         if context.config is not None:
@@ -79,7 +79,7 @@ def _finding(context: CheckContext, one: Finding) -> CheckResult:
 
 
 def _damaged(context: CheckContext, what: str) -> CheckResult:
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     says = f"{what} ({context.database})"
     copies = [one for one in backup.existing(context.home) if one.path.suffix == ".db"]
@@ -103,10 +103,10 @@ def _aside(context: CheckContext) -> str:
 
 
 def _mend() -> None:
-    from hermes_state import check
+    from hermes_state.maintenance import check
 
     with store.open_store() as db:
-        check.mend(db)
+        check.fix(db)
 
 
 def _reindex() -> None:
@@ -164,7 +164,7 @@ def _holder(database: Path) -> int | None:
 
 
 def backups(context: CheckContext) -> Iterator[CheckResult]:
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     assert context.db is not None
     if context.database is None:

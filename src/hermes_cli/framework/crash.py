@@ -1,7 +1,7 @@
 """Crash reports: what a defect leaves behind for the person who will mend it, and what is no defect.
 
 A report is a private file in `<home>/logs`, with the traceback and the versions, and without the arguments
-of the command or any secret (`hermes_config.secrets`). Only the newest few are kept. Nothing is sent anywhere.
+of the command or any secret (`hermes_config.redaction`). Only the newest few are kept. Nothing is sent anywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import TracebackType
 from hermes_config.errors import HermesError
 from hermes_config.home import advice, ensure_folder, private_open
 from hermes_config.limits import DEFAULTS
-from hermes_config.secrets import redacted
+from hermes_config.redaction import redacted
 from hermes_config.version import VERSION
 
 

@@ -40,9 +40,9 @@ def open_store(
     A command that waits for another program's lock says so on stderr, once, if `says_waits`.
     """
     from hermes_state import SessionDB  # importing the engine costs more than the rest of a command
-    from hermes_state.reference import holding
+    from hermes_state.transfer.import_home import in_use
 
-    holding.refuse_reference_installed()
+    in_use.refuse_hermes_agent_installed()
     loaded = config.load()
     where = _address(loaded)
     file = database_file(where)

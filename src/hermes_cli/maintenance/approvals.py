@@ -12,8 +12,8 @@ from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.approvals import Grant, LoggedExit
     from hermes_state.ids import PersonId
+    from hermes_state.turns.approvals import Grant, LoggedExit
 
 _GRANTS = output.columns("ID", "What…", "For", "Ends…", ">Given")
 _EXITS = output.columns(">When", "For", "What…", "Opened…", "Allowed by…")
@@ -73,8 +73,8 @@ def _revoke(args: argparse.Namespace) -> None:
 def _add(args: argparse.Namespace) -> None:
     import os.path
 
-    from hermes_state.approvals import GrantKind
     from hermes_state.ids import LOCAL_OWNER, PersonId
+    from hermes_state.turns.approvals import GrantKind
 
     kind: GrantKind = "network" if args.network else "folder" if args.folder else "tool"
     value = "" if args.network else os.path.realpath(args.folder) if args.folder else args.tool
@@ -102,7 +102,7 @@ def _check_folder(path: str) -> None:
     from pathlib import Path
 
     from hermes_agent.execution.view import too_wide
-    from hermes_config import secret_places
+    from hermes_config import secret_files
     from hermes_config.home import hermes_home
 
     folder, user_home = Path(path), Path.home().resolve()
@@ -111,7 +111,7 @@ def _check_folder(path: str) -> None:
     ours = hermes_home().resolve()
     if too_wide(folder, user_home) or folder == user_home or ours.is_relative_to(folder) or folder.is_relative_to(ours):
         raise UsageError(f"{text.harmless(path)} holds too much to be opened as a whole", hint="Name a folder in it.")
-    if secret_places.is_secret(folder, user_home=user_home, folder=True):
+    if secret_files.is_secret(folder, user_home=user_home, folder=True):
         raise UsageError(f"{text.harmless(path)} holds secrets and is not opened for commands")
 
 
@@ -152,7 +152,7 @@ def _what(grant: Grant) -> str:
 
 def _shown(call: str) -> str:
     """A command or path on one line, with its secrets covered."""
-    from hermes_config.secrets import redacted
+    from hermes_config.redaction import redacted
 
     return text.harmless(redacted(call))
 

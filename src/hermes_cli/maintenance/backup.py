@@ -19,7 +19,7 @@ from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, hermes_home, write_atomic
 
 if TYPE_CHECKING:
-    from hermes_state.backup import Backup
+    from hermes_state.transfer.backup import Backup
 
 _SECRETS = ("config.yaml", ".env")
 
@@ -43,7 +43,7 @@ def register(parser: Parser) -> None:
 
 
 def _create(args: argparse.Namespace) -> None:
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     with store.open_store() as db:
         ending = ".db" if db.engine.dialect == "sqlite" else ".zip"
@@ -57,6 +57,9 @@ def _create(args: argparse.Namespace) -> None:
         output.print_json({**_facts(made), "beside": [str(target) for target in beside]})
         return
     print(text.harmless(f"Backup {made.path} ({text.size(made.bytes)}): {_holds(made)}. Opened and checked."))
+    if made.left:
+        left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in made.left.items())
+        print(text.harmless(f"Not in it, kept from hermes-agent and not used here: {left}. A .db backup has them."))
     for target in beside:
         print(text.harmless(f"Beside it: {target}, which holds secrets"))
     if not beside:
@@ -75,7 +78,7 @@ def _secrets_beside(path: Path) -> dict[Path, Path]:
 
 
 def _verify(args: argparse.Namespace) -> None:
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     found = backup.verify(_named(args.path), limits=config.load().limits)
     if args.json:
@@ -89,7 +92,7 @@ def _verify(args: argparse.Namespace) -> None:
 
 
 def _restore(args: argparse.Namespace) -> None:
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     path, limits = _named(args.path), config.load().limits
     found = backup.verify(path, limits=limits)
@@ -106,9 +109,7 @@ def _restore(args: argparse.Namespace) -> None:
     if path.suffix == ".zip":
         _restore_archive(path)
     elif database is not None:
-        from hermes_state import restore
-
-        kept = restore.restore(path, database, home=hermes_home(), limits=limits)
+        kept = backup.restore(path, database, home=hermes_home(), limits=limits)
     if args.json:
         output.print_json({**_facts(found), "restored": True, "replaced": None if kept is None else str(kept)})
         return
@@ -118,14 +119,14 @@ def _restore(args: argparse.Namespace) -> None:
 
 
 def _restore_archive(path: Path) -> None:
-    from hermes_state import archive_store
+    from hermes_state.transfer import copy_all
 
     with store.open_store(create=True) as db, Progress("restoring", unit="rows") as progress:
-        archive_store.restore_store(db, path, progress=progress.update)
+        copy_all.restore_store(db, path, progress=progress.update)
 
 
 def _list(args: argparse.Namespace) -> None:
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     found = backup.existing(hermes_home())
     if args.json:
@@ -144,7 +145,7 @@ def _list(args: argparse.Namespace) -> None:
 
 def _named(name: str) -> Path:
     """A path, or the name of a backup of this home."""
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     path, inside = Path(name), hermes_home() / backup.FOLDER / Path(name).name
     return inside if not path.exists() and path.name == name and inside.exists() else path
@@ -161,4 +162,5 @@ def _facts(found: Backup) -> dict[str, Any]:
     return {
         "path": str(found.path), "bytes": found.bytes, "made_at": made_at, "automatic": found.automatic,
         "rows": found.rows, "broken_links": found.broken_links,
+        "left": found.left,
     }  # fmt: skip

@@ -19,7 +19,7 @@ from typing import Any
 
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.framework.parser import Parser, Verbs
-from hermes_config import config, config_view, document, secrets, settings
+from hermes_config import config, redaction, sections, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
 from hermes_config.limits import table
@@ -63,16 +63,16 @@ def _repair(args: argparse.Namespace) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     from gateway.config import load_gateway_config
-    from hermes_config import settings
 
     loaded = config.load()
+    loaded.require("executor")
     load_gateway_config(loaded)
     facts: dict[str, Any] = {
         "home": str(loaded.home),
         "config.yaml": (loaded.home / "config.yaml").exists(),
         ".env": len(loaded.dotenv),
         "notes": [*notes(loaded), *_hook_notes(loaded)],
-        "without effect": settings.idle(loaded.tree),
+        "without effect": sections.table().without_effect(loaded.tree),
         "ok": True,
     }
     if args.json:
@@ -100,22 +100,18 @@ def _hook_notes(loaded: config.Config) -> list[str]:
 def notes(loaded: config.Config) -> list[str]:
     """Keys that look mistyped, invalid values, and keys of older homes that mean something else here, or nothing."""
     from hermes_agent.approvals.policy import read_policy
-    from hermes_config import settings
 
-    policy = read_policy(loaded.tree).notes
-    told = {note.partition(" ")[0] for note in policy}
-    refused = [note for note in settings.refused(loaded.tree) if note.partition(" ")[0] not in told]
-    found = [*settings.mistyped(loaded.tree), *refused, *policy]
+    policy = read_policy(loaded).notes
+    unfit = [problem.note for problem in loaded.problems]
+    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy]
     if backend := config.unsupported_backend(loaded.tree):
         found.append(backend)
-    compression = loaded.tree.get("compression")
-    if isinstance(compression, Mapping) and "in_place" in compression:
+    if "compression.in_place" in sections.table().without_effect(loaded.tree):
         found.append("compression.in_place has no effect: a compression always makes a new segment and can be undone")
     return found
 
 
 def _show(args: argparse.Namespace) -> None:
-    from hermes_config import config_view
 
     path = [] if args.key is None else args.key.split(".")
     if not all(path):
@@ -129,7 +125,7 @@ def _show(args: argparse.Namespace) -> None:
         if not isinstance(value, Mapping) or name not in value:
             raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
         value = value[name]
-    plain = config_view.presentable(value, path)
+    plain = redaction.presentable(value, path)
     if args.json:
         output.print_json(plain)
     elif isinstance(plain, dict | list):
@@ -143,30 +139,28 @@ def _show(args: argparse.Namespace) -> None:
 
 def _set(args: argparse.Namespace) -> None:
     from gateway.config import load_gateway_config
-    from hermes_config import settings
 
     if name := _variable(args.key):
         given = _value_of(name, args.value)
         _keep(name, given)
         _warn(name, args.value, given)
         return
-    if near := settings.meant(args.key):
+    if near := sections.table().meant(args.key):
         raise UsageError(
             f"{args.key[:80]} is not a known key; nothing was saved",
             hint=f"Did you mean {near}? A key for another program is written with hermes config edit.",
         )
     written = _value_of(args.key, args.value)
-    value = document.value_of(written)
-
-    def check(after: config.Config) -> None:
-        load_gateway_config(after)
-        if refusal := settings.refusal(args.key, value):
-            raise ConfigError(refusal, file=str(after.home / "config.yaml"), key=args.key)
-
-    saved = config.set_value(args.key, value, check=check)
+    value = yaml_file.value_of(written)
+    saved = config.set_value(args.key, value, check=load_gateway_config)
     print(f"{args.key} is set in {saved.file}")
-    if not args.key.startswith("limits.") and not settings.is_known(args.key):
+    row = sections.table().find(args.key.split("."))
+    if row is None and not sections.table().is_known(args.key):
         print("Nothing here reads it; it is kept for other programs.")
+    elif row is not None and row.unused:
+        print("Hermes does not use it; it is kept for hermes-agent.")
+    elif row is not None and row.restart:
+        print("It takes effect when the gateway and open terminal windows are started again.")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
     _warn(args.key, args.value, written)
@@ -274,13 +268,14 @@ def _variable(key: str) -> str:
         return ""
     if key.isupper():
         return key
-    meant = secrets.is_secret_name(key) and "_" in key and not settings.is_known(key) and _in_yaml(key) is None
+    known = sections.table().is_known(key) or _in_yaml(key) is not None
+    meant = redaction.is_secret_name(key) and "_" in key and not known
     return key.upper() if meant else ""
 
 
 def _value_of(key: str, given: str | None) -> str:
     """The new value: the VALUE itself; for a secret also what it points at, or what is typed unseen."""
-    if not secrets.is_covered_name(key.rpartition(".")[2]):
+    if not redaction.is_covered_name(key.rpartition(".")[2]):
         if given is None:
             raise UsageError("the following arguments are required: VALUE", hint="See hermes config set --help.")
         return given
@@ -298,7 +293,7 @@ def _value_of(key: str, given: str | None) -> str:
 
 def _warn(key: str, given: str | None, value: str) -> None:
     """Warn that a secret given on the command line may be in the shell's history."""
-    if value == given and secrets.is_covered_name(key.rpartition(".")[2]):
+    if value == given and redaction.is_covered_name(key.rpartition(".")[2]):
         ways = f"hermes config set {key} asks for it, or takes - (piped in) or @FILE."
         print(f"Your shell's history may have it now, too: {ways}")
 
@@ -316,7 +311,7 @@ def _shown_variable(name: str) -> str | None:
     """The value of a variable, covered when it is a secret; None when it is in config.yaml alone."""
     loaded = config.load()
     if value := loaded.dotenv.get(name):
-        return str(config_view.presentable(value, [name]))
+        return str(redaction.presentable(value, [name]))
     if name in loaded.tree:
         return None
     hint = "It is set in the environment." if loaded.environ(name) else ""

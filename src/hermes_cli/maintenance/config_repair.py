@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hermes_cli.framework import text
-from hermes_config import config, document, dotenv
+from hermes_config import config, dotenv, yaml_file
 from hermes_config.errors import ConfigError
 from hermes_config.home import ensure_home, write_atomic
 
@@ -101,7 +101,7 @@ def _keep_comments(file: Path, comments: list[str]) -> None:
 
 def _at_fault(lines: list[str], file: Path, reported: int) -> int | None:
     """The line without which the rest loads, or loads further; nearest to the reported one."""
-    parse: Callable[..., object] = dotenv.parse if file.name == ".env" else document.parse
+    parse: Callable[..., object] = dotenv.parse if file.name == ".env" else yaml_file.parse
     start = min(reported, len(lines)) - 1
     for place in range(start, max(-1, start - _LINES_BACK), -1):
         rest = "\n".join([*lines[:place], "#", *lines[place + 1 :]])

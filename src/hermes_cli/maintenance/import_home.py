@@ -22,14 +22,14 @@ from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, ensure_home, hermes_home
-from hermes_state.reference import aside, homefiles, importing, report, rights
-from hermes_state.reference.homefiles import NOT_TAKEN
+from hermes_state.transfer.import_home import home_files, rights, write
+from hermes_state.transfer.import_home.home_files import NOT_TAKEN
 
 if TYPE_CHECKING:
-    from hermes_state.reference.homefiles import Item
-    from hermes_state.reference.rights import HomeConfig, Offer
-    from hermes_state.reference.source import Home
-    from hermes_state.reference.survey import Survey
+    from hermes_state.transfer.import_home.home_files import HomeFile
+    from hermes_state.transfer.import_home.rights import HomeConfig, RightsOffer
+    from hermes_state.transfer.import_home.scan import HomeScan
+    from hermes_state.transfer.import_home.source import AgentHome
 
 _SHOWN = 10
 _ASKED = "Comes only if you take it (you are asked, or --take names it):"
@@ -47,16 +47,16 @@ def register(parser: Parser) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from hermes_state.reference import holding, source, survey
+    from hermes_state.transfer.import_home import in_use, scan, source
 
-    holding.refuse_reference_installed()
+    in_use.refuse_hermes_agent_installed()
     home = source.find(Path(args.path).expanduser())
     _refuse_own(home)
     if home.whole:
-        holding.refuse_held(home.folder)
-    opened = None if home.database is None else source.Source(home.database)
+        in_use.refuse_in_use(home.folder)
+    opened = None if home.database is None else source.HomeDatabase(home.database)
     try:
-        found = survey.survey(home, opened)
+        found = scan.scan_home(home, opened)
         facts = _look(found, _kinds(args.take)) if args.dry_run else _bring(found, args)
     finally:
         if opened is not None:
@@ -67,7 +67,7 @@ def _run(args: argparse.Namespace) -> None:
         print(words(facts))
 
 
-def _refuse_own(home: Home) -> None:
+def _refuse_own(home: AgentHome) -> None:
     ours = store.database_file(store.address())
     same = [(home.folder, hermes_home()), (home.database, ours)]
     if any(a is not None and b is not None and os.path.realpath(a) == os.path.realpath(b) for a, b in same):
@@ -93,9 +93,9 @@ def _kinds(wanted: str | None) -> frozenset[str] | None:
 class _Selection(NamedTuple):
     """What could be imported beside the conversations, and what of it is."""
 
-    offers: list[Offer]
+    offers: list[RightsOffer]
     taken: frozenset[str]
-    files: list[Item]
+    files: list[HomeFile]
     read: HomeConfig
 
     def facts(self) -> dict[str, Any]:
@@ -104,18 +104,18 @@ class _Selection(NamedTuple):
         return {"rights": rows, "notes": notes}
 
 
-def _choose(found: Survey, target: Path, wanted: frozenset[str] | None, *, ask: bool = False) -> _Selection:
+def _choose(found: HomeScan, target: Path, wanted: frozenset[str] | None, *, ask: bool = False) -> _Selection:
     whole = found.home.whole
-    files = homefiles.plan(found.home.folder, target) if whole else []
+    files = home_files.plan(found.home.folder, target) if whole else []
     read = rights.read(found.home.folder) if whole else rights.HomeConfig()
     offers = rights.offers(found, read, files)
     taken = wanted or frozenset()
     if wanted is None and ask and offers:
         taken = _ask_which(offers)
-    return _Selection(offers, taken, homefiles.without(files, taken), read)
+    return _Selection(offers, taken, home_files.without(files, taken), read)
 
 
-def _ask_which(offers: list[Offer]) -> frozenset[str]:
+def _ask_which(offers: list[RightsOffer]) -> frozenset[str]:
     """One question for the whole list."""
     print("It also has things that give rights or run. They are imported only if you take them:")
     for number, one in enumerate(offers, 1):
@@ -133,43 +133,43 @@ def _ask_which(offers: list[Offer]) -> frozenset[str]:
         print("Please say all, or numbers of the list.")
 
 
-def _look(found: Survey, wanted: frozenset[str] | None) -> dict[str, Any]:
+def _look(found: HomeScan, wanted: frozenset[str] | None) -> dict[str, Any]:
     choice = _choose(found, hermes_home(), wanted)
     files = choice.files
     more = choice.facts()
     address = store.address()
     file = store.database_file(address)
     if file is not None and not file.exists():  # a dry run must not create it
-        return report.facts(found, files=files) | more
+        return write.facts(found, files=files) | more
     from hermes_state import SessionDB
 
     db = SessionDB(address, read_only=True)
     try:
-        return report.facts(found, files=files, differences=importing.compare(db, found)) | more
+        return write.facts(found, files=files, differences=write.compare(db, found)) | more
     finally:
         db.close()
 
 
-def _bring(found: Survey, args: argparse.Namespace) -> dict[str, Any]:
+def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any]:
     wanted = _kinds(args.take)
     question = f"Import {len(found.sessions):,} sessions with {found.messages:,} messages into {hermes_home()}?"
     prompts.confirm(question, yes=args.yes)
     choice = _choose(found, hermes_home(), wanted, ask=not args.yes)
     target = ensure_home()
     with store.open_store(create=True) as db, Progress("importing", unit="messages") as progress:
-        differences = importing.compare(db, found)
-        done = importing.bring_over(db, found, routes="routes" in choice.taken, tick=progress.update)
+        differences = write.compare(db, found)
+        done = write.write_home(db, found, routes="routes" in choice.taken, tick=progress.update)
     texts = {
         "config.yaml": rights.config_text(choice.read, choice.taken),
         ".env": rights.env_text(choice.read, choice.taken),
     }
-    unread = homefiles.copy(found.home.folder, target, choice.files, texts)
+    unread = home_files.copy(found.home.folder, target, choice.files, texts)
     if "hooks" in choice.taken and (names := rights.hook_names(target)):
         config.set_value("hooks.enabled", names)  # they ran there, and the owner took them
     came = [item for item in choice.files if item.left or texts.get(item.name, "") is not None]
-    facts = report.facts(found, done=done, differences=differences, files=came, unread=unread) | choice.facts()
+    facts = write.facts(found, done=done, differences=differences, files=came, unread=unread) | choice.facts()
     folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
-    aside.keep(folder, found, done, facts)
+    write.keep(folder, found, done, facts)
     return facts | {"report": str(folder)}
 
 

@@ -32,16 +32,16 @@ def register_api(parser: Parser) -> None:
 
 
 def _key(args: argparse.Namespace) -> None:
-    from gateway.api import keys
+    from gateway.api import auth
     from gateway.config import load_gateway_config
 
-    home, variable = ensure_home(), keys.VARIABLES[args.role]
+    home, variable = ensure_home(), auth.VARIABLES[args.role]
     loaded = config.load(home)
-    known = keys.configured(loaded, args.role) if not args.rotate else None
+    known = auth.configured(loaded, args.role) if not args.rotate else None
     if args.rotate and variable in os.environ:
         hint = "Change it there, or unset it to use the one in .env."
         raise UsageError(f"{variable} comes from the environment of this process", hint=hint)
-    key = keys.replace(home, args.role) if args.rotate else known or keys.make(home, args.role)
+    key = auth.replace(home, args.role) if args.rotate else known or auth.make(home, args.role)
     settings = load_gateway_config(loaded).api_server
     if args.json:
         url = f"http://{settings.host}:{settings.port}/v1"
@@ -58,9 +58,9 @@ def _key(args: argparse.Namespace) -> None:
 
 def _opens(loaded: config.Config) -> str:
     """What makes the key work: a gateway that has another key accepts it by itself."""
-    from gateway.api import keys
+    from gateway.api import auth
 
-    if any(keys.configured(loaded, role) for role in keys.VARIABLES):
+    if any(auth.configured(loaded, role) for role in auth.VARIABLES):
         return "A running gateway accepts it from the next request on."
     return "hermes gateway restart opens the API with it."
 
@@ -129,12 +129,12 @@ def register_tools(parser: Parser) -> None:
 
 
 def _tools(args: argparse.Namespace) -> None:
-    from hermes_agent.tools import overview
+    from hermes_agent.tools import registry
     from hermes_cli import plugins
 
-    tree = config.load().tree
+    loaded = config.load()
     plugins.discover_plugins()
-    rows = overview.rows(tree, platform=args.platform)
+    rows = registry.tool_rows(loaded, platform=args.platform)
     if args.json:
         output.print_json(rows)
         return
@@ -161,7 +161,7 @@ def _store() -> MemoryStore:
     from hermes_state.ids import LOCAL_OWNER
 
     loaded = config.load()
-    return MemoryStore(loaded.home, LOCAL_OWNER, config=loaded.tree, limits=loaded.limits)
+    return MemoryStore(loaded.home, LOCAL_OWNER, settings=loaded.memory, limits=loaded.limits)
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -206,7 +206,7 @@ def _found() -> Skills:
 
     loaded = config.load()  # first, so that a broken configuration is reported once, not by the plug-ins as well
     plugins.discover_plugins()
-    return skills.discover(loaded.home, loaded.tree, platform="cli")
+    return skills.discover(loaded.home, loaded.skills, platform="cli")
 
 
 def _list_skills(args: argparse.Namespace) -> None:

@@ -11,8 +11,8 @@ from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.pairings import Standing
-    from hermes_state.people import Role
+    from hermes_state.people.pairings import Standing
+    from hermes_state.people.people import Role
 
 _WAITING = output.columns("Platform", "Name…", "ID", ">Asked", ">Code ends")
 _PAIRED = output.columns("Platform", "Name…", "ID", "Role", "State", "Person")
@@ -89,7 +89,7 @@ def _standings(db: SessionDB) -> list[Standing]:
 
 
 def _approve(args: argparse.Namespace) -> None:
-    from gateway.pairing import Pairing
+    from gateway.access.pairing import Pairing
 
     role: Role | None = args.role
     with store.open_store() as db:
@@ -107,7 +107,7 @@ def _approve(args: argparse.Namespace) -> None:
 
 
 def _revoke(args: argparse.Namespace) -> None:
-    from gateway.pairing import Pairing
+    from gateway.access.pairing import Pairing
 
     platform = _platform(args.platform, keys=True)
     with store.open_store() as db:
@@ -122,8 +122,8 @@ def _revoke(args: argparse.Namespace) -> None:
 
 def _somebody(db: SessionDB, platform: str, user: str) -> None:
     """Refuse an id that nobody has and no rule lets in: most likely a typing error."""
-    from gateway.authorisation import Principal, Surface, decide
-    from gateway.policy import PolicyKeeper
+    from gateway.access.authorisation import Principal, Surface, decide
+    from gateway.access.policy import PolicyKeeper
 
     if any((row.platform, row.native_id) == (platform, user) for row in db.pairings.standings([user])[1]):
         return

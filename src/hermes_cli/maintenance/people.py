@@ -13,7 +13,7 @@ from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.people import Person
+    from hermes_state.people.people import Person
 
 _ROLES = ("owner", "admin", "member", "guest")
 _COLUMNS = output.columns("Name…", "Role", "Accounts…20", "Zone", "Person")
@@ -93,8 +93,8 @@ def _accounts(row: dict[str, Any]) -> str:
 
 
 def _show(args: argparse.Namespace) -> None:
-    from gateway.authorisation import API, Principal, Surface, api_client, decide
-    from gateway.policy import PolicyKeeper
+    from gateway.access.authorisation import API, Principal, Surface, api_client, decide
+    from gateway.access.policy import PolicyKeeper
 
     with store.open_store() as db:
         row = _facts(db, _find(db, args.person))
@@ -163,7 +163,7 @@ def _platform(name: str) -> str:
 
 
 def _user(name: str) -> str:
-    from gateway.authorisation import is_stable
+    from gateway.access.authorisation import is_stable
 
     if not is_stable(name):
         raise UsageError(f"{name!r:.60} is not an id", hint="Write the id as the platform has it, without spaces.")

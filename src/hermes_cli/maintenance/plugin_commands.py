@@ -51,10 +51,10 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _facts(row: plugins.LoadedPlugin) -> dict[str, Any]:
-    from hermes_agent import commands
+    from hermes_agent.commands import registry
 
     manifest, added = row.found.manifest, plugins.get_plugin_commands().values()
-    clashes = [name for command in added if command.plugin == row.found.key and commands.is_ours(name := command.name)]
+    clashes = [name for command in added if command.plugin == row.found.key and registry.is_ours(name := command.name)]
     return {
         "name": row.found.key,
         "status": row.state,

@@ -22,9 +22,9 @@ from hermes_config.home import ensure_folder, ensure_home, hermes_home
 from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
-    from hermes_state.findings import Finding
-    from hermes_state.maintenance import Done
-    from hermes_state.reference.upgrading import Upgraded
+    from hermes_state.maintenance.check import Finding
+    from hermes_state.maintenance.retention import RetentionStep
+    from hermes_state.transfer.import_home.upgrade import Upgraded
 
 
 def register(parser: Parser) -> None:
@@ -51,10 +51,10 @@ def register(parser: Parser) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from hermes_state import check
+    from hermes_state.maintenance import check
 
     with store.open_store() as db:
-        mended = check.mend(db) if args.fix else {}
+        mended = check.fix(db) if args.fix else {}
         found = check.check(db, quick=args.quick)
         where = db.engine.where
     wrong = [one for one in found if not one.note]
@@ -79,12 +79,12 @@ def _print_finding(one: Finding) -> None:
 
 
 def _maintain(args: argparse.Namespace) -> None:
-    from hermes_state import maintenance
+    from hermes_state.maintenance import retention
 
     settings = config.load().sessions
     days = args.prune_days or (settings.retention_days if settings.auto_prune else None)
     with store.open_store() as db:
-        would = maintenance.run(db, dry_run=True, prune_days=days, home=hermes_home())
+        would = retention.run(db, dry_run=True, prune_days=days, home=hermes_home())
         due = [step for step in would if step.count]
         if args.dry_run:
             _print_steps(due, dry_run=True, as_json=args.json)
@@ -95,11 +95,11 @@ def _maintain(args: argparse.Namespace) -> None:
             prompts.confirm(
                 f"Do this: {', '.join(step.what for step in due)}?" if args.json else "Go ahead?", yes=False
             )
-        done = maintenance.run(db, prune_days=days, vacuum=args.vacuum, home=hermes_home())
+        done = retention.run(db, prune_days=days, vacuum=args.vacuum, home=hermes_home())
     _print_steps([step for step in done if step.count], dry_run=False, as_json=args.json)
 
 
-def _print_steps(steps: list[Done], *, dry_run: bool, as_json: bool) -> None:
+def _print_steps(steps: list[RetentionStep], *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         output.print_json({"dry_run": dry_run, "steps": [asdict(step) for step in steps]})
         return
@@ -112,7 +112,8 @@ def _print_steps(steps: list[Done], *, dry_run: bool, as_json: bool) -> None:
 
 
 def _move(args: argparse.Namespace) -> None:
-    from hermes_state import SessionDB, move
+    from hermes_state import SessionDB
+    from hermes_state.transfer import copy_all
 
     target_file = store.database_file(args.to)
     if target_file is not None and not args.to.startswith("sqlite:///"):
@@ -121,17 +122,22 @@ def _move(args: argparse.Namespace) -> None:
         target = SessionDB(args.to, limits=config.load().limits)
         try:
             with Progress("moving", unit="rows") as progress:
-                moved = move.move(source.engine, target.engine, progress=progress.update)
+                moved = copy_all.move(source.engine, target.engine, progress=progress.update)
         finally:
             target.close()
         here, there = source.engine.where, target.engine.where
-    facts: dict[str, Any] = {"from": here, "to": there, "rows": moved.rows, "source_changed": moved.source_changed}
+    facts: dict[str, Any] = {
+        "from": here, "to": there, "rows": moved.rows, "left": moved.left, "source_changed": moved.source_changed,
+    }  # fmt: skip
     if args.json:
         output.print_json(facts)
     else:
         print(
             text.harmless(f"Copied {moved.total:,} rows from {here} to {there}. Every row was read back and compared.")
         )
+        if moved.left:
+            left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in moved.left.items())
+            print(text.harmless(f"Left behind, kept from hermes-agent and not used by Hermes: {left}."))
         print("To use it, set HERMES_DATABASE_URL to the address you gave, in the environment or in .env.")
         print(text.harmless(f"The source is unchanged: {here}"))
     if moved.source_changed:
@@ -155,9 +161,9 @@ def _reindex(args: argparse.Namespace) -> None:
 
 def _upgrade(args: argparse.Namespace) -> None:
     """Convert a home of hermes-agent in place, and say how to go back."""
-    from hermes_state.reference import holding, upgrading
+    from hermes_state.transfer.import_home import in_use, upgrade
 
-    holding.refuse_reference_installed()
+    in_use.refuse_hermes_agent_installed()
     home = hermes_home()
     file = store.database_file(store.address())
     if file is None or os.path.realpath(file) != os.path.realpath(home / "state.db"):
@@ -166,7 +172,7 @@ def _upgrade(args: argparse.Namespace) -> None:
             where=str(home),
             hint="Import the home instead: hermes import hermes PATH.",
         )
-    found = upgrading.look(home)
+    found = upgrade.look(home)
     question = (
         f"Convert {home} in place ({len(found.sessions):,} sessions, {found.messages:,} messages)? "
         "A backup is made first; hermes-agent cannot use the home afterwards."
@@ -174,7 +180,7 @@ def _upgrade(args: argparse.Namespace) -> None:
     prompts.confirm(question, yes=args.yes)
     ensure_home()
     with ExitStack() as bars:
-        upgraded = upgrading.upgrade(
+        upgraded = upgrade.upgrade(
             home, step=lambda what: bars.enter_context(Progress(what)).update, limits=config.load().limits
         )
     _tell(upgraded, as_json=args.json)
@@ -183,7 +189,7 @@ def _upgrade(args: argparse.Namespace) -> None:
 def _changes() -> list[str]:
     """What the same configuration means here and did not mean in hermes-agent."""
     from gateway import hooks
-    from hermes_state.reference import rights
+    from hermes_state.transfer.import_home import rights
 
     backend, enabled = rights.backend_note(rights.read(hermes_home())), hooks.enabled_hooks(config.load())
     found = [backend.removesuffix(". The line stays behind")] if backend else []
@@ -194,14 +200,14 @@ def _changes() -> list[str]:
 
 def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
     from hermes_cli.maintenance.import_home import problem_lines
-    from hermes_state.reference import aside, report, source
+    from hermes_state.transfer.import_home import source, write
 
     home = hermes_home()
-    with source.Source(upgraded.backup) as opened:
+    with source.HomeDatabase(upgraded.backup) as opened:
         upgraded.found.source = opened
-        facts = report.facts(upgraded.found, done=upgraded.done)
+        facts = write.facts(upgraded.found, done=upgraded.done)
         folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
-        aside.keep(folder, upgraded.found, upgraded.done, facts)
+        write.keep(folder, upgraded.found, upgraded.done, facts)
     facts |= {"home": str(home), "backup": str(upgraded.backup), "report": str(folder)}
     if as_json:
         output.print_json(facts)

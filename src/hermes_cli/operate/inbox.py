@@ -11,7 +11,7 @@ from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
-    from hermes_state.inbox import InboxRow
+    from hermes_state.turns.inbox import InboxRow
 
 STATES = ("queued", "claimed", "answered", "error", "silent", "dropped", "superseded", "refused")
 _COLUMNS = output.message_columns("Came", "Reason")

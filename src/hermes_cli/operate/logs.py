@@ -1,6 +1,6 @@
 """`hermes logs`: the end of the logs of the agent and the gateway, and their new lines.
 
-The files rotate by themselves (`hermes_config.log_file`): the previous file is read as well, so that a log that has
+The files rotate by themselves (`hermes_config.logs`): the previous file is read as well, so that a log that has
 just rotated is not empty, and following continues in the new file.
 """
 

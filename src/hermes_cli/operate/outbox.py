@@ -14,7 +14,7 @@ from hermes_config.errors import ConfigError, HermesError, UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.outbox import OutboxItem
+    from hermes_state.turns.outbox import OutboxItem
 
 STATES = ("draft", "pending", "sending", "sent", "failed", "unknown", "dropped")
 _COLUMNS = output.message_columns("Made", "Problem")

@@ -19,7 +19,7 @@ from hermes_config.errors import HermesError, UsageError
 if TYPE_CHECKING:
     from gateway.config import GatewayConfig, Platform
     from hermes_state import SessionDB
-    from hermes_state.outbox import OutboxItem
+    from hermes_state.turns.outbox import OutboxItem
 
 _LOOK_SECONDS = 0.1
 _WHOLE_IDS = ("matrix", "signal", "email", "whatsapp")
@@ -72,7 +72,7 @@ def _send(args: argparse.Namespace) -> None:
 
 def _store(db: SessionDB, target: Target, words: str) -> OutboxItem:
     from hermes_state.ids import new_trace_id
-    from hermes_state.outbox import Parcel
+    from hermes_state.turns.outbox import Parcel
 
     trace = new_trace_id()
     payload = {"text": words, "kind": "notice"}

@@ -80,7 +80,7 @@ def _configuration(home: Path, facts: dict[str, Any]) -> None:
 def _executor(home: Path, facts: dict[str, Any]) -> None:
     from hermes_agent.execution import executor
 
-    found = executor.wall_of(config.load().tree)
+    found = executor.wall_of(config.load())
     facts["executor"] = {"wall": found.wall, "said": found.said, "why": found.why}
 
 
@@ -134,12 +134,12 @@ def _spent(one: dict[str, Any], used: int | None) -> dict[str, Any]:
 
 
 def _stored(home: Path, facts: dict[str, Any]) -> None:
-    from hermes_state import statistics
+    from hermes_state.maintenance import stats
 
     if not store.exists():
         return
     with store.open_store() as db:
-        found = statistics.of(db)
+        found = stats.store_stats(db)
         facts["database"] = {
             "where": found.where, "bytes": found.database_bytes, "conversations": found.conversations,
             "messages": found.messages,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes_cli.framework import output, store, text
 from hermes_cli.framework.parser import Parser, add_json
 from hermes_config.errors import HermesError
-from hermes_state.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.traces import Moment
+    from hermes_state.turns.events import Moment
 
 _WHERE_WIDE = 21
 _LOST = "✗ process lost"

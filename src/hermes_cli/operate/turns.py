@@ -17,7 +17,7 @@ from hermes_config.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.turns import Turn
+    from hermes_state.turns.turns import Turn
 
 STATES = ("running", "done", "failed", "cancelled", "parked")
 _REASON = "cancelled with hermes turns cancel"
@@ -69,10 +69,10 @@ def _list(args: argparse.Namespace) -> None:
 
 def holder_of(db: SessionDB, turn: Turn) -> str | None:
     """Who works on a running turn; None when nobody does."""
-    from hermes_agent import holders
+    from hermes_agent import process_identity
 
     lease = db.leases.get(turn.conversation_id)
-    if lease is None or lease.fence != turn.fence or holders.is_gone(lease.holder):
+    if lease is None or lease.fence != turn.fence or process_identity.is_gone(lease.holder):
         return None
     return lease.holder
 
@@ -122,11 +122,11 @@ def _ask(db: SessionDB, turn: Turn) -> str:
 
 def _close(db: SessionDB, turn: Turn) -> str:
     """Close a turn that nobody works on: take the lease of its conversation and end it as its process would."""
-    from hermes_agent import holders
+    from hermes_agent import process_identity
     from hermes_state.errors import TurnOver
 
-    holders.release_gone(db, turn.conversation_id)
-    lease = db.leases.acquire(turn.conversation_id, holder=holders.new_holder(), ttl=_LEASE_SECONDS)
+    process_identity.release_gone(db, turn.conversation_id)
+    lease = db.leases.acquire(turn.conversation_id, holder=process_identity.new_holder(), ttl=_LEASE_SECONDS)
     if lease is None:
         raise UsageError("another process has just taken over the turn", hint="Try again: it will be asked to stop.")
     try:

@@ -14,8 +14,8 @@ from hermes_config import config
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.budgets import Limit, OpenCall
-    from hermes_state.usage_report import By, Line, Report
+    from hermes_state.people.budgets import Limit, OpenCall
+    from hermes_state.people.usage import By, Line, Report
 
 _DAYS = 30
 _CONVERSATIONS = 3
@@ -59,21 +59,21 @@ def _usage(args: argparse.Namespace) -> None:
 
 
 def _looked_up(by: By, since: float) -> tuple[Report, list[_LimitUse], list[OpenCall]]:
-    from hermes_agent import holders
+    from hermes_agent import process_identity
     from hermes_agent.budget import limits_of
-    from hermes_state import usage_report
+    from hermes_state.people import usage
 
     with store.open_store() as db:
-        found = usage_report.report(db, by, since=since)
+        found = usage.report(db, by, since=since)
         uses = [one for limit in limits_of(config.load().budget) for one in _uses_of(db, limit)]
-        calls = [replace(call, lost=call.lost or holders.is_gone(call.holder)) for call in db.budgets.open_calls()]
+        calls = [replace(call, lost=call.lost or process_identity.is_gone(call.holder)) for call in db.budgets.open_calls()]
     return found, uses, calls
 
 
 def _nothing_yet() -> tuple[Report, list[_LimitUse], list[OpenCall]]:
     """Before the first conversation all of every limit is left."""
     from hermes_agent.budget import limits_of
-    from hermes_state.usage_report import Line, Report
+    from hermes_state.people.usage import Line, Report
 
     limits = limits_of(config.load().budget)
     return Report((), Line("total")), [_LimitUse(limit, _WHOSE[limit.scope], "", "", 0) for limit in limits], []
@@ -126,7 +126,7 @@ def _cells(line: Line, name: str) -> tuple[str, ...]:
 
 def _cost(line: Line) -> str:
     from hermes_agent.budget import amount
-    from hermes_state.budgets import NANO
+    from hermes_state.people.budgets import NANO
 
     if line.unpriced_calls and line.unpriced_calls >= line.calls:
         return "–"
@@ -192,7 +192,7 @@ def _limit(one: _LimitUse) -> dict[str, Any]:
 
 def _plain(value: int, unit: str) -> float:
     """Dollars, or a number of tokens."""
-    from hermes_state.budgets import NANO
+    from hermes_state.people.budgets import NANO
 
     return value / NANO if unit == "usd" else value
 

@@ -31,7 +31,7 @@ from hermes_cli.plugins.api import (
     ToolOverrideDenied,
 )
 from hermes_cli.plugins.discovery import FoundPlugin, PluginSettings, State, truthy
-from hermes_config import log_guard
+from hermes_config import logs
 from hermes_config.errors import ConfigError
 from hermes_config.limits import DEFAULTS, Limits
 
@@ -269,7 +269,7 @@ def _unset(found: FoundPlugin) -> list[str]:
 
 def _show_log_if_asked() -> None:
     """`HERMES_PLUGINS_DEBUG=1`: what is found and why it is not loaded, on stderr."""
-    log_guard.install()
+    logs.redact_records()
     if truthy("HERMES_PLUGINS_DEBUG") and not log.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("plugins: %(message)s"))

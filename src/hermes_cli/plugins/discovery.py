@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hermes_config import document
+from hermes_config import yaml_file
 from hermes_config.errors import ConfigError
 from hermes_config.limits import DEFAULTS
 
@@ -83,18 +83,10 @@ class PluginSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: Config) -> PluginSettings:
-        section = config.tree.get("plugins") or {}
-        file = str(config.home / "config.yaml")
-        if not isinstance(section, Mapping):
-            raise ConfigError("must be a section with keys such as enabled", file=file, key="plugins")
-        entries = section.get("entries") or {}
-        if not isinstance(entries, Mapping):
-            raise ConfigError("must be a section with a key for each plug-in", file=file, key="plugins.entries")
-        return cls(
-            _names(section, "enabled", file),
-            _names(section, "disabled", file),
-            {str(key): value for key, value in entries.items() if isinstance(value, Mapping)},
-        )
+        config.require("plugins")
+        settings = config.plugins
+        entries = {name: value for name, value in settings.entries.items() if isinstance(value, Mapping)}
+        return cls(frozenset(settings.enabled), frozenset(settings.disabled), entries)
 
     def settings(self, found: FoundPlugin) -> Mapping[str, Any]:
         shared = {} if found.source == "project" else self.entries.get(found.manifest.name)
@@ -162,7 +154,7 @@ def _read(folder: Path, file: Path, source: Source, home: Path, *, category: str
     try:
         if file.stat().st_size > DEFAULTS.plugin_manifest_bytes:
             raise ConfigError(f"is larger than {DEFAULTS.plugin_manifest_bytes:,} bytes", file=str(file))
-        data = document.parse(file.read_text(encoding="utf-8"), file=str(file)).data
+        data = yaml_file.parse(file.read_text(encoding="utf-8"), file=str(file)).data
     except ConfigError as error:
         problem = error.one_line()
     except (OSError, UnicodeDecodeError) as error:
@@ -198,17 +190,6 @@ def _in_packages(home: Path) -> Iterator[FoundPlugin]:
             description=(about["Summary"] or "") if about is not None and "Summary" in about else "",
         )
         yield FoundPlugin(key=point.name, manifest=manifest, source="package", home=home, entry_point=point)
-
-
-def _names(section: Mapping[str, Any], key: str, file: str) -> frozenset[str]:
-    value = section.get(key)
-    if value is None:
-        return frozenset()
-    if isinstance(value, str):
-        value = value.split(",")
-    if not isinstance(value, list | tuple):
-        raise ConfigError("must be a list of names", file=file, key=f"plugins.{key}")
-    return frozenset(text for item in value if (text := str(item).strip()))
 
 
 def _variables(value: Any) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from hermes_config.home import hermes_home
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
+    from hermes_state.conversations.lineage import Member
     from hermes_state.errors import ConversationHeld
-    from hermes_state.family import Member
 
 
 _SHOWN = 20
@@ -103,10 +103,10 @@ def _set_archived(db: SessionDB, args: argparse.Namespace, *, archived: bool, dr
 
 
 def _delete(args: argparse.Namespace) -> None:
-    from hermes_state import family
+    from hermes_state.conversations import lineage
 
     with store.open_store() as db:
-        found = [family.of(db, lookup.find(db, name)["id"]) for name in args.ids]
+        found = [lineage.of(db, lookup.find(db, name)["id"]) for name in args.ids]
         roots = list({one.root.id: one.root for one in found if one is not None}.values())
         for root in roots:
             print(text.harmless(f"{'Would erase' if args.dry_run else 'To erase'}: {_described(root)}"))
@@ -167,12 +167,12 @@ def _erase(db: SessionDB, session_ids: Sequence[str]) -> dict[str, ConversationH
 
     Returns those that stay because somebody works on them, each with its error.
     """
-    from hermes_state import family
+    from hermes_state.conversations import lineage
     from hermes_state.errors import ConversationHeld
 
     held: dict[str, ConversationHeld] = {}
     for session_id in session_ids:
-        found = family.of(db, session_id)
+        found = lineage.of(db, session_id)
         if found is not None:
             try:
                 db.delete_sessions([segment["id"] for segment in found.root.segments], hermes_home() / "sessions")
@@ -184,7 +184,7 @@ def _erase(db: SessionDB, session_ids: Sequence[str]) -> dict[str, ConversationH
 
 def _name_backups() -> None:
     """Name the backups that still hold what was erased."""
-    from hermes_state import backup
+    from hermes_state.transfer import backup
 
     names = [found.path.name for found in backup.existing(hermes_home())]
     if names:

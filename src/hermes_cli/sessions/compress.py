@@ -36,14 +36,14 @@ def _compress(args: argparse.Namespace) -> None:
     import asyncio
 
     from hermes_agent import AIAgent
-    from tui_gateway import attach
+    from tui_gateway.session import attach
 
     with store.open_store() as db:
         tip = db.get_compression_tip(lookup.find(db, args.id)["id"])
         told: list[str] = []
         agent = AIAgent(session_db=db, session_id=tip)
         agent.status_callback = lambda kind, said: told.append(said)
-        if not asyncio.run(agent.compress(args.focus, errand=attach.errand(db, tip))):
+        if not asyncio.run(agent.compress(args.focus, request=attach.turn_request(db, tip))):
             raise NotCompressed(f'"{_name(db, tip)}" was not compressed: {told[-1] if told else "nothing was changed"}')
         new = str(agent.session_id)
         print(text.harmless(f'"{_name(db, new)}": {told[-1]}.'))

@@ -11,7 +11,7 @@ from hermes_cli.framework import output, store, text
 from hermes_cli.framework.parser import Verbs, add_offset
 
 if TYPE_CHECKING:
-    from hermes_state.statistics import Statistics
+    from hermes_state.maintenance.stats import StoreStats
 
 _COLUMNS = output.columns("Title…20", "Preview…", ">Active", "Src", "ID")
 
@@ -59,10 +59,10 @@ def listing(rows: Sequence[dict[str, Any]], *, window: int | None = None) -> str
 
 
 def _stats(args: argparse.Namespace) -> None:
-    from hermes_state import statistics
+    from hermes_state.maintenance import stats
 
     with store.open_store() as db:
-        found = statistics.of(db)
+        found = stats.store_stats(db)
         index = db.search_status()
     if args.json:
         from dataclasses import asdict
@@ -72,7 +72,7 @@ def _stats(args: argparse.Namespace) -> None:
     print(_described(found, index))
 
 
-def _described(found: Statistics, index: dict[str, Any]) -> str:
+def _described(found: StoreStats, index: dict[str, Any]) -> str:
     facts = [
         ("where", found.where),
         ("engine", found.engine),

@@ -15,7 +15,7 @@ from hermes_state.errors import SessionNotFound
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.family import Family, Member
+    from hermes_state.conversations.lineage import Family, Member
 
 
 _PIPE_FOLD = 100
@@ -101,7 +101,7 @@ def _rule(segment: dict[str, Any], path: list[str]) -> str:
 
 
 def _lineage(args: argparse.Namespace) -> None:
-    from hermes_state import family
+    from hermes_state.conversations import lineage as family
 
     with store.open_store() as db:
         named = lookup.find(db, args.id, guess=True)

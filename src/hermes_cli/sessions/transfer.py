@@ -26,7 +26,7 @@ from hermes_config.home import private_open
 
 if TYPE_CHECKING:
     from hermes_config.limits import Limits
-    from hermes_config.secrets import Redactor
+    from hermes_config.redaction import Redactor
     from hermes_state import SessionDB
 
 
@@ -66,9 +66,9 @@ def _export(args: argparse.Namespace) -> None:
             return
         if args.output != "-":
             _check_target(Path(args.output), yes=args.yes)
-        from hermes_config import secrets
+        from hermes_config import redaction
 
-        redact = None if args.keep_secrets else secrets.redactor()
+        redact = None if args.keep_secrets else redaction.redactor()
         if kind == "archive":
             _write_archive(db, args.output, roots if args.ids or args.session_id or args.source else None, redact)
         else:
@@ -119,11 +119,13 @@ def _check_target(path: Path, *, yes: bool) -> None:
 
 
 def _write_archive(db: SessionDB, target: str, roots: list[str] | None, redact: Redactor | None) -> None:
-    from hermes_state import archive
+    from hermes_state.transfer import archive_write
 
     with Progress("exporting", unit="messages") as progress:
         if target != "-":
-            archive.export(db, Path(target), conversations=roots, replace=True, progress=progress.update, redact=redact)
+            archive_write.export(
+                db, Path(target), conversations=roots, replace=True, progress=progress.update, redact=redact
+            )
             return
         if output.is_terminal():
             raise UsageError("an archive is not text for a terminal", hint="Give a file name, or --format jsonl.")
@@ -132,7 +134,7 @@ def _write_archive(db: SessionDB, target: str, roots: list[str] | None, redact: 
 
         with tempfile.TemporaryDirectory(prefix="hermes-export-") as folder:
             made = Path(folder) / "archive.zip"
-            archive.export(db, made, conversations=roots, progress=progress.update, redact=redact)
+            archive_write.export(db, made, conversations=roots, progress=progress.update, redact=redact)
             sys.stdout.flush()
             with made.open("rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
@@ -153,15 +155,16 @@ def _write_text(db: SessionDB, target: str, roots: list[str], kind: str, redact:
 
 def _covered(session: dict[str, Any], redact: Redactor) -> dict[str, Any]:
     """A session with its messages, and the secrets in their texts covered. Ids stay, so that it can be imported."""
-    from hermes_state import archive
-    from hermes_state import secrets as credentials
+    from hermes_state.transfer import archive_write
 
     def row(found: dict[str, Any]) -> dict[str, Any]:
         return {
-            name: _covered_text(item, redact) if archive.is_free_text(name) else item for name, item in found.items()
+            name: _covered_text(item, redact) if archive_write.is_free_text(name) else item
+            for name, item in found.items()
         }
 
-    session = {**session, **{name: credentials.without(session.get(name)) for name in ("model_config", "origin_json")}}
+    for name in ("model_config", "origin_json"):
+        session = {**session, name: archive_write.without_credentials(session.get(name))}
     messages = [row(message) for message in session.pop("messages")]
     return {**row(session), "messages": messages}
 
@@ -180,9 +183,9 @@ def _json_line(session: dict[str, Any]) -> str:
 
 
 def _segments(db: SessionDB, root: str) -> list[str]:
-    from hermes_state import family
+    from hermes_state.conversations import lineage
 
-    found = family.of(db, root)
+    found = lineage.of(db, root)
     return [] if found is None else [segment["id"] for segment in found.root.segments]
 
 
@@ -243,7 +246,7 @@ def _kind_of(file: Path) -> str:
 def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Outcome:
     from dataclasses import asdict
 
-    from hermes_state import archive_import
+    from hermes_state.transfer import archive_import
 
     report = archive_import.import_archive(db, file, dry_run=dry_run, progress=progress.update)
     did = "Would import" if dry_run else "Imported"
@@ -265,10 +268,10 @@ def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progr
 
 def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Outcome:
     """Check every line before the first is stored; then one transaction a batch, so a re-run continues."""
-    from hermes_state import exchange_check
+    from hermes_state.transfer import session_json
 
     for batch in _batches(file, db.limits):
-        _, errors = exchange_check.check([record for _, record in batch], db.limits, db.clock())
+        _, errors = session_json.check([record for _, record in batch], db.limits, db.clock())
         if errors:
             line = batch[errors[0]["index"] or 0][0]
             raise UsageError(errors[0]["error"], where=f"{file}:{line}", hint="Nothing was imported.")

@@ -17,7 +17,7 @@ from hermes_cli.framework.parser import Parser
 from hermes_cli.maintenance import config_repair
 from hermes_cli.setup import model
 from hermes_cli.setup.model import ModelChoice, PresentModel
-from hermes_config import config, secrets
+from hermes_config import config, redaction
 from hermes_config.errors import HermesError, UsageError
 from hermes_config.home import ensure_home, hermes_home
 
@@ -166,7 +166,7 @@ def _named(said: str) -> ModelChoice:
         return ModelChoice("custom", "", model.address_of(said))
     if said.lower() in ("custom", "your own"):
         return ModelChoice("custom", "")
-    if secrets.Redactor()(said) != said:
+    if redaction.Redactor()(said) != said:
         raise UsageError("That looks like a key; it was sent nowhere. The model comes first, then its key.")
     choice = model.named(said)
     if model.has_no_provider(choice):
@@ -347,9 +347,8 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
 
 
 def _safety(args: argparse.Namespace, *, asks: bool) -> None:
-    from hermes_agent.approvals.policy import read_policy
 
-    now = read_policy(config.load().tree).mode
+    now = config.load().approvals.mode
     mode = args.approvals
     if mode is None and asks:
         kept = "it asks, as now" if now == "manual" else "it never asks, as now"

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from hermes_config import config, secrets
+from hermes_config import config, redaction
 from hermes_config.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def address_of(words: str) -> str:
     except ValueError:  # brackets that do not match, a port that is no number
         good = False
     if not good or any(mark.isspace() for mark in said):
-        raise UsageError(f"{secrets.shown(said)} is not an address of a server", hint=such_as)
+        raise UsageError(f"{redaction.shown(said)} is not an address of a server", hint=such_as)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise UsageError("an address is kept without user, password and query", hint="A key is asked for by itself.")
     return said.rstrip("/")
@@ -194,12 +194,12 @@ class PresentModel:
 
 def present(loaded: config.Config) -> PresentModel | None:
     """The configured model; None when there is none, or it is invalid."""
-    from hermes_agent.models import choosing, providers
+    from hermes_agent.models import providers
     from hermes_config.errors import ConfigError
 
     try:
-        entry = choosing.model_entry(loaded)
-        row, entry = choosing.provider_of(loaded, entry, str(entry.get("default") or ""), key="model")
+        entry = providers.model_entry(loaded)
+        row, entry = providers.provider_of(loaded, entry, str(entry.get("default") or ""), key="model")
         usual = row.keys[0] if row.keys else CUSTOM_KEY if row.name == "custom" else ""
         variable = str(entry.get("key_env") or usual)
         try:
@@ -218,8 +218,7 @@ def with_key(loaded: config.Config, variable: str, key: str) -> config.Config:
     entry.pop("api_key", None)
     if variable == CUSTOM_KEY:
         entry["key_env"] = variable
-    tree = MappingProxyType({**loaded.tree, "model": entry})
-    return replace(loaded, tree=tree, dotenv=MappingProxyType({**loaded.dotenv, variable: key}))
+    return config.of(loaded.home, {**loaded.tree, "model": entry}, {**loaded.dotenv, variable: key})
 
 
 def keep_key(variable: str, key: str) -> None:
@@ -261,10 +260,10 @@ def has_no_provider(choice: ModelChoice) -> bool:
 
 
 def _provider(choice: ModelChoice, loaded: config.Config) -> Provider:
-    from hermes_agent.models import choosing
+    from hermes_agent.models import providers
 
     entry = {"provider": choice.provider, "base_url": choice.base_url}
-    return choosing.provider_of(loaded, entry, choice.model, key="model")[0]
+    return providers.provider_of(loaded, entry, choice.model, key="model")[0]
 
 
 def candidate(loaded: config.Config, choice: ModelChoice, key: str = "") -> config.Config:
@@ -278,7 +277,7 @@ def candidate(loaded: config.Config, choice: ModelChoice, key: str = "") -> conf
         dotenv[variable or CUSTOM_KEY] = key
         if not variable:
             entry["key_env"] = CUSTOM_KEY
-    return replace(loaded, tree=MappingProxyType({**loaded.tree, "model": entry}), dotenv=MappingProxyType(dotenv))
+    return config.of(loaded.home, {**loaded.tree, "model": entry}, dotenv)
 
 
 CUSTOM_KEY = "HERMES_MODEL_KEY"
@@ -287,26 +286,26 @@ CUSTOM_KEY = "HERMES_MODEL_KEY"
 
 def try_endpoint(endpoint: Endpoint) -> None:
     """Ask the model one small question. Raises an error of ours when there is no answer."""
-    from hermes_agent.models import calling, wires
+    from hermes_agent.models import call, provider_table
 
-    wire = wires.wire_for(endpoint)
+    wire = provider_table.wire_for(endpoint)
     small = replace(endpoint, max_tokens=16)
     question = [{"role": "user", "content": "Say ok."}]
     body = wire.join(wire.head(small, "", ()), wire.fragments(question))
     try:
-        asyncio.run(asyncio.wait_for(calling.call(small, body), _TRY_SECONDS))
+        asyncio.run(asyncio.wait_for(call.call(small, body), _TRY_SECONDS))
     except TimeoutError:
         raise ModelDoesNotAnswer(f"{endpoint.model} gave no answer within {_TRY_SECONDS:.0f} s") from None
 
 
 def named(words: str, *, provider: str | None = None, base_url: str | None = None) -> ModelChoice:
     """What a person typed (`gpt-5`, `openai/gpt-5`, `ollama/llama3`) as a choice."""
-    from hermes_agent.models import choosing
+    from hermes_agent.models import providers
 
     if base_url:
         return ModelChoice("custom", words, address_of(base_url))
     if provider:
-        known = choosing.known(provider)
+        known = providers.known(provider)
         if not known:
             from hermes_agent.models.provider_table import PROVIDERS
 
@@ -314,7 +313,7 @@ def named(words: str, *, provider: str | None = None, base_url: str | None = Non
         return ModelChoice(known, words or SUGGESTED.get(known, ""))
     if looks_like_address(words):
         raise UsageError(f"{words[:60]!r} is an address, not a model", hint="Give it as --base-url.")
-    where, model = choosing.split(words, current="")
+    where, model = providers.split(words, current="")
     return ModelChoice(where or "auto", model)
 
 

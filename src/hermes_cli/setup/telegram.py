@@ -20,7 +20,7 @@ from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from gateway.platforms.registry import Descriptor
-    from gateway.platforms.telegram import meeting
+    from gateway.platforms.telegram import setup
 
 _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
 _VARIABLE = "TELEGRAM_BOT_TOKEN"
@@ -76,21 +76,21 @@ def _telegram(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
 
 def _met(
     args: argparse.Namespace, loaded: config.Config, about: Descriptor, pasted: str
-) -> tuple[str, meeting.Bot, bool]:
+) -> tuple[str, setup.Bot, bool]:
     """A token that Telegram knows, its bot, and whether it replaces a stored one that was refused."""
-    from gateway.platforms.telegram import meeting
+    from gateway.platforms.telegram import setup
 
     extra, known = _extra(loaded), loaded.environ(_VARIABLE)
     if args.token is None and not pasted and known:
         print(f"Using the token that {_VARIABLE} holds.")
         try:
-            return known, asyncio.run(meeting.look(_looks_right(known), extra)), False
-        except (meeting.UnknownToken, UsageError) as error:
+            return known, asyncio.run(setup.look(_looks_right(known), extra)), False
+        except (setup.UnknownToken, UsageError) as error:
             if not sys.stdin.isatty():
                 raise
             print(f"{error.what[:1].upper()}{error.what[1:]}.")
     token = _looks_right(pasted or _token(args, about))
-    return token, asyncio.run(meeting.look(token, extra)), args.token is None and bool(known)
+    return token, asyncio.run(setup.look(token, extra)), args.token is None and bool(known)
 
 
 def _token(args: argparse.Namespace, about: Descriptor) -> str:
@@ -128,18 +128,18 @@ def _keep(token: str, loaded: config.Config, *, replaces: bool) -> None:
     prompts.say_kept(_VARIABLE, token, loaded.home)
 
 
-def _take_over(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: meeting.Bot) -> None:
+def _take_over(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
     """Remove a webhook, which sends the bot's messages elsewhere, if the person agrees."""
-    from gateway.platforms.telegram import meeting
+    from gateway.platforms.telegram import setup
 
     print(f"Telegram sends this bot's messages to {text.harmless(bot.webhook)} now.")
     prompts.confirm("Have them sent here instead?", yes=args.yes)
-    asyncio.run(meeting.remove_webhook(token, extra))
+    asyncio.run(setup.remove_webhook(token, extra))
 
 
-def _pair(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: meeting.Bot) -> None:
+def _pair(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
     from gateway import status
-    from gateway.platforms.telegram import meeting
+    from gateway.platforms.telegram import setup
 
     home = config.load().home
     if status.is_running(home):
@@ -152,9 +152,9 @@ def _pair(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: meet
     print(f"\nNow show me which account is yours. Within {args.wait // 60 or 1} min, on your phone, open")
     print(f"  {output.style(f'https://t.me/{bot.username}?start={code}', 'bold')}")
     print(f"and press Start, or send  {output.style(f'/start {code}', 'bold')}  to @{bot.username}.", flush=True)
-    owner = asyncio.run(meeting.meet_owner(token, extra, code=code, seconds=args.wait))
+    owner = asyncio.run(setup.meet_owner(token, extra, code=code, seconds=args.wait))
     if owner is None:
-        raise meeting.MeetingFailed(
+        raise setup.MeetingFailed(
             "nobody sent the code in time", hint="The token is kept: hermes gateway setup telegram continues from here."
         )
     called = f"@{owner.username}, " if owner.username else ""

@@ -1,39 +1,115 @@
 """The window: what is where, and which key does what.
 
 Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. How
-it ends when something goes wrong is `steady`.
+it ends when something goes wrong is `SteadyApp`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual import events, on
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.driver import Driver
 from textual.screen import ModalScreen
 from textual.widgets import Static, TextArea
 
-from hermes_cli.tui.bars import Status, Waiting
-from hermes_cli.tui.copying import Copies
+from hermes_cli.tui.blocks import Clipboard
+from hermes_cli.tui.completion import CompletionList
+from hermes_cli.tui.conversation import Conversation
+from hermes_cli.tui.dialogs import Dialogs
 from hermes_cli.tui.editor import Editor
 from hermes_cli.tui.launch import Start
-from hermes_cli.tui.link import Link, Refused, ServerLost
-from hermes_cli.tui.offers import Offers
-from hermes_cli.tui.palette import THEMES
-from hermes_cli.tui.questions import Questions
-from hermes_cli.tui.steady import SteadyApp
-from hermes_cli.tui.talk import Talk
+from hermes_cli.tui.rpc_client import RequestRefused, RpcClient, ServerLost
 from hermes_cli.tui.transcript import Transcript
+from hermes_cli.tui.widgets import THEMES, StatusBar, WaitingBar
 
 _TWICE_SECONDS = 2.0
 _RESTARTS, _RESTART_SECONDS = 3, 60.0
 _LEAVE = frozenset({"/quit", "/exit"})
+_DEFECT = 70
 _OWN_COMMANDS = "Of this window: /keys (F1) · /theme · /quit, /exit (Ctrl+D)"
+
+
+def _driver() -> type[Driver] | None:
+    if sys.platform == "win32":
+        return None
+    from hermes_cli.tui.driver import TolerantDriver
+
+    return TolerantDriver
+
+
+class SteadyApp(App[int]):
+    def __init__(self) -> None:
+        super().__init__(driver_class=_driver(), ansi_color="NO_COLOR" in os.environ)
+        self._early: list[events.Event] | None = []
+        """What was typed before there was somewhere to type; afterwards None."""
+        self.failure: Exception | None = None
+
+    async def action_stop_or_leave(self) -> None:
+        """What Ctrl-C does."""
+        self.exit(0)
+
+    def on_load(self) -> None:
+        """Before the terminal is touched."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._went_wrong)
+        if sys.platform != "win32":
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self.exit, 128 + number)
+            loop.add_signal_handler(signal.SIGINT, lambda: self.call_later(self.action_stop_or_leave))
+
+    # -- keys ----------------------------------------------------------------------------------------------
+
+    async def on_event(self, event: events.Event) -> None:
+        """A key pressed while the window opens waits for it."""
+        if self._early is not None and isinstance(event, (events.Key, events.Paste)):
+            self._early.append(event)
+        else:
+            await super().on_event(event)
+
+    async def listen(self) -> None:
+        """There is somewhere to type from now on."""
+        early, self._early = self._early or [], None
+        for event in early:
+            await self.on_event(event)
+
+    # -- the terminal --------------------------------------------------------------------------------------
+
+    def is_behind(self) -> bool:
+        """The terminal is slower than we paint."""
+        if sys.platform == "win32":
+            return False
+        from hermes_cli.tui.driver import TolerantDriver
+
+        return isinstance(self._driver, TolerantDriver) and self._driver.is_behind
+
+    # -- what goes wrong -----------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """It ends with this."""
+        if self.failure is None:
+            self.failure = error
+        self.exit(_DEFECT)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Textual would print a traceback over the restored terminal; ours becomes a line and a report."""
+        self.fail(error)
+
+    def _went_wrong(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """In what the loop itself calls, such as an event of the server."""
+        if isinstance(error := context.get("exception"), Exception):
+            self.fail(error)
+        else:
+            loop.default_exception_handler(dict(context))
 
 
 class HermesApp(SteadyApp):
@@ -61,18 +137,20 @@ class HermesApp(SteadyApp):
         Binding("ctrl+end", "newest", show=False, priority=True),
     ]
 
-    def __init__(self, link: Link, start: Start, *, shade: str = "dark") -> None:
+    def __init__(self, link: RpcClient, start: Start, *, shade: str = "dark") -> None:
         super().__init__()
         self._link, self._shade = link, shade
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = THEMES[shade].name
         self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
-        self._waiting, self._status, self._editor = Waiting(), Status(self.is_behind), Editor()
-        self._questions = Questions(self, self._answer, by_gateway=self._status.by_gateway)
-        self.talk = Talk(link, self, self._transcript, self._waiting, self._status, start, self._questions.heard)
-        self._offers = Offers(self._editor, link.ask)
-        self._copies = Copies()
+        self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
+        self._questions = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
+        self.conversation = Conversation(
+            link, self, self._transcript, self._waiting, self._status, start, self._questions.heard
+        )
+        self._offers = CompletionList(self._editor, link.ask)
+        self._copies = Clipboard()
         self._pressed_at = 0.0
         self._restarts: list[float] = []
 
@@ -89,11 +167,11 @@ class HermesApp(SteadyApp):
 
     def on_mount(self) -> None:
         self._editor.focus()
-        self._link.heard, self._link.lost = self.talk.heard, self._server_lost
+        self._link.heard, self._link.lost = self.conversation.heard, self._server_lost
         self._link.failed = self.fail
         self._link.attach(asyncio.get_running_loop())
         self.app_resume_signal.subscribe(self, lambda app: self.screen.refresh(layout=True))  # back from Ctrl+Z
-        self._do(self.talk.begin())
+        self._do(self.conversation.begin())
         self.call_after_refresh(self.listen)
 
     def _do(self, work: Awaitable[None]) -> None:
@@ -102,9 +180,9 @@ class HermesApp(SteadyApp):
         async def told() -> None:
             try:
                 await work
-            except (Refused, ServerLost) as error:
+            except (RequestRefused, ServerLost) as error:
                 if not (isinstance(error, ServerLost) and error.told):
-                    self.talk.trouble(error.one_line())
+                    self.conversation.trouble(error.one_line())
                 self._status.state = "ready"
                 self._status.show()
 
@@ -117,14 +195,16 @@ class HermesApp(SteadyApp):
             screen.dismiss(None)
         self._questions.clear()
         if len(self._restarts) >= _RESTARTS:
-            self.talk.given_up()
-            self.talk.trouble(f"{why}. It was started {_RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves.")
+            self.conversation.given_up()
+            self.conversation.trouble(
+                f"{why}. It was started {_RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves."
+            )
             self._status.state = "ready"
             self._status.show()
             return
         self._restarts.append(now)
         self._link.start()
-        self._do(self.talk.restarted(why))
+        self._do(self.conversation.restarted(why))
 
     def action_leave_when_empty(self) -> None:
         if not self._editor.text or isinstance(self.screen, ModalScreen):
@@ -140,7 +220,7 @@ class HermesApp(SteadyApp):
             self.notify("copied", timeout=1.5)
         elif isinstance(self.screen, ModalScreen) and not self._questions.is_asked(self.screen):
             self.screen.dismiss(None)
-        elif self.talk.running:
+        elif self.conversation.running:
             self.action_stop()
         elif self._editor.text:
             self._editor.clear()
@@ -151,12 +231,12 @@ class HermesApp(SteadyApp):
             self.notify("Ctrl+C again leaves", timeout=_TWICE_SECONDS)
 
     def action_stop(self) -> None:
-        if not self.talk.running:
+        if not self.conversation.running:
             self.screen.clear_selection()
         elif self._status.state == "stopping":
             self.notify("it is being stopped; Ctrl+D leaves", timeout=2.0)
         else:
-            self._do(self.talk.interrupt())
+            self._do(self.conversation.interrupt())
 
     # -- what is typed -------------------------------------------------------------------------------------
 
@@ -170,24 +250,24 @@ class HermesApp(SteadyApp):
             self.exit(0)
         elif typed in local:
             local[typed]()
-        elif _is_command(typed) and self.talk.sid:
+        elif _is_command(typed) and self.conversation.sid:
             self._do(self._command(typed))
         else:
-            self._do(self.talk.say(event.text))
+            self._do(self.conversation.say(event.text))
 
     async def _command(self, typed: str) -> None:
         try:
-            await self.talk.slash(typed)
+            await self.conversation.slash(typed)
             if typed == "/help":
-                self.talk.note(_OWN_COMMANDS)
-        except Refused as error:
-            self.talk.trouble(error.one_line())
+                self.conversation.note(_OWN_COMMANDS)
+        except RequestRefused as error:
+            self.conversation.trouble(error.one_line())
             self.give_back(typed)
 
     @on(TextArea.Changed)
     def _typed(self, event: TextArea.Changed) -> None:
         if self._offers.open or self._offers.word():
-            self._do(self._offers.look(self.talk.sid))
+            self._do(self._offers.look(self.conversation.sid))
 
     @on(Editor.Page)
     def _page(self, event: Editor.Page) -> None:
@@ -200,13 +280,13 @@ class HermesApp(SteadyApp):
         self._editor.styles.max_height = max(1, min(10, event.size.height // 3))
         self._offers.styles.max_height = max(1, min(8, event.size.height // 3))
 
-    def unsent(self) -> list[str]:
+    def unsent(self, *, on_purpose: bool = True) -> list[str]:
         """What was typed and not taken up, as far as is known here: the draft is the last."""
         draft = self._editor.whole(self._editor.text)
-        return [*self.talk.unsent(), *([draft] if draft.strip() else [])]
+        return [*self.conversation.left(on_purpose=on_purpose), *([draft] if draft.strip() else [])]
 
     def _older(self) -> None:
-        self._do(self.talk.older())
+        self._do(self.conversation.older())
 
     # -- the window, as the conversation needs it ----------------------------------------------------------
 
@@ -218,7 +298,7 @@ class HermesApp(SteadyApp):
 
     def _answer(self, method: str, params: dict[str, Any]) -> None:
         if method == "approval.respond":
-            params = {**params, "session_id": self.talk.sid}
+            params = {**params, "session_id": self.conversation.sid}
         self._do(self._respond(method, params))
 
     async def _respond(self, method: str, params: dict[str, Any]) -> None:
@@ -235,26 +315,26 @@ class HermesApp(SteadyApp):
     def _go_on_with(self, chosen: str | None) -> None:
         if not chosen:
             return
-        if self.talk.running:
-            self.talk.note("a turn runs here; Esc stops it, then choose again")
+        if self.conversation.running:
+            self.conversation.note("a turn runs here; Esc stops it, then choose again")
             return
-        self._do(self.talk.resume(chosen))
+        self._do(self.conversation.resume(chosen))
 
     def action_models(self) -> None:
         from hermes_cli.tui.pickers import ModelPicker
 
-        if not isinstance(self.screen, ModalScreen) and self.talk.sid:
-            self.push_screen(ModelPicker(self._link.ask, self.talk.sid), self._use_model)
+        if not isinstance(self.screen, ModalScreen) and self.conversation.sid:
+            self.push_screen(ModelPicker(self._link.ask, self.conversation.sid), self._use_model)
 
     def _use_model(self, chosen: str | None) -> None:
         if chosen:
-            self._do(self.talk.slash(f"/model {chosen}"))
+            self._do(self.conversation.slash(f"/model {chosen}"))
 
     def action_keys(self) -> None:
-        from hermes_cli.tui.keys import Keys
+        from hermes_cli.tui.widgets import KeysHelp
 
         if not isinstance(self.screen, ModalScreen):
-            self.push_screen(Keys())
+            self.push_screen(KeysHelp())
 
     def action_copy(self) -> None:
         copied, told = self._copies.next(self._transcript.blocks)

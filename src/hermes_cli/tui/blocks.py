@@ -7,19 +7,21 @@ Everything a model, a tool or a stranger wrote is made harmless here, before it 
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from hermes_cli.chat_screen import duration
+from hermes_cli.chat.render import duration
 from hermes_cli.framework import text as words
-from hermes_cli.tui import hanging, markdown
-from hermes_cli.tui.bars import folder
-from hermes_cli.tui.palette import Inks
+from hermes_cli.tui import markdown
+from hermes_cli.tui.widgets import Inks, folder
 
 _OUTPUT_CHARACTERS = 60_000
 """Kept of what a tool prints: its end."""
@@ -36,7 +38,7 @@ EMPTY = Strip([])
 _BOLD = Style(bold=True)
 
 
-class Block:
+class ScreenBlock:
     """`margin`: whether an empty line stands above it."""
 
     margin = True
@@ -79,7 +81,7 @@ class Block:
         raise NotImplementedError
 
 
-class Said(Block):
+class UserBlock(ScreenBlock):
     """Words of a person: of the one who sits here, or `source` when they came from another place.
 
     `files`: what went along with them.
@@ -113,7 +115,7 @@ class Said(Block):
         return [Strip.join([lead if at == 0 else indent, line.apply_style(_BOLD)]) for at, line in enumerate(made)]
 
 
-class Answer(Block):
+class AnswerBlock(ScreenBlock):
     """Words of the model, as far as they have come, or one part of them when they are many."""
 
     def __init__(self, text: str = "", *, margin: bool = True, said: str = "") -> None:
@@ -130,14 +132,14 @@ class Answer(Block):
         self._growing.add(words.harmless_block(piece))
         self.changed()
 
-    def rest(self) -> Answer | None:
+    def rest(self) -> AnswerBlock | None:
         """What is too long is cut: the part that goes on."""
         parts = markdown.parted(self.text)
         if parts is None:
             return None
         self._growing = markdown.Growing(parts[0])
         self.changed()
-        return Answer(parts[1], margin=parts[2])
+        return AnswerBlock(parts[1], margin=parts[2])
 
     def guess(self) -> int:
         return 2 + len(self.text) // _ESTIMATE
@@ -150,7 +152,7 @@ class Answer(Block):
         return self._growing.lines(width, inks)
 
 
-class ToolCall(Block):
+class ToolBlock(ScreenBlock):
     """One line, and below it what came out: its last lines while it runs, all of it when it is unfolded."""
 
     margin = False
@@ -204,7 +206,7 @@ class ToolCall(Block):
         return markdown.drawn(Text(above + indented, style=inks.dim), width, inks)
 
 
-class Remark(Block):
+class NoteBlock(ScreenBlock):
     """A line of ours."""
 
     def __init__(self, text: str, kind: Literal["note", "trouble", "plain"] = "note", *, margin: bool = True) -> None:
@@ -214,13 +216,13 @@ class Remark(Block):
     def draw(self, width: int, inks: Inks) -> list[Strip]:
         mark = {"note": "· ", "trouble": "✗ ", "plain": ""}[self._kind]
         style = {"note": inks.dim, "trouble": inks.bad, "plain": ""}[self._kind]
-        said = hanging.hung(words.harmless_block(self.text), width - len(mark), inks.console)
+        said = hung(words.harmless_block(self.text), width - len(mark), inks.console)
         made = markdown.drawn(Text(said, style=style), width - len(mark), inks)
         lead, indent = Strip([Segment(mark, Style.parse(style))]), Strip([Segment(" " * len(mark))])
         return [Strip.join([lead if at == 0 else indent, line]) for at, line in enumerate(made)] if mark else made
 
 
-class Opening(Block):
+class WelcomeBlock(ScreenBlock):
     """What stands in a new conversation before anything was said."""
 
     def __init__(self, info: Mapping[str, Any]) -> None:
@@ -241,7 +243,7 @@ class Opening(Block):
         return markdown.drawn(made, width, inks)
 
 
-class Card(Block):
+class IntroBlock(ScreenBlock):
     """Lines of whoever opened the window: a label and words each, of which the first is a title."""
 
     def __init__(self, card: Sequence[tuple[str, str]]) -> None:
@@ -264,22 +266,92 @@ def _last_lines(content: str, most: int) -> tuple[list[str], int]:
     return found[-most:], max(0, len(found) - most)
 
 
-def of_history(message: Mapping[str, Any]) -> list[Block]:
+def of_history(message: Mapping[str, Any]) -> list[ScreenBlock]:
     """A stored message as a screen shows it."""
     role, said = message.get("role"), str(message.get("text") or "")
     if role == "tool":
         name, context = str(message.get("name") or "tool"), str(message.get("context") or "")
-        call = ToolCall(name, context)
+        call = ToolBlock(name, context)
         call.ended(said, seconds=0.0, failed=bool(message.get("is_error")))
         return [call]
     if not said.strip():
         return []
     if role != "assistant":
         source = str(message.get("source") or "")
-        return [Said(said, source, message.get("files") or ()) if role == "user" else Remark(said)]
-    answers = [Answer(said, said=said)]
+        return [UserBlock(said, source, message.get("files") or ()) if role == "user" else NoteBlock(said)]
+    answers = [AnswerBlock(said, said=said)]
     while (more := answers[-1].rest()) is not None:
         answers.append(more)
     cut_off = {"interrupted": INTERRUPTED, "error": "cut off by an error; what was said so far is kept"}
     stopped = cut_off.get(str(message.get("cut_off")))
-    return [*answers, *([] if stopped is None else [Remark(stopped)])]
+    return [*answers, *([] if stopped is None else [NoteBlock(stopped)])]
+
+
+_FIRST_COLUMN = re.compile(r" *\S.*? {2,}(?=\S)")
+_ROOM = 24
+"""Columns that words need to stand beside something."""
+_BELOW = 6
+_LEAST = 8
+"""With less than that behind it nothing is indented."""
+
+
+def hung(text: str, width: int, console: Console) -> str:
+    """A harmless text with its long lines broken."""
+    lines = text.split("\n")
+    seconds = [found.end() if (found := _FIRST_COLUMN.match(line)) else 0 for line in lines]
+    times = Counter(seconds)
+    made: list[str] = []
+    for line, second in zip(lines, seconds, strict=True):
+        if words.width(line) <= width:
+            made.append(line)
+        elif second and times[second] > 1:
+            made += _row(line[:second], line[second:], width, console)
+        else:
+            made += _hung_line(line, width, console)
+    return "\n".join(made)
+
+
+def _row(first: str, second: str, width: int, console: Console) -> list[str]:
+    if width - words.width(first) >= _ROOM:
+        return _broken(first, second, width, console)
+    return [*_hung_line(first.rstrip(" "), width, console), *_broken(" " * _BELOW, second, width, console)]
+
+
+def _hung_line(line: str, width: int, console: Console) -> list[str]:
+    own = line.lstrip(" ")
+    return _broken(line[: len(line) - len(own)], own, width, console)
+
+
+def _broken(lead: str, own: str, width: int, console: Console) -> list[str]:
+    """`own` behind `lead`, and on below itself."""
+    at = words.width(lead)
+    if width - at < _LEAST:
+        return [f"{lead}{own}"]
+    found = [line.plain.rstrip() for line in Text(own).wrap(console, width - at)]
+    return [f"{lead if number == 0 else ' ' * at}{line}" for number, line in enumerate(found)]
+
+
+_FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*\n(.*?)^ {0,3}\1", re.MULTILINE | re.DOTALL)
+
+
+class Clipboard:
+    """It remembers what was copied last, to give something else the next time."""
+
+    def __init__(self) -> None:
+        self._of = ""
+        self._place = 0
+
+    def next(self, blocks: Sequence[ScreenBlock]) -> tuple[str, str]:
+        """(text, what it is); empty when nothing was said yet."""
+        answer = next((one.said for one in reversed(blocks) if isinstance(one, AnswerBlock) and one.said), "")
+        if not answer:
+            return "", "there is no answer to copy yet"
+        code = [found[2].rstrip("\n") for found in reversed(list(_FENCED.finditer(answer)))]
+        self._place = (self._place + 1) % (len(code) + 1) if answer == self._of else 0
+        self._of = answer
+        if self._place:
+            of = f" {len(code) - self._place + 1} of {len(code)}" if len(code) > 1 else ""
+            lines = code[self._place - 1].count("\n") + 1
+            return code[self._place - 1], f"copied code block{of}: {words.counted(lines, 'line')}"
+        again = " · again: its code" if code else ""
+        return answer.strip(), f"copied the answer: {words.counted(len(answer.strip()), 'character')}{again}"

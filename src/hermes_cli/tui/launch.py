@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hermes_cli.framework import text as words
-from hermes_cli.tui.link import Link
+from hermes_cli.tui.rpc_client import RpcClient
 from hermes_config import config
 from hermes_config.errors import HermesError
 
@@ -49,7 +49,7 @@ def open_window(wanted: Callable[[], Start], *, folder: Path | None = None) -> i
 
     `folder`: where tools work, if that is not where the shell stands.
     """
-    link = Link(folder=folder)
+    link = RpcClient(folder=folder)
     link.start()
     try:
         return _run(link, wanted())
@@ -59,22 +59,22 @@ def open_window(wanted: Callable[[], Start], *, folder: Path | None = None) -> i
         signal.signal(signal.SIGINT, before)
 
 
-def _run(link: Link, start: Start) -> int:
+def _run(link: RpcClient, start: Start) -> int:
     os.environ.setdefault("TEXTUAL_FPS", _FRAMES_A_SECOND)
     # A lone Escape is told from the beginning of a key's sequence by time; the default is felt.
     os.environ.setdefault("ESCDELAY", "50")
     from hermes_cli.tui.app import HermesApp
-    from hermes_cli.tui.palette import chosen
+    from hermes_cli.tui.widgets import chosen_shade
 
-    app = HermesApp(link, start, shade=chosen(_skin()))
+    app = HermesApp(link, start, shade=chosen_shade(_skin()))
     code = app.run()
-    _tell_unsent(app.unsent())
+    _tell_unsent(app.unsent(on_purpose=not code))
     if app.failure is not None:
         raise app.failure
-    if app.talk.stored_id and app.talk.count and not start.card:
+    if app.conversation.stored_id and app.conversation.count and not start.card:
         from hermes_cli.sessions import lookup
 
-        print("\n".join(lookup.way_back(app.talk.stored_id, app.talk.title)))
+        print("\n".join(lookup.way_back(app.conversation.stored_id, app.conversation.title)))
     return code or 0
 
 
@@ -86,7 +86,6 @@ def _tell_unsent(messages: Sequence[str]) -> None:
 
 def _skin() -> str:
     try:
-        display = config.load().tree.get("display") or {}
+        return config.load().display.skin or ""
     except HermesError:  # the server tells what is wrong with it
         return ""
-    return str(display.get("skin") or "") if hasattr(display, "get") else ""

@@ -18,7 +18,7 @@ from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.syntax import Syntax
 from textual.strip import Strip
 
-from hermes_cli.tui.palette import Inks
+from hermes_cli.tui.widgets import Inks
 
 _EMPTY = Strip([])
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")

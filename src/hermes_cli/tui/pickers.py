@@ -20,7 +20,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from hermes_cli.framework import text as words
-from hermes_cli.tui.bars import Line
+from hermes_cli.tui.widgets import LineInput
 
 _PAUSE = 0.08
 Ask = Callable[..., Awaitable[dict[str, Any]]]
@@ -28,7 +28,7 @@ _PLACES = {"cli": "terminal", "tui": "terminal", "api_server": "api"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PickerRow:
     value: str
     line: Text
 
@@ -57,10 +57,10 @@ class Picker(ModalScreen[str]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rows: list[Row] = []
+        self._rows: list[PickerRow] = []
         self._asked = 0
 
-    async def rows(self, typed: str) -> Sequence[Row]:
+    async def rows(self, typed: str) -> Sequence[PickerRow]:
         raise NotImplementedError
 
     @property
@@ -70,7 +70,7 @@ class Picker(ModalScreen[str]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Line(placeholder=self.prompt, compact=True)
+            yield LineInput(placeholder=self.prompt, compact=True)
             yield OptionList(markup=False)
             yield Static("", id="about")
 
@@ -123,11 +123,11 @@ class SessionPicker(Picker):
         super().__init__()
         self._ask, self._now = ask, now
 
-    async def rows(self, typed: str) -> Sequence[Row]:
+    async def rows(self, typed: str) -> Sequence[PickerRow]:
         answer = await self._ask("session.list", limit=200, query=typed, deep=True)
         return [self._row(one) for one in answer.get("sessions") or ()]
 
-    def _row(self, session: dict[str, Any]) -> Row:
+    def _row(self, session: dict[str, Any]) -> PickerRow:
         title = words.harmless(str(session.get("title") or session.get("preview") or session["id"]))
         place = str(session.get("source") or "")
         count = words.counted(int(session.get("message_count") or 0), "message")
@@ -143,7 +143,7 @@ class SessionPicker(Picker):
         if parent := session.get("branch_of"):
             shown = words.shorten(f"↳ branch of {words.harmless(str(parent))}", room - 4)
             line.append(f"\n    {shown}", style="not bold dim")
-        return Row(str(session["id"]), line)
+        return PickerRow(str(session["id"]), line)
 
 
 class ModelPicker(Picker):
@@ -154,16 +154,16 @@ class ModelPicker(Picker):
         super().__init__()
         self._ask, self._session = ask, session_id
 
-    async def rows(self, typed: str) -> Sequence[Row]:
+    async def rows(self, typed: str) -> Sequence[PickerRow]:
         answer = await self._ask("model.options", session_id=self._session)
-        found: list[Row] = []
+        found: list[PickerRow] = []
         for provider in answer.get("providers") or ():
             for model in provider.get("models") or ():
                 here = model == answer.get("model") and provider.get("current")
                 line = Text(f"{'● ' if here else '  '}{words.harmless(str(model))}", no_wrap=True, overflow="ellipsis")
                 line.append(f"  {provider['name']}{' · in use' if here else ''}", style="dim")
-                found.append(Row(str(model), line))
+                found.append(PickerRow(str(model), line))
         fitting = [row for row in found if typed.lower() in row.value.lower()]
         if typed and all(row.value != typed for row in fitting):
-            fitting.append(Row(typed, Text(f"  {words.harmless(typed)}  use this name")))
+            fitting.append(PickerRow(typed, Text(f"  {words.harmless(typed)}  use this name")))
         return fitting

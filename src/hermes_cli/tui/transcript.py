@@ -9,23 +9,24 @@ the end stays at the end; whoever has scrolled up is left where they read, and `
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.cache import LRUCache
-from textual.geometry import Size
+from textual.geometry import Offset, Size
 from textual.message import Message
 from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from hermes_cli.tui.blocks import Block, ToolCall
-from hermes_cli.tui.palette import inks
-from hermes_cli.tui.stack import Stack
+from hermes_cli.tui.blocks import EMPTY, ScreenBlock, ToolBlock
+from hermes_cli.tui.widgets import Inks, inks
 
 _ROUNDS = 12
 _NEAR = 5
@@ -51,7 +52,7 @@ class Transcript(ScrollView, can_focus=False):
         """`is_behind`: the terminal is slower than what is painted."""
         super().__init__(id="transcript")
         self._wants_older, self._is_behind = wants_older, is_behind
-        self._stack = Stack(inks(dark=dark))
+        self._stack = BlockLayout(inks(dark=dark))
         self.more_above = False
         self._at_end = True
         self._settling = False
@@ -72,20 +73,20 @@ class Transcript(ScrollView, can_focus=False):
     # -- what is in it -------------------------------------------------------------------------------------
 
     @property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[ScreenBlock]:
         return self._stack.blocks
 
-    def add(self, block: Block) -> None:
+    def add(self, block: ScreenBlock) -> None:
         self.blocks.append(block)
         self.show_change()
 
-    def take_out(self, block: Block) -> None:
+    def take_out(self, block: ScreenBlock) -> None:
         """It is not so, after all."""
         if block in self.blocks:
             self.blocks.remove(block)
             self.show_change()
 
-    def put_above(self, blocks: Iterable[Block], *, more: bool) -> None:
+    def put_above(self, blocks: Iterable[ScreenBlock], *, more: bool) -> None:
         """Older ones. What is in view stays in view."""
         found = list(blocks)
         self.more_above = more
@@ -97,7 +98,7 @@ class Transcript(ScrollView, can_focus=False):
             self._go(self._stack.start(top[0] + len(found)) + top[1])
         self._settle()
 
-    def replace(self, blocks: Iterable[Block], *, more: bool) -> None:
+    def replace(self, blocks: Iterable[ScreenBlock], *, more: bool) -> None:
         """Another conversation, or the same one read anew; at its end."""
         self._stack.blocks, self.more_above = list(blocks), more
         self.follow()
@@ -140,7 +141,7 @@ class Transcript(ScrollView, can_focus=False):
 
     def fold_all(self) -> bool:
         """Unfold every tool call, or fold them when some is unfolded; whether there are any."""
-        calls = [block for block in self.blocks if isinstance(block, ToolCall)]
+        calls = [block for block in self.blocks if isinstance(block, ToolBlock)]
         unfold = not any(call.unfolded for call in calls)
         for call in calls:
             call.fold(unfold)
@@ -270,7 +271,7 @@ class Transcript(ScrollView, can_focus=False):
         """A click on the line of a tool call folds or unfolds it."""
         row = self.scroll_offset.y + event.y
         block = self._stack.block(row)
-        if isinstance(block, ToolCall) and row == self._stack.first_row(row) and not self.screen.get_selected_text():
+        if isinstance(block, ToolBlock) and row == self._stack.first_row(row) and not self.screen.get_selected_text():
             block.fold(not block.unfolded)
             self._changed_in_place()
 
@@ -284,3 +285,96 @@ def _marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
         return strip
     before, inside, after = strip.divide([start, end, strip.cell_length])
     return Strip.join([before, Strip(Segment.apply_style(inside, post_style=style)), after])
+
+
+_KEPT_LINES = 1_000
+"""So many are drawn before some are forgotten."""
+
+
+class BlockLayout:
+    def __init__(self, inks: Inks) -> None:
+        self.inks = inks
+        self.width = 1
+        self.blocks: list[ScreenBlock] = []
+        self._ends: list[int] = []
+        """Where each block ends, in lines from the top."""
+        self._drawn: set[ScreenBlock] = set()
+        """Those that have lines."""
+
+    def recount(self) -> int:
+        """Whenever a block was added or changed; the height of all."""
+        self._ends = list(accumulate(block.height for block in self.blocks))
+        return self.height
+
+    @property
+    def height(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @property
+    def last(self) -> int:
+        """The number of the last block that was counted; -1 when there is none."""
+        return len(self._ends) - 1
+
+    def start(self, index: int) -> int:
+        return self._ends[index - 1] if index else 0
+
+    def index(self, row: int) -> int:
+        """The block at a row; the last one for what is below all."""
+        return min(bisect_right(self._ends, max(row, 0)), self.last)
+
+    def block(self, row: int) -> ScreenBlock | None:
+        return self.blocks[self.index(row)] if 0 <= row < self.height else None
+
+    def first_row(self, row: int) -> int:
+        """Where the block at a row begins, below its margin."""
+        index = self.index(row)
+        return self.start(index) + self.blocks[index].margin
+
+    def stale(self, top: int, bottom: int) -> list[ScreenBlock]:
+        """What is not drawn, or not as it is now, between two rows."""
+        near = self.blocks[self.index(top) : self.index(bottom) + 1] if self._ends else []
+        return [block for block in near if not block.is_drawn(self.width, self.inks)]
+
+    def draw(self, blocks: Iterable[ScreenBlock]) -> None:
+        for block in blocks:
+            self._lines(block)
+
+    def forget_far(self, top: int, bottom: int) -> None:
+        """Of what was drawn, keep what is between two rows, if it is much in all."""
+        if sum(len(block.drawn) for block in self._drawn) <= _KEPT_LINES:
+            return
+        near = set(self.blocks[self.index(top) : self.index(bottom) + 1] if self._ends else [])
+        for block in self._drawn - near:
+            block.forget()
+        self._drawn &= near
+
+    def _lines(self, block: ScreenBlock) -> list[Strip]:
+        self._drawn.add(block)
+        return block.lines(self.width, self.inks)
+
+    def line(self, row: int) -> Strip:
+        block = self.block(row)
+        if block is None:
+            return EMPTY
+        lines = self._lines(block)
+        place = row - self.start(self.index(row))
+        return lines[place] if place < len(lines) else EMPTY
+
+    # -- text ----------------------------------------------------------------------------------------------
+
+    def whole(self, row: int) -> Selection | None:
+        """All of the block at a row."""
+        if self.block(row) is None:
+            return None
+        end = self._ends[self.index(row)] - 1
+        return Selection(Offset(0, self.first_row(row)), Offset(len(self.line(end).text), end))
+
+    def text(self, selection: Selection) -> str:
+        start = 0 if selection.start is None else max(selection.start.y, 0)
+        end = self.height - 1 if selection.end is None else min(selection.end.y, self.height - 1)
+        lines = []
+        for row in range(start, end + 1):
+            if (span := selection.get_span(row)) is not None:
+                stop = None if span[1] == -1 else max(span[1], 0)
+                lines.append(self.line(row).text[max(span[0], 0) : stop].rstrip())
+        return "\n".join(lines)

@@ -82,8 +82,10 @@ SELECT {columns} FROM inbox WHERE state = 'claimed' AND turn_id IS NULL ORDER BY
 SELECT {columns} FROM inbox WHERE state = 'queued' AND route = ? AND id > ? ORDER BY id LIMIT ?
 
 -- name: waiting_between
+-- Not what a terminal stored for itself (`inbox.local_route`); nor do the other counts of what waits for a gateway.
 -- The expression keeps the planner on the index of what waits, which is little, instead of walking the table by id.
-SELECT id FROM inbox WHERE state = 'queued' AND received_at > ? AND received_at <= ? ORDER BY id + 0 LIMIT ?
+SELECT id FROM inbox WHERE state = 'queued' AND route NOT LIKE 'local:%' AND received_at > ? AND received_at <= ?
+ORDER BY id + 0 LIMIT ?
 
 -- name: typed_beside
 -- What was typed at a terminal for a chat that a gateway serves (`inbox.BESIDE`).
@@ -105,10 +107,11 @@ UPDATE inbox SET state = 'queued', turn_id = NULL WHERE turn_id = ? AND state = 
 
 -- name: routes_waiting
 -- Routes with something to do, the longest waiting first.
-SELECT route, COUNT(*), MIN(id) FROM inbox WHERE state = 'queued' GROUP BY route ORDER BY MIN(id) LIMIT ?
+SELECT route, COUNT(*), MIN(id) FROM inbox WHERE state = 'queued' AND route NOT LIKE 'local:%'
+GROUP BY route ORDER BY MIN(id) LIMIT ?
 
 -- name: oldest
-SELECT MIN(received_at) FROM inbox WHERE state = 'queued'
+SELECT MIN(received_at) FROM inbox WHERE state = 'queued' AND route NOT LIKE 'local:%'
 
 -- name: list
 SELECT {columns} FROM inbox
@@ -119,7 +122,7 @@ ORDER BY id DESC LIMIT ?
 SELECT state, COUNT(*) FROM inbox GROUP BY state
 
 -- name: queued_count
-SELECT COUNT(*) FROM inbox WHERE state = 'queued'
+SELECT COUNT(*) FROM inbox WHERE state = 'queued' AND route NOT LIKE 'local:%'
 
 -- name: prune
 DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE ended_at < ? LIMIT ?)

@@ -11,12 +11,12 @@ import pytest
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import KEY, Door, said, until
 
-from gateway import tracing
-from gateway.api import keys, server
+from gateway import metrics
+from gateway.api import auth, server
 from gateway.config import load_gateway_config
 from hermes_config import config as configuration
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel, call, say
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 
 def test_a_port_that_is_taken_is_named_and_tried_again(door: Open) -> None:
@@ -42,7 +42,7 @@ def test_it_is_off_until_somebody_wants_it(home: Path, db: SessionDB, monkeypatc
     monkeypatch.setenv("API_SERVER_ENABLED", "true")
     first = _made(home, db)
     assert first is not None
-    key = keys.configured(configuration.load(home))
+    key = auth.configured(configuration.load(home))
     assert key is not None and len(key) >= 16, "it made itself a key"
     monkeypatch.delenv("API_SERVER_ENABLED")
     assert _made(home, db) is not None, "a key is a switch, too"
@@ -53,7 +53,7 @@ def test_another_key_counts_from_the_next_request_on_and_has_its_own_conversatio
         with ScriptedModel(say("One."), say("Two."), say("Three.")) as model:
             async with door(model) as here:
                 assert said(await here.ask("hello", name="mine")) == "One."
-                new = keys.replace(here.home)
+                new = auth.replace(here.home)
                 assert (await here.ask("hello", name="mine")).status_code == 401
                 headers = {"authorization": f"Bearer {new}"}
                 assert said(await here.ask("again", name="mine", headers=headers)) == "Two."
@@ -123,7 +123,7 @@ def test_whoever_still_waits_at_the_end_is_told_to_come_back(door: Open, db: Ses
 
 
 def test_every_line_of_the_log_carries_the_trace_of_its_message(door: Open, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.handler.addFilter(tracing.TraceFilter())
+    caplog.handler.addFilter(metrics.TraceFilter())
     caplog.set_level(logging.DEBUG, "hermes")
 
     async def go() -> tuple[str, str]:

@@ -18,7 +18,7 @@ from tests.hermes_cli.demo.scene import clone, hermes, processes, until
 
 from gateway import status
 from hermes_cli.demo.processes import free_port
-from hermes_testing.telegram_client import RemoteTelegram
+from hermes_testing.telegram.client import RemoteTelegram
 from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.xdist_group("demo")  # they look for a free port, one after the other
@@ -253,7 +253,7 @@ def test_terminated_it_takes_its_processes_with_it(folder: Path) -> None:
 
 _SIGNAL_IN_A_HOOK = """
 import os, readline, signal
-from hermes_cli import chat_keyboard
+from hermes_cli.chat import keyboard as chat_keyboard
 from hermes_cli.demo import command as cmd_demo
 signal.signal(signal.SIGTERM, cmd_demo._quit)
 readline.insert_text = lambda text: os.kill(os.getpid(), signal.SIGTERM)

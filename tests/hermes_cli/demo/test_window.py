@@ -14,9 +14,8 @@ import pytest
 from tests.hermes_cli.demo.scene import clone, hermes, processes, until
 
 from gateway import status
-from hermes_testing.telegram_client import RemoteTelegram
-from hermes_testing.terminal import Terminal
-from hermes_testing.window import Window
+from hermes_testing.telegram.client import RemoteTelegram
+from hermes_testing.terminal import Terminal, Window
 
 pytestmark = pytest.mark.xdist_group("demo")
 DEMO = (sys.executable, "-m", "hermes_cli", "demo")

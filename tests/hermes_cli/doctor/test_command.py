@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from tests.hermes_cli.doctors import MODEL, THE_REST, Opened, doctor, shell, typed, wrong
 from tests.hermes_cli.model_server import KEY, ModelServer
+from tests.support.old_homes import ReferenceHome
 
 from gateway import status
 from hermes_config import config
 from hermes_config.limits import table
 from hermes_state.ids import ConversationId, SessionId, SessionKey
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
-from hermes_testing.reference_homes import ReferenceHome
+from hermes_state.turns.outbox import Parcel
 
 pytestmark = pytest.mark.usefixtures("healthy")
 Fault = Callable[[Path], None]
@@ -184,7 +184,7 @@ def test_a_planted_fault_is_found_and_the_advice_mends_it(name: str, healthy: Pa
 
 
 def test_a_turn_that_a_dead_process_left(healthy: Path) -> None:
-    script = "from hermes_agent import holders; print(holders.new_holder())"
+    script = "from hermes_agent import process_identity; print(process_identity.new_holder())"
     dead = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
     db = SessionDB(healthy / "state.db", clock=lambda: time.time() - 600)
     route = SessionKey("agent:main:telegram:dm:42")

@@ -14,9 +14,9 @@ import pytest
 from tests.hermes_cli.doctors import MODEL, THE_REST, doctor, shell, typed, wrong
 from tests.hermes_cli.model_server import KEY, ModelServer
 
-from gateway.platforms.telegram import meeting
+from gateway.platforms.telegram import setup
 from hermes_config import config
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.server import FakeTelegram
 from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.usefixtures("healthy")
@@ -84,8 +84,8 @@ def test_another_program_asks_for_the_same_messages(telegram: FakeTelegram) -> N
 
     def asks() -> None:
         while not stopped.is_set():
-            with contextlib.suppress(meeting.MeetingFailed):
-                asyncio.run(meeting.listen(telegram.token, {"base_url": telegram.base_url}, seconds=2))
+            with contextlib.suppress(setup.MeetingFailed):
+                asyncio.run(setup.listen(telegram.token, {"base_url": telegram.base_url}, seconds=2))
 
     other = threading.Thread(target=asks)
     other.start()

@@ -146,7 +146,7 @@ def test_an_error_of_ours_is_one_line_with_file_line_and_key(home: Path) -> None
     ran = hermes("config", "check")
     assert ran.returncode == 1
     assert ran.stderr == (
-        f"hermes: sessions.retention_days: must be a whole number, not 'soon' ({home}/config.yaml:2)\n"
+        f"hermes: sessions.retention_days: must be a whole number of at least 1, not 'soon' ({home}/config.yaml:2)\n"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.hermes_cli.doctors import doctor
 
-from gateway.api import keys
+from gateway.api import auth
 from hermes_cli.framework.store import open_store
 from hermes_state.ids import LOCAL_OWNER
 
@@ -70,7 +70,7 @@ def test_doctor_tells_those_whose_key_changes(run: Callable[..., Any], healthy: 
     key = run("api", "key").out.strip()
     with open_store() as db:
         db.people.owner()
-        db.people.link(LOCAL_OWNER, platform="api_server", native_id=keys.key_id(key), display_name="API key")
+        db.people.link(LOCAL_OWNER, platform="api_server", native_id=auth.key_id(key), display_name="API key")
     seen = _api()
     assert seen["mark"] == "warning" and "becomes a client key" in seen["says"]
     assert seen["fix"] == "hermes api key --role owner" and key not in str(seen)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hermes_state import SessionDB
-from hermes_state.approvals import Exit, Verdict, Wanted
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, TurnId
+from hermes_state.turns.approvals import Exit, Verdict, Wanted
 
 
 @pytest.fixture

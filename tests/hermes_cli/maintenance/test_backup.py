@@ -10,10 +10,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.support.sample_store import tell_story
 
 from hermes_cli.main import main
 from hermes_state.session_db import SessionDB
-from hermes_testing.samples import tell_story
 from hermes_testing.stores import TestStores
 
 

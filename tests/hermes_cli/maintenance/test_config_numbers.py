@@ -8,16 +8,16 @@ import pytest
 from tests.hermes_cli.conftest import Run
 
 from hermes_agent.approvals.policy import read_policy
-from hermes_agent.compression.when import window_for
-from hermes_agent.models import demo
-from hermes_config import config, settings
-from hermes_config.settings_table import BOUNDS
+from hermes_agent.compression.policy import window_for
+from hermes_agent.models.demo import model as demo
+from hermes_config import config
+from hermes_config.schema import Money, Number
+from hermes_config.sections import table
 
-COUNTED = (
-    "tokens", "dollars", "number", "whole number", "seconds", "part", "messages", "characters", "days", "hours",
-    "minutes", "hour", "port", "bytes",
-)  # fmt: skip
-NUMBERS = [row.key.replace("<name>", "some") for row in settings.settings() if row.kind in COUNTED and not row.kept]
+ROWS = [row for row in table().rows.values() if isinstance(row.kind, Number | Money)]
+NUMBERS = [
+    row.key.replace("<name>", "some") for row in ROWS if not row.key.startswith(("limits.", "reset_by_platform"))
+]
 
 
 @pytest.mark.parametrize("key", [*NUMBERS, "gateway.drain_seconds", "limits.terminal_seconds"])
@@ -64,15 +64,16 @@ def test_what_is_understood_is_taken(run: Run, key: str, value: str) -> None:
 
 @pytest.mark.parametrize("end", [0, 1])
 def test_the_bounds_are_those_of_the_rooms(home: Path, end: int) -> None:
-    for key, bounds in BOUNDS.items():
+    bounds = {row.key: (row.kind.least, row.kind.most)[end] for row in ROWS if isinstance(row.kind, Number)}
+    for key, bound in bounds.items():
         if key.startswith(("compression.", "approvals.")):
-            config.set_value(key, bounds[end])
-    tree = config.load().tree
-    window = window_for(demo.endpoint(), tree)
+            config.set_value(key, bound)
+    loaded = config.load()
+    window = window_for(demo.endpoint(), loaded.compression)
     found = (window.threshold, window.target_ratio, window.protect_first, window.protect_last)
     names = ("threshold", "target_ratio", "protect_first_n", "protect_last_n")
-    assert found == tuple(BOUNDS[f"compression.{name}"][end] for name in names)
-    assert read_policy(tree).seconds == BOUNDS["approvals.timeout"][end] and not read_policy(tree).notes
+    assert found == tuple(bounds[f"compression.{name}"] for name in names)
+    assert read_policy(loaded).seconds == bounds["approvals.timeout"] and not loaded.problems
 
 
 def test_a_file_edited_by_hand_is_checked_like_what_is_set(run: Run, home: Path) -> None:
@@ -84,7 +85,7 @@ def test_a_file_edited_by_hand_is_checked_like_what_is_set(run: Run, home: Path)
     notes = [line.removeprefix("note").strip() for line in checked.out.splitlines() if line.startswith("note")]
     assert notes[:3] == [
         "agent.max_turns must be a whole number of at least 1, not 'many'",
-        "compression.threshold must be a number from 0.05 to 0.95, not 50",
         "compression.enabled must be true or false, not 'perhaps'",
+        "compression.threshold must be a number from 0.05 to 0.95, not 50",
     ]
     assert len(notes) == 4 and notes[3].startswith("approvals.timeout must be")

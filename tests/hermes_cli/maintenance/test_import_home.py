@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.old_homes import ReferenceHome, entry
 
 from hermes_cli.main import main
 from hermes_config.errors import HermesError
 from hermes_state.session_db import SessionDB
-from hermes_testing.reference_homes import ReferenceHome, entry
 
 
 def hermes(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

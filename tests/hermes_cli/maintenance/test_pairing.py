@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.authorisation import Principal
-from gateway.pairing import Pairing
+from gateway.access.authorisation import Principal
+from gateway.access.pairing import Pairing
 from hermes_state.session_db import SessionDB
 
 Run = Callable[..., Any]

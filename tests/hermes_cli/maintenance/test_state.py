@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.sample_store import tell_story
 
 from hermes_cli.main import main
-from hermes_state import archive
 from hermes_state.session_db import SessionDB
-from hermes_testing.samples import tell_story
+from hermes_state.transfer import archive_write
 from hermes_testing.stores import TestStores
 
 
@@ -94,7 +94,7 @@ def test_move_to_postgresql_gives_the_same_archive(
     made = []
     for name, address in (("here", story / "state.db"), ("there", url)):
         db = SessionDB(address)
-        made.append(archive.export(db, tmp_path / f"{name}.zip")["files"])
+        made.append(archive_write.export(db, tmp_path / f"{name}.zip")["files"])
         db.close()
     assert made[0] == made[1]
     code, _, err = run(capsys, "state", "move", "--to", url)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hermes_state.ids import SessionKey
-from hermes_state.inbox import InboxRow
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.inbox import InboxRow
 
 pytestmark = pytest.mark.usefixtures("named_store")
 

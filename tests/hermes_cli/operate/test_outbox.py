@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hermes_state.outbox import OutboxItem, Parcel
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.outbox import OutboxItem, Parcel
 
 pytestmark = pytest.mark.usefixtures("named_store")
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from gateway import status
-from gateway.board import Board
+from gateway.access.policy import PolicyKeeper
 from gateway.config import GatewayConfig
-from gateway.delivery import Deliverer
 from gateway.hooks import HookRegistry
 from gateway.metrics import Metrics
+from gateway.outbound.deliverer import Deliverer
 from gateway.platforms.base import SendResult
-from gateway.policy import PolicyKeeper
+from gateway.services import Services
 from gateway.session import SessionStore
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_config import config
 from hermes_state.session_db import SessionDB
-from hermes_testing.pretend import PretendAdapter
+from hermes_testing.memory_platform import PretendAdapter
 
 pytestmark = pytest.mark.usefixtures("named_store")
 Run = Callable[..., Any]
@@ -43,16 +43,17 @@ def telegram(home: Path) -> None:
 def gateway(db: SessionDB, home: Path, adapter: PretendAdapter) -> Iterator[None]:
     """A deliverer in a thread of its own, with the home's lock: what a gateway is to `hermes send`."""
     settings = GatewayConfig()
-    board = Board(
+    services = Services(
         db=db, config=config.load(), settings=settings, store=SessionStore(home / "sessions", settings, db=db),
-        policy=PolicyKeeper(db, home), hooks=HookRegistry(home), metrics=Metrics(), holder=holders.new_holder(),
+        policy=PolicyKeeper(db, home), hooks=HookRegistry(home), metrics=Metrics(),
+        holder=process_identity.new_holder(),
     )  # fmt: skip
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
     async def start() -> Deliverer:
-        deliverer = Deliverer(board, {adapter.platform: adapter}, poll_seconds=0.05)
+        deliverer = Deliverer(services, {adapter.platform: adapter}, poll_seconds=0.05)
         await deliverer.start()
         return deliverer
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hermes_state.ids import ConversationId, SessionKey
-from hermes_state.inbox import BESIDE
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.inbox import BESIDE
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
 
 pytestmark = pytest.mark.usefixtures("named_store")

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_state.ids import ConversationId, SessionId, SessionKey
-from hermes_state.leases import Lease
 from hermes_state.session_db import SessionDB
-from hermes_state.turns import Work
+from hermes_state.turns.leases import Lease
+from hermes_state.turns.turns import Work
 from hermes_testing.clock import Clock
 
 pytestmark = pytest.mark.usefixtures("named_store")
@@ -41,15 +41,15 @@ def _working(db: SessionDB, name: str, holder: str) -> tuple[Work, Lease]:
 
 
 def _dead_holder() -> str:
-    script = "from hermes_agent import holders; print(holders.new_holder())"
+    script = "from hermes_agent import process_identity; print(process_identity.new_holder())"
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_lists_who_works_on_what(run: Callable[..., Any], db: SessionDB) -> None:
     assert run("turns", "list").out == "There were no turns yet.\n"
-    alive, lease = _working(db, "a", holders.new_holder())
+    alive, lease = _working(db, "a", process_identity.new_holder())
     lost, _ = _working(db, "b", _dead_holder())
-    done, other = _working(db, "c", holders.new_holder())
+    done, other = _working(db, "c", process_identity.new_holder())
     db.turns.fail(done.turn.id, fence=other.fence, reason="the model was down")
 
     lines = {line.split()[0]: line for line in run("turns", "list").out.splitlines()[1:]}
@@ -65,7 +65,7 @@ def test_lists_who_works_on_what(run: Callable[..., Any], db: SessionDB) -> None
 
 
 def test_a_living_turn_is_asked_to_stop(run: Callable[..., Any], db: SessionDB) -> None:
-    work, lease = _working(db, "a", holders.new_holder())
+    work, lease = _working(db, "a", process_identity.new_holder())
     said = run("turns", "cancel", work.turn.id[:12])
     assert "was asked to stop" in said.out
     (asked,) = db.turns.asked_to_stop()
@@ -89,8 +89,8 @@ def test_a_turn_without_a_process_is_closed_and_its_message_has_an_outcome(
 
 
 def test_unknown_and_ambiguous_names(run: Callable[..., Any], db: SessionDB) -> None:
-    _working(db, "a", holders.new_holder())
-    _working(db, "b", holders.new_holder())
+    _working(db, "a", process_identity.new_holder())
+    _working(db, "b", process_identity.new_holder())
     assert "2 running turns begin with 'turn_'" in run("turns", "cancel", "turn_").err
     assert run("turns", "cancel", "zzz").err.startswith("hermes: no running turn begins with 'zzz'")
     assert run("turns", "cancel", "").code == 1, "nothing is no beginning"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from hermes_agent import holders
-from hermes_state.budgets import NANO, Amount, Limit
+from hermes_agent import process_identity
 from hermes_state.ids import ConversationId, PersonId
+from hermes_state.people.budgets import NANO, Amount, Limit
 from hermes_state.session_db import SessionDB
 
 Run = Callable[..., Any]
@@ -95,14 +95,14 @@ def test_limits_and_what_is_left_of_them(run: Run, home: Path) -> None:
 
 def test_calls_that_have_not_ended_are_shown(run: Run, home: Path, address: str | Path) -> None:
     limit(home, "{conversation: {usd: 2}}")
-    reserve(address, holders.new_holder())
+    reserve(address, process_identity.new_holder())
     out = run("usage").out
     assert row(out, "budget.conversation.usd  conversation trip") == ["$2.00", "$2.00", "$0.00"]
     assert "1 call being made, counted as estimated: $0.25, 500 tokens." in out
 
 
 def test_a_call_whose_process_is_gone_is_shown_as_cut_off(run: Run, address: str | Path) -> None:
-    told = "from hermes_agent import holders; print(holders.new_holder())"
+    told = "from hermes_agent import process_identity; print(process_identity.new_holder())"
     gone = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.strip()
     reserve(address, gone)
     out = run("usage").out

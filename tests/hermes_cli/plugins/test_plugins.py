@@ -323,7 +323,7 @@ class TestHooks:
 
         async def turn() -> list[Any]:
             asyncio.get_running_loop().call_later(0.05, module.gate.set)
-            with context.bind(context.Identity(), context.CurrentSession(SessionId("s1"))):
+            with context.bind(context.TurnIdentity(), context.CurrentSession(SessionId("s1"))):
                 return await plugins.ainvoke_hook("pre_llm_call", 20)
 
         assert asyncio.run(turn()) == [("s1", True)], "the loop set the gate while the callback waited for it"

@@ -12,7 +12,7 @@ from tests.hermes_cli.conftest import Run
 from hermes_state import SessionDB
 from hermes_testing.clock import Clock
 
-pytestmark = pytest.mark.usefixtures("named_store")
+pytestmark = [pytest.mark.usefixtures("named_store"), pytest.mark.both_engines]
 
 DAY = 86_400.0
 

@@ -16,8 +16,8 @@ from tests.hermes_cli.conftest import Run
 
 from hermes_cli.framework.store import open_store
 from hermes_state.ids import LOCAL_OWNER
-from hermes_testing.telegram_client import Said
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.client import Said
+from hermes_testing.telegram.server import FakeTelegram
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.hermes_cli.model_server import KEY, ModelServer
 from hermes_cli.framework.store import open_store
 from hermes_config import config
 from hermes_state.ids import LOCAL_OWNER
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.server import FakeTelegram
 from hermes_testing.terminal import Terminal
 
 MODEL, PHONE, RISK, COST = "A number, an address", "Paste its token", "something risky?", "cost a day?"

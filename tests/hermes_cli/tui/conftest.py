@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from hermes_cli.tui.app import HermesApp
 from hermes_cli.tui.launch import Start
-from hermes_cli.tui.link import Link
+from hermes_cli.tui.rpc_client import RpcClient
 from hermes_state import SessionDB
 
 _SECONDS = 45.0
@@ -23,7 +23,7 @@ _SECONDS = 45.0
 class Person:
     """Somebody who sits before the window."""
 
-    def __init__(self, app: HermesApp, link: Link, pilot: Pilot[int]) -> None:
+    def __init__(self, app: HermesApp, link: RpcClient, pilot: Pilot[int]) -> None:
         self.app, self.link, self.pilot = app, link, pilot
 
     @property
@@ -92,7 +92,7 @@ def sit(place: Path) -> Sit:
 
     @asynccontextmanager
     async def down(session_id: str | None = None, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Person]:
-        link = Link()
+        link = RpcClient()
         link.start()
         app = HermesApp(link, Start(session_id=session_id))
         try:

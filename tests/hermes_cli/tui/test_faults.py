@@ -14,7 +14,7 @@ import pytest
 from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
 
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_testing.scripted.model import ScriptedModel, say
 
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _LONG = "\n\n".join(
@@ -135,7 +135,7 @@ def test_a_secret_is_not_shown_and_nothing_keeps_it(sit: Sit, home: Path, kind: 
         async with sit() as person:
             await person.ready()
             asked = {"request_id": "0badcafe", "prompt": "The key of the weather service", "env_var": "WEATHER_KEY"}
-            person.app.talk.heard({"type": f"{kind}.request", "payload": asked})
+            person.app.conversation.heard({"type": f"{kind}.request", "payload": asked})
             await person.see("it is not shown")
             await person.write("hunter2")
             await person.see("•••••••")
@@ -165,9 +165,11 @@ def test_control_sequences_are_harmless_wherever_they_come_from(sit: Sit, home: 
             await person.say(f"look {evil} here")
             await person.see("built-in demo model")
             await person.ready()
-            person.app.talk.heard({"type": "session.title", "payload": {"title": f"t{evil}t"}})
-            person.app.talk.heard({"type": "status.update", "payload": {"kind": "x", "text": evil}})
-            person.app.talk.heard({"type": "tool.start", "payload": {"tool_id": "1", "name": evil, "context": evil}})
+            person.app.conversation.heard({"type": "session.title", "payload": {"title": f"t{evil}t"}})
+            person.app.conversation.heard({"type": "status.update", "payload": {"kind": "x", "text": evil}})
+            person.app.conversation.heard(
+                {"type": "tool.start", "payload": {"tool_id": "1", "name": evil, "context": evil}}
+            )
             await person.pilot.pause()
             assert not _CONTROLS.search(person.screen)
 
@@ -192,7 +194,7 @@ def test_stored_words_and_names_of_files_are_harmless_in_the_editor_and_stay_as_
             await person.say(said)
             await person.see("built-in demo model")
             await person.ready()
-            number = person.app.talk.stored_id
+            number = person.app.conversation.stored_id
         async with sit(session_id=number) as person:
             await person.ready()
             await person.press("up")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_cli.tui import markdown, palette
-from hermes_cli.tui.blocks import Answer, Said, ToolCall, of_history
+from hermes_cli.tui import markdown, widgets
+from hermes_cli.tui.blocks import AnswerBlock, ToolBlock, UserBlock, of_history
 
-INKS = palette.inks(dark=True)
+INKS = widgets.inks(dark=True)
 BLOCKS = (
     "A paragraph with *words*, `code` and a [link](http://example.org).",
     "# A heading",
@@ -42,7 +42,7 @@ def test_a_long_answer_is_drawn_in_parts_that_lose_nothing() -> None:
     code = "\n".join(f"line_{number} = {number}" for number in range(2_000))
     text = f"Before.\n\n```python\n{code}\n```\n\nAfter.\n\n" + "word " * 5_000 + "\n\nThe end."
     parts = of_history({"role": "assistant", "text": text})
-    assert len(parts) > 10 and all(isinstance(part, Answer) for part in parts)
+    assert len(parts) > 10 and all(isinstance(part, AnswerBlock) for part in parts)
     shown = [line for part in parts for line in _text([*part.lines(78, INKS)])]
     assert [line.strip() for line in shown if "line_" in line] == code.split("\n")
     assert sum(line.count("word") for line in shown) == 5_000
@@ -50,14 +50,14 @@ def test_a_long_answer_is_drawn_in_parts_that_lose_nothing() -> None:
 
 
 def test_a_paste_that_was_sent_is_shown_by_its_beginning() -> None:
-    said = Said("x\n" * 13_000)
+    said = UserBlock("x\n" * 13_000)
     lines = _text([*said.lines(78, INKS)])
     assert len(lines) < 250 and lines[-1] == "  … 12,800 more lines"
-    assert _text([*Said("one line\n").lines(78, INKS)]) == ["", "❯ one line"]
+    assert _text([*UserBlock("one line\n").lines(78, INKS)]) == ["", "❯ one line"]
 
 
 def test_a_tool_that_prints_for_ever_is_kept_small() -> None:
-    call = ToolCall("terminal", "yes")
+    call = ToolBlock("terminal", "yes")
     for _ in range(300):
         call.heard("y\n" * 1_000)
     assert len(call.lines(78, INKS)) < 8

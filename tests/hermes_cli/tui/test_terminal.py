@@ -240,7 +240,10 @@ def test_a_home_that_cannot_be_is_one_line_and_no_window(place: Path) -> None:
 
 
 def test_a_defect_of_the_window_itself_leaves_the_terminal_in_order(place: Path, home: Path) -> None:
-    broken = "from hermes_cli.tui import turn; turn.Turn.more = None; import hermes_cli.main as m; exit(m.main())"
+    broken = (
+        "from hermes_cli.tui import conversation; conversation.TurnView.more = None; "
+        "import hermes_cli.main as m; exit(m.main())"
+    )
     with Terminal([sys.executable, "-c", broken], env={"TERM": "xterm-256color"}, lines=24, cwd=place) as terminal:
         terminal.see("ready")
         terminal.type("what is 3 * 3?")

@@ -35,7 +35,7 @@ def test_a_tool_call_is_one_line_that_unfolds_and_the_answer_is_markdown(sit: Si
             await person.pilot.click("#transcript", offset=(6, row))
             await person.see("▸ ✓ terminal")
             assert "context" in person.lines[-1] and "demo" in person.lines[-1]
-            before, number = person.lines, person.app.talk.stored_id
+            before, number = person.lines, person.app.conversation.stored_id
         async with sit(session_id=number) as person:
             await person.see("▸ ✓ terminal")
             above = [lines[_at(lines, "✓ terminal") - 1] for lines in (before, person.lines)]
@@ -47,7 +47,7 @@ def test_a_tool_call_is_one_line_that_unfolds_and_the_answer_is_markdown(sit: Si
 def test_what_would_run_is_shown_and_keys_on_their_way_answer_nothing(
     sit: Sit, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_cli.tui.asking._QUIET_SECONDS", 3.0)  # a busy machine has its pauses
+    monkeypatch.setattr("hermes_cli.tui.dialogs._QUIET_SECONDS", 3.0)  # a busy machine has its pauses
 
     async def scene() -> None:
         async with sit() as person:
@@ -90,7 +90,7 @@ def test_escape_stops_and_the_next_message_is_answered(sit: Sit, home: Path) -> 
             await person.ready()
             await person.say("what is 17 * 4?")
             await person.see("17 * 4 = 68")
-            number = person.app.talk.stored_id
+            number = person.app.conversation.stored_id
         async with sit(session_id=number) as person:
             shown = await person.see("17 * 4 = 68")
             assert shown.index("interrupted; what was done so far is kept") < shown.index("❯ what is 17 * 4?")
@@ -256,7 +256,7 @@ def test_a_conversation_that_was_erased_elsewhere_begins_anew_and_one_is_told(si
             await person.see("2 * 3 = 6")
             await person.ready()
             with contextlib.closing(SessionDB(home / "state.db")) as db:
-                db.ledger.delete(person.app.talk.stored_id)
+                db.ledger.delete(person.app.conversation.stored_id)
             await person.say("what is 4 * 4?")
             await person.see("this conversation was erased elsewhere")
             await person.see("4 * 4 = 16")
@@ -272,7 +272,7 @@ def test_what_one_window_takes_back_is_gone_in_the_other(sit: Sit) -> None:
                 await first.say(question)
                 await first.see(answer)
                 await first.ready()
-            async with sit(session_id=first.app.talk.stored_id) as second:
+            async with sit(session_id=first.app.conversation.stored_id) as second:
                 await second.see("5 * 5 = 25")
                 await first.say("/undo")
                 await first.see("Took back 1 turn")
@@ -427,7 +427,9 @@ def test_an_answer_that_is_not_what_was_streamed_takes_its_place(sit: Sit) -> No
                 ("message.delta", {"text": "Half of somethi"}),
                 ("message.complete", {"text": "Said anew, whole.", "status": "complete"}),
             ):
-                person.app.talk.heard({"type": kind, "session_id": person.app.talk.sid, "payload": payload})
+                person.app.conversation.heard(
+                    {"type": kind, "session_id": person.app.conversation.sid, "payload": payload}
+                )
             shown = await person.see("Said anew, whole.")
             assert "Half of" not in shown
 

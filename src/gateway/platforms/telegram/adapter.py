@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.platforms.base import Attachment, BasePlatformAdapter, Button, CannotFetch, Health, SendResult
 from gateway.platforms.telegram import buttons as sealed
-from gateway.platforms.telegram import errors, files, polling, render, runs, updates
+from gateway.platforms.telegram import errors, files, polling, render, updates
 
 if TYPE_CHECKING:
     from telegram import InlineKeyboardMarkup
 
-    from gateway.platforms.telegram.line import Line
+    from gateway.platforms.telegram.client import Line
 
 log = logging.getLogger("hermes.gateway")
 
@@ -63,7 +63,7 @@ class TelegramAdapter(BasePlatformAdapter):
         if not token:
             self._trouble = "no token is set; run hermes gateway setup telegram"
             return False
-        from gateway.platforms.telegram.line import Line
+        from gateway.platforms.telegram.client import Line
 
         line = await Line.open(token, self.config.extra)
         from telegram.error import InvalidToken, TelegramError  # there by now: opening the line imports it in a thread
@@ -230,7 +230,7 @@ class TelegramAdapter(BasePlatformAdapter):
             if result.error_kind != "bad_format":
                 return result
             log.warning("Telegram did not understand a piece: %s", result.error, extra={"action": "telegram.bad_html"})
-        return await self._call(lambda: call(runs.to_plain(content), None))
+        return await self._call(lambda: call(render.to_plain(content), None))
 
     async def _call(self, call: Callable[[], Awaitable[Any]]) -> SendResult:
         """One request, and what became of it."""

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.platforms.base import Health
 from gateway.platforms.telegram import errors, updates
-from gateway.platforms.telegram.contents import Malformed
+from gateway.platforms.telegram.updates import Malformed
 
 if TYPE_CHECKING:
-    from gateway.platforms.telegram.line import Line
+    from gateway.platforms.telegram.client import Line
 
 log = logging.getLogger("hermes.gateway")
 

@@ -1,0 +1,115 @@
+"""A question of permission at a terminal: all that a person needs to decide, and an Enter that means no.
+
+The command is shown as it would run, whole, with everything in it that a terminal would hide or turn around made
+visible: nobody can agree to what they cannot see.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hermes_agent.approvals import text as approval_text
+from hermes_agent.approvals.text import answer_in_words
+from hermes_cli.chat.keyboard import Keyboard
+from hermes_cli.chat.render import Screen
+from hermes_cli.framework import output, text
+
+if TYPE_CHECKING:
+    from hermes_agent.approvals.types import ApprovalQuestion, Choice
+
+_MEANT: dict[str, Choice] = {
+    "t": "task", "task": "task", "o": "once", "once": "once", "s": "session", "session": "session",
+    "conversation": "session", "a": "always", "always": "always", "d": "deny", "": "deny",
+}  # fmt: skip
+
+
+def put(
+    question: ApprovalQuestion,
+    *,
+    screen: Screen,
+    keyboard: Keyboard,
+    whom: str,
+    over: Callable[[], bool],
+    unanswered: Callable[[], str] = lambda: "no answer: denied",
+) -> Choice:
+    """Ask, and say what was understood. No answer in time, or none that is wanted any more, is a denial.
+
+    `unanswered`: what is said then, where the question may have been answered in another place.
+    """
+    screen.say(box(question, whom=whom))
+    lapses = time.monotonic() + question.seconds
+    while True:
+        typed = keyboard.answer(_prompt(question), seconds=lapses - time.monotonic(), over=over)
+        if typed is None:
+            screen.say(f"\n  → {unanswered()}")
+            return "deny"
+        choice = _MEANT.get(typed.strip().lower()) or answer_in_words(typed)
+        if choice in question.choices:
+            said = approval_text.SAID[choice]
+            screen.say(f"  → {said}", style="" if choice == "deny" else "yellow")
+            return choice
+        screen.say("  Please answer with one of these letters, yes (once) or no; Enter alone denies.")
+
+
+def box(question: ApprovalQuestion, *, whom: str) -> str:
+    """The question's text, at most as wide as the window."""
+    columns = max(40, min(100, shutil.get_terminal_size().columns)) - 3
+    lines = [f"╭ {approval_text.heading(question.kind)}", "│", *_block(question.command, columns)]
+    if question.content:
+        lines += ["│", *_block(question.content, columns)]
+    lines.append("│")
+    facts = approval_text.facts(question, whom=whom)
+    for name, value in facts:
+        first, *rest = _wrapped(text.harmless(value), columns - 9)
+        lines.append(f"│ {name:<8}{first}")
+        lines += [f"│ {'':<8}{line}" for line in rest]
+    lines.append("│")
+    lines += [f"│ [{choice[0]}] {text.harmless(question.label(choice))}" for choice in question.choices]
+    return "\n".join([*lines, "╰"])
+
+
+def _block(shown: str, columns: int) -> list[str]:
+    lines: list[str] = []
+    for line in approval_text.exactly(shown):
+        first, *rest = _wrapped(line, columns - 3)
+        lines += [f"│   {first}", *(f"│ ↪ {more}" for more in rest)]  # ↪: no new line of the command
+    return lines
+
+
+def _wrapped(line: str, columns: int) -> list[str]:
+    """Broken where the window ends, between words where there are some; nothing is left out."""
+    found: list[str] = []
+    while text.width(line) > columns:
+        cut = next(at for at in range(1, len(line) + 1) if text.width(line[:at]) > columns) - 1
+        space = line.rfind(" ", cut // 2, cut)
+        cut = space + 1 if space > 0 else max(cut, 1)
+        found.append(line[:cut])
+        line = line[cut:]
+    return [*found, line]
+
+
+def _prompt(question: ApprovalQuestion) -> str:
+    return "  " + " · ".join(_offer(choice) for choice in question.choices) + " > "
+
+
+def _offer(choice: Choice) -> str:
+    letter = output.style(f"[{choice[0]}]", "bold")
+    return f"{letter}{choice[1:]}{' (Enter)' if choice == 'deny' else ''}"
+
+
+def clarify(
+    question: str, choices: tuple[str, ...], *, screen: Screen, keyboard: Keyboard, over: Callable[[], bool]
+) -> str | None:
+    """A question of the model. A number chooses, anything else is the answer itself; None when nobody answers."""
+    lines = [f"? {text.harmless_block(question)}"]
+    lines += [f"  {place}. {text.harmless(choice)}" for place, choice in enumerate(choices, start=1)]
+    screen.say("\n".join(lines), style="bold")
+    typed = keyboard.answer("  > ", seconds=None, over=over)
+    if typed is None:
+        return None
+    if typed.isascii() and typed.isdecimal() and len(typed) < 3 and 0 < int(typed) <= len(choices):
+        return choices[int(typed) - 1]
+    return typed

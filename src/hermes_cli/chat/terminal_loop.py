@@ -1,0 +1,178 @@
+"""Two threads and one rule: the agents' loop does the work, the main thread alone touches the terminal.
+
+`drive` runs a coroutine on the loop and meanwhile shows what is posted, takes lines that are typed, and counts Ctrl-C.
+Ctrl-C is a number here and no exception, so it never tears a line in half: the first one is handed to whoever drives,
+the second cancels the work, lets it put things right, and leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from hermes_agent import sync_loop
+
+T = TypeVar("T")
+
+_GRACE = 5.0
+"""Seconds a cancelled turn has for writing down how it ended."""
+_IDLE = 0.7
+"""Seconds of silence after which the person is told that something is going on."""
+_LINE_BYTES = 4_096
+
+
+class UserQuit(Exception):
+    """The person pressed Ctrl-C twice: they want out."""
+
+
+class TerminalLoop:
+    """Runs work and shows it. Made and used on the main thread; `post` and `ask` may be called from any."""
+
+    def __init__(self) -> None:
+        self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._bell, self._ear = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ear.setblocking(False)
+        self._interrupts = 0
+        self.typing_ended = False
+        """Ctrl-D was pressed while something ran."""
+
+    def close(self) -> None:
+        self._bell.close()
+        self._ear.close()
+
+    @property
+    def interrupted(self) -> bool:
+        """Ctrl-C was pressed since the work began."""
+        return self._interrupts > 0
+
+    # -- from any thread ---------------------------------------------------------------------------------
+
+    def post(self, show: Callable[[], None]) -> None:
+        """Have something shown, in the order of posting."""
+        self._posted.put(show)
+        self._ring()
+
+    async def ask(self, put: Callable[[Callable[[], bool]], T]) -> T:
+        """Put a question on the main thread. `put` gets a function that says when nobody waits for it any more."""
+        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+        gone = threading.Event()
+
+        def show() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                answer.set_result(put(lambda: gone.is_set() or self.interrupted))
+            except Exception as error:  # noqa: BLE001 - boundary: whoever asked gets it, and a question that failed is a no
+                answer.set_exception(error)
+
+        self.post(show)
+        try:
+            return await asyncio.wrap_future(answer)
+        finally:
+            gone.set()
+
+    # -- on the main thread --------------------------------------------------------------------------------
+
+    def drive(
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        interrupt: Callable[[], None],
+        idle: Callable[[], None] | None = None,
+        typed: Callable[[str], None] | None = None,
+    ) -> T:
+        """Run to the end and return what came of it. Raises `Left` on the second Ctrl-C."""
+        ended = threading.Event()
+
+        async def watched() -> T:
+            try:
+                return await work
+            finally:
+                ended.set()
+                self._ring()
+
+        with self._counting_interrupts():
+            future = sync_loop.submit(watched())
+            try:
+                self._watch(ended, interrupt, idle, typed)
+            except BaseException:  # they left, or the terminal did: the work is told, and may write down its end
+                future.cancel()
+                ended.wait(_GRACE)
+                raise
+            return future.result()
+
+    def _watch(
+        self,
+        ended: threading.Event,
+        interrupt: Callable[[], None],
+        idle: Callable[[], None] | None,
+        typed: Callable[[str], None] | None,
+    ) -> None:
+        seen = 0
+        while not (ended.is_set() and self._posted.empty()):
+            quiet = self._wait(typed)
+            self.show_posted()
+            if quiet and idle is not None:
+                idle()
+            if self._interrupts > seen:
+                seen = self._interrupts
+                if seen > 1:
+                    raise UserQuit
+                interrupt()
+
+    def _wait(self, typed: Callable[[str], None] | None) -> bool:
+        """Until something happens; True when nothing did for a while. A line that was typed is handed on."""
+        watched: list[Any] = [self._ear]
+        if typed is not None and not self.typing_ended and os.name == "posix":
+            watched.append(sys.stdin)
+        ready, _, _ = select.select(watched, [], [], _IDLE)
+        if self._ear in ready:
+            with suppress(BlockingIOError):
+                while self._ear.recv(4_096):
+                    pass
+        if sys.stdin in ready and typed is not None:
+            line = os.read(sys.stdin.fileno(), _LINE_BYTES)  # a terminal gives one line at a time
+            self.typing_ended = not line
+            if line.strip():
+                typed(line.decode("utf-8", "replace").strip())
+        return not ready
+
+    @property
+    def has_posted(self) -> bool:
+        return not self._posted.empty()
+
+    def show_posted(self) -> None:
+        """On whichever thread has the terminal at this moment."""
+        with suppress(Empty):
+            while True:
+                self._posted.get_nowait()()
+
+    def _ring(self) -> None:
+        with suppress(BlockingIOError, OSError):  # full: it is ringing already; closed: nobody is there any more
+            self._bell.send(b"\0")
+
+    @contextmanager
+    def _counting_interrupts(self) -> Iterator[None]:
+        self._interrupts = 0
+
+        def count(*_: object) -> None:
+            self._interrupts += 1
+            self._ring()
+
+        before = signal.signal(signal.SIGINT, count)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+            self._interrupts = 0

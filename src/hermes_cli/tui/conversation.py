@@ -1,0 +1,581 @@
+"""A conversation as the window knows it: what comes from the server is put on the screen, what is typed is sent.
+
+It decides nothing about the conversation. What is typed while a turn runs is shown as waiting until the server takes it
+up; a message is on the screen when it is sent, and in the store when its turn has begun. Until then it is `pending`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from hermes_cli.tui.blocks import (
+    INTERRUPTED,
+    AnswerBlock,
+    IntroBlock,
+    NoteBlock,
+    ScreenBlock,
+    ToolBlock,
+    UserBlock,
+    WelcomeBlock,
+    of_history,
+)
+from hermes_cli.tui.launch import Start
+from hermes_cli.tui.rpc_client import Event, RequestRefused, RpcClient, ServerLost
+from hermes_cli.tui.transcript import Transcript
+from hermes_cli.tui.unsent import Unsent
+from hermes_cli.tui.widgets import StatusBar, WaitingBar
+
+_NEXT_SECONDS = 3.0
+"""Within so much a turn begins with what waits."""
+_LOOK_SECONDS = 1.0
+_OWN_SECONDS = 2.0
+"""Within so much after a command of ours the store tells of what we know."""
+_REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
+"""Commands after which the conversation is read anew."""
+
+
+class ConversationWindow(Protocol):
+    """What a conversation needs of the window it is in."""
+
+    def give_back(self, text: str) -> None: ...
+    def remember(self, said: Sequence[str]) -> None: ...
+
+
+class Conversation:
+    """`asked`: who hears the questions of a turn, by event."""
+
+    def __init__(
+        self, link: RpcClient, window: ConversationWindow, transcript: Transcript, waiting: WaitingBar,
+        status: StatusBar, start: Start, asked: Mapping[str, Callable[[Mapping[str, Any]], None]],
+    ) -> None:  # fmt: skip
+        self._link, self._window, self._start, self._asked = link, window, start, asked
+        self._transcript, self._status = transcript, status
+        self._opening = asyncio.Lock()
+        self.sid = ""
+        self.stored_id = start.session_id or ""
+        self._pages = StoredPages(link, transcript, window.remember)
+        self.running = False
+        self._turn = TurnView(transcript)
+        self.unsent = Unsent(waiting, window.give_back)
+        self._greeted = False
+        self._watching: asyncio.Task[None] | None = None
+        self._own_change = ("", 0.0)
+        """The command of ours that changes what was said, and when it was given."""
+        self._rereading: asyncio.Task[None] | None = None
+
+    # -- beginning -----------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """A new conversation, or the one to go on with, also with the turn that was cut off there."""
+        await self._begin()
+        await self._take_up()
+
+    async def _begin(self) -> None:
+        """What was typed before the server was there stays."""
+        async with self._opening:
+            if self.sid:
+                return
+            state = await self._open()
+            early = list(self._transcript.blocks)
+            self._show(state)
+            for block in (*self._first_words(), *early):
+                self._transcript.add(block)
+            if self._start.model and self._start.session_id:
+                await self._link.ask("config.set", key="model", value=self._start.model, session_id=self.sid)
+            if self._start.yolo:
+                await self._link.ask("config.set", key="yolo", value=True, session_id=self.sid)
+                self._inform({**self._status.info, "yolo": True})
+
+    def _first_words(self) -> list[ScreenBlock]:
+        """Once; again only where nothing else stands."""
+        greeted, self._greeted = self._greeted, True
+        if self._start.card and not (greeted and self.count):
+            return [IntroBlock(self._start.card)]
+        return [] if self.count else [WelcomeBlock(self._status.info)]
+
+    async def _open(self) -> dict[str, Any]:
+        start = self._start
+        wishes = {"source": start.source, "toolsets": start.toolsets, "max_turns": start.max_turns}
+        if self.stored_id:
+            wishes |= {"session_id": self.stored_id, "limit": PAGE, "details": True}
+        else:
+            wishes |= {"model": start.model, "provider": start.provider}
+        given = {name: value for name, value in wishes.items() if value is not None}
+        return await self._link.ask("session.resume" if self.stored_id else "session.create", **given)
+
+    async def _take_up(self) -> None:
+        """Nobody has to say something first to be answered what they asked before a process was lost."""
+        if await self._still_elsewhere(self.sid):
+            self._watching = asyncio.create_task(self._take_up_later(self.sid))
+
+    async def _still_elsewhere(self, sid: str) -> bool:
+        """Takes up what can be; True while another process works on it, which may be about to end."""
+        said_something = self.count or self.unsent.queue
+        if sid != self.sid or not said_something or self.running or self._status.by_gateway():
+            return False
+        return (await self._link.ask("session.take_up", session_id=sid)).get("status") == "elsewhere"
+
+    async def _take_up_later(self, sid: str) -> None:
+        with contextlib.suppress(
+            RequestRefused, ServerLost
+        ):  # the server is gone: the next one is asked as this one was
+            while await self._still_elsewhere(sid):  # noqa: ASYNC110 - it is another process that is waited for
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    async def resume(self, stored_id: str) -> None:
+        before, self.stored_id = (self.sid, self.stored_id), stored_id
+        try:
+            state = await self._link.ask("session.resume", session_id=stored_id, limit=PAGE, details=True)
+        except RequestRefused:
+            self.stored_id = before[1]
+            raise
+        waited = self.unsent.all
+        self._show(state)
+        if before[0] != self.sid or not state.get("queued"):
+            self.unsent.back(waited)
+        if before[0] and before[0] != self.sid:
+            await self._link.ask("session.close", session_id=before[0])
+        await self._take_up()
+
+    def _show(self, state: Mapping[str, Any]) -> None:
+        self.sid = str(state["session_id"])
+        info = state.get("info") or {}
+        self.stored_id = str(state.get("session_key") or state.get("stored_session_id") or "")
+        self._turn.forget()
+        self._status.usage = {}
+        self._pages.show(state)
+        known = [said.text for said in self.unsent.queue]
+        for text in state.get("waiting") or ():  # a lost server stored it
+            if text not in known:
+                said = UserBlock(str(text))
+                self.unsent.wait(said)
+                self.unsent.stored(said)
+        self.running = bool(state.get("running"))
+        inflight = state.get("inflight") or {}
+        if inflight.get("user"):
+            self._transcript.add(UserBlock(str(inflight["user"])))
+        if inflight.get("assistant"):
+            self._turn.more(str(inflight["assistant"]))
+        self._inform(info)
+
+    @property
+    def count(self) -> int:
+        """How many messages the conversation has, as far as is known here."""
+        return self._pages.count
+
+    async def older(self) -> None:
+        await self._pages.older(self.sid)
+
+    @property
+    def title(self) -> str:
+        return str(self._status.info.get("title") or "")
+
+    def _inform(self, info: Mapping[str, Any]) -> None:
+        self.stored_id = str(info.get("stored_session_id") or self.stored_id)
+        self._status.info = info
+        self._status.usage = info.get("usage") or {}
+        self._state("working" if self.running else "ready")
+
+    def _state(self, state: str) -> None:
+        self._status.state = state
+        self._status.show()
+
+    # -- what is typed -------------------------------------------------------------------------------------
+
+    async def say(self, text: str) -> None:
+        at_once, said = not self.running, UserBlock(text)
+        self._transcript.follow()
+        if at_once:
+            self._transcript.add(said)
+            self.unsent.sent, self.running = said, True
+            self._state("working")
+        else:
+            self.unsent.wait(said)
+        try:
+            await self.begin()
+            if at_once:
+                self.running = True
+                self._state("working")
+            answer = await self._link.ask("prompt.submit", session_id=self.sid, text=text)
+        except (RequestRefused, ServerLost) as error:
+            if isinstance(error, ServerLost) and error.told:
+                return  # whoever begins anew finds it pending
+            self.running = self.running and not at_once
+            self._state("working" if self.running else "ready")
+            self._transcript.take_out(said)
+            self.unsent.back([said])
+            self.trouble(error.one_line())
+            return
+        said.went_along(answer.get("files") or ())
+        self._answered(said, str(answer.get("status") or ""), driver=str(answer.get("driver") or ""))
+
+    def _answered(self, said: UserBlock, status: str, *, driver: str) -> None:
+        """The server has it."""
+        if said is self.unsent.sent and status == "queued":  # behind a turn that we did not know of
+            self._transcript.take_out(said)
+            self.unsent.take([said])
+            self.unsent.wait(said)
+        elif said in self.unsent.queue and status != "queued":
+            self.unsent.take([said])
+            said.source = "goes along with this turn" if status == "steered" else ""
+            self._transcript.add(said)
+        elif said.files:
+            self._transcript.show_change()
+        if said is self.unsent.sent and driver == "gateway":
+            self.unsent.sent = None  # the gateway has it, and will answer it
+        self.unsent.stored(said)
+
+    async def interrupt(self) -> None:
+        """What runs is stopped; what waited comes back into the editor."""
+        if not self.sid:
+            return
+        self.unsent.back(self.unsent.queue)
+        self._state("stopping")
+        await self._link.ask("session.interrupt", session_id=self.sid)
+
+    async def slash(self, typed: str) -> None:
+        name = typed.lstrip("/").partition(" ")[0]
+        if not self._status.by_gateway():  # else it is done later, and told
+            self._own_change = ({"retry": "undo"}.get(name, name), time.monotonic())
+        answer = await self._link.ask("slash.exec", session_id=self.sid, command=typed)
+        if shown := answer.get("session"):
+            await self.resume(str(shown["session_key"]))  # read by pages
+        elif name in _REREAD:
+            await self._reread()
+        if said := str(answer.get("output") or "").strip():
+            self._transcript.add(NoteBlock(said, "plain"))
+        if answer.get("prefill"):
+            self._window.give_back(str(answer["prefill"]))
+        if answer.get("message") is not None:
+            await self.say(str(answer["message"]))
+
+    async def _reread(self) -> None:
+        """Not while a turn runs: the store does not have what it has said so far, and changes nothing under it."""
+        if not self.running:
+            await self._pages.reread(self.sid, wanted=lambda: not self.running)
+
+    # -- what comes ----------------------------------------------------------------------------------------
+
+    def heard(self, event: Event) -> None:
+        kind, sid = str(event.get("type")), event.get("session_id")
+        payload: Mapping[str, Any] = event.get("payload") or {}
+        if sid and sid != self.sid:
+            return
+        handler = {
+            "message.start": self._began, "message.user": self._said_elsewhere, "message.delta": self._delta,
+            "message.interim": self._turn.interim, "message.complete": self._completed, "tool.start": self._tool_began,
+            "tool.output": self._turn.call_said, "tool.complete": self._tool_ended, "session.info": self._informed,
+            "session.title": self._titled, "status.update": self._updated, "error": self._failed,
+            "notification.show": self._notified, "reasoning.delta": self._thinks, "tool.generating": self._writes_call,
+            **self._asked,
+        }.get(kind)  # fmt: skip
+        if handler is not None:
+            handler(payload)
+
+    def _began(self, payload: Mapping[str, Any]) -> None:
+        self._turn.forget()
+        self.running = True
+        self._pages.count += 1
+        if not (payload.get("taken_up") or payload.get("elsewhere")):
+            self.unsent.sent = None
+            self._flush()
+        self._state("working")
+
+    def _flush(self) -> None:
+        """What waited is said now."""
+        for said in self.unsent.take(self.unsent.queue):
+            self._transcript.add(said)
+
+    def _said_elsewhere(self, payload: Mapping[str, Any]) -> None:
+        source = str(payload.get("source") or "")
+        where = "" if payload.get("own") else {"tui": "another window"}.get(source, source)
+        self._transcript.add(UserBlock(str(payload.get("text") or ""), where, payload.get("files") or ()))
+
+    def _delta(self, payload: Mapping[str, Any]) -> None:
+        self.running = True
+        self._turn.more(str(payload.get("text") or ""))
+        if self._status.state != "writing":
+            self._state("writing")
+
+    def _completed(self, payload: Mapping[str, Any]) -> None:
+        text, status = str(payload.get("text") or ""), str(payload.get("status") or "")
+        if status == "error" and not self._turn.has_said(text):
+            self.trouble(text.removeprefix("Error: "))
+        self._turn.end(text, status)
+        if status == "interrupted" and (sent := self.unsent.sent) is not None:
+            self._transcript.take_out(sent)
+            self.unsent.back([sent])
+        elif status == "interrupted":
+            self.note(INTERRUPTED)
+        if warning := payload.get("warning"):
+            self.trouble(str(warning))
+        self.running, self.unsent.sent = False, None
+        self._status.usage = {**self._status.usage, **(payload.get("usage") or {})}
+        self._state("ready")
+        if self.unsent.queue and self._status.by_gateway():
+            asyncio.get_running_loop().call_later(_NEXT_SECONDS, self._taken, self.unsent.queue)
+
+    def _taken(self, waited: list[UserBlock]) -> None:
+        """No turn began with it, so it was part of the one that ended: an answer to a question, a word on its way."""
+        for said in [] if self.running else self.unsent.take(waited):
+            self._transcript.add(UserBlock(said.text, "went along with the turn above"))
+
+    def _tool_began(self, payload: Mapping[str, Any]) -> None:
+        self._turn.call(payload)
+        self._state(f"running {payload.get('name')}")
+
+    def _tool_ended(self, payload: Mapping[str, Any]) -> None:
+        self._turn.call_ended(payload)
+        self._state("working")
+
+    def _informed(self, payload: Mapping[str, Any]) -> None:
+        by_gateway = payload.get("driver") == "gateway"
+        self.running = self.running if by_gateway else bool(payload.get("running"))
+        self._inform(payload)
+        if not (by_gateway or self.running or payload.get("queued", True)):
+            self.unsent.back(self.unsent.known)  # stopped elsewhere, or by /stop: it does not wait there any more
+        change, (own, given_at) = str(payload.get("rewound") or ""), self._own_change
+        known = change == own and time.monotonic() - given_at < _OWN_SECONDS
+        if change and not known and not self.running:
+            self._rereading = asyncio.create_task(self._changed_elsewhere(change))
+
+    async def _changed_elsewhere(self, change: str) -> None:
+        """Somebody took back a turn in another place, or brought it again."""
+        with contextlib.suppress(RequestRefused, ServerLost):
+            await self._reread()
+            self.note("the last turn was taken back" if change == "undo" else "what was taken back is here again")
+
+    def _titled(self, payload: Mapping[str, Any]) -> None:
+        self._inform({**self._status.info, "title": payload.get("title")})
+
+    def _updated(self, payload: Mapping[str, Any]) -> None:
+        kind, text = payload.get("kind"), str(payload.get("text") or "")
+        if kind == "compressing":
+            self._state(text)
+        elif kind == "ready":
+            self._state("working" if self.running else "ready")
+        elif text:
+            self.note(text)
+
+    def _failed(self, payload: Mapping[str, Any]) -> None:
+        self._turn.forget()
+        self.unsent.sent = None
+        self._flush()
+        self.trouble(str(payload.get("message") or "something went wrong"))
+
+    def _notified(self, payload: Mapping[str, Any]) -> None:
+        if text := str(payload.get("text") or ""):
+            self._transcript.add(NoteBlock(text, "plain"))
+
+    def _thinks(self, payload: Mapping[str, Any]) -> None:
+        if self._status.state != "thinking":
+            self._state("thinking")
+
+    def _writes_call(self, payload: Mapping[str, Any]) -> None:
+        self._state(f"calling {payload.get('name')}")
+
+    # -- of our own ----------------------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        self._transcript.add(NoteBlock(text))
+
+    def trouble(self, text: str) -> None:
+        self._transcript.add(NoteBlock(text, "trouble"))
+
+    async def restarted(self, why: str) -> None:
+        """The server is another one: what was stored is there, what it was doing is told."""
+        self.sid, self.running = "", False
+        waited = [said for said in self.unsent.all if not self.unsent.is_stored(said)]
+        self._turn.forget()
+        self._state("starting")
+        if not self.count and len(waited) == len(self.unsent.all):  # nothing is stored
+            self.stored_id = self._start.session_id or ""
+        self.unsent.take(self.unsent.all)  # the store has what is not given back below
+        self._transcript.replace([], more=False)
+        try:
+            await self._begin()
+        except (RequestRefused, ServerLost):
+            self._give_back(waited)
+            raise
+        self.note(f"{why}; a new one goes on here")
+        known = {self._pages.said_last.strip(), *(said.text.strip() for said in self.unsent.queue)}
+        self._give_back([said for said in waited if said.text.strip() not in known])
+        await self._take_up()
+
+    def _give_back(self, waited: Sequence[UserBlock]) -> None:
+        if waited:
+            self._window.give_back("\n\n".join(said.text for said in waited))
+
+    def left(self, *, on_purpose: bool) -> list[str]:
+        """The window closes: the messages that nobody will answer.
+
+        Who leaves `on_purpose` takes back what waits. Else it stays in the store, and is answered when the conversation
+        is opened next. What was handed to a gateway is answered there.
+        """
+        kept = self.unsent.known if self._status.by_gateway() or not on_purpose else []
+        if self.unsent.known and not kept:
+            self._link.tell("session.interrupt", session_id=self.sid, only_waiting=True)
+        return [said.text for said in self.unsent.all if said not in kept]
+
+    def given_up(self) -> None:
+        """There will be no other server."""
+        self.running, self.sid = False, ""
+        stored = [said for said in self.unsent.all if self.unsent.is_stored(said)]
+        self.unsent.take(stored)
+        self.unsent.back(self.unsent.all)
+        if stored:
+            self.note("what waited is stored, and answered when this conversation is opened next")
+
+
+PAGE = 60
+"""Messages that are asked for at a time."""
+
+
+class StoredPages:
+    """`remember` gets what the person said in the page that is read first."""
+
+    def __init__(self, link: RpcClient, transcript: Transcript, remember: Callable[[Sequence[str]], None]) -> None:
+        self._link, self._transcript, self._remember = link, transcript, remember
+        self._first = 0
+        """The number of the oldest message that is on the screen."""
+        self._fetching = False
+        self._shown = 0
+        """How often the screen was filled anew."""
+        self.count = 0
+        """How many messages the conversation has, as far as is known here."""
+        self.said_last = ""
+        """By the person, of what was stored when the screen was filled."""
+
+    def show(self, state: Mapping[str, Any]) -> None:
+        """Another conversation, or the same one read anew: its last page."""
+        messages = self._taken(state)
+        self._shown += 1
+        self._transcript.replace(_blocks_of(messages), more=self._first > 0)
+        said = [str(one["text"]) for one in messages if one.get("role") == "user"]
+        self.said_last = said[-1] if said else ""
+        self._remember(said)
+
+    async def older(self, session_id: str) -> None:
+        """The page above the oldest message that is on the screen."""
+        if self._fetching or not self._first or not session_id:
+            return
+        self._fetching, shown = True, self._shown
+        try:
+            wanted = {"before": self._first, "limit": PAGE, "details": True}
+            page = await self._link.ask("session.history", session_id=session_id, **wanted)
+            if shown == self._shown:
+                self._transcript.put_above(_blocks_of(self._taken(page)), more=self._first > 0)
+        finally:
+            self._fetching = False
+
+    async def reread(self, session_id: str, *, wanted: Callable[[], bool]) -> None:
+        """`wanted` is asked when the answer is there."""
+        state = await self._link.ask("session.history", session_id=session_id, limit=PAGE, details=True)
+        if wanted():
+            self.show(state)
+
+    def _taken(self, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+        messages = [dict(one) for one in state.get("messages") or ()]
+        self._first = int(state.get("first") or 0)
+        self.count = int(state.get("message_count") or state.get("count") or len(messages))
+        return messages
+
+
+def _blocks_of(messages: Sequence[Mapping[str, Any]]) -> list[ScreenBlock]:
+    blocks: list[ScreenBlock] = []
+    for block in (block for message in messages for block in of_history(message)):
+        if isinstance(block, ToolBlock):
+            block.margin = not blocks or not isinstance(blocks[-1], ToolBlock)
+        blocks.append(block)
+    return blocks
+
+
+class TurnView:
+    """One at a time; the next begins with `forget`."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._answer: AnswerBlock | None = None
+        """The part that grows."""
+        self._began: AnswerBlock | None = None
+        """The part with which the answer began."""
+        self._streamed = ""
+        """Of what is being said, since the last tool call."""
+        self._parts: list[AnswerBlock] = []
+        """The blocks it is in."""
+        self._calls: dict[str, ToolBlock] = {}
+
+    def forget(self) -> None:
+        self._answer, self._streamed, self._calls = None, "", {}
+
+    def has_said(self, text: str) -> bool:
+        return not text.strip() or text.strip() == self._streamed.strip()
+
+    def more(self, piece: str) -> None:
+        """More words. Empty lines that a model begins with are left out."""
+        if self._answer is None:
+            piece = piece.lstrip("\n")
+            if not piece.strip():
+                return
+            self._answer = self._began = AnswerBlock()
+            self._parts = [self._answer]
+            self._transcript.blocks.append(self._answer)
+        self._streamed += piece
+        if self._began is not None:
+            self._began.said = self._streamed
+        self._answer.add(piece)
+        while (rest := self._answer.rest()) is not None:
+            self._answer = rest
+            self._parts.append(rest)
+            self._transcript.blocks.append(rest)
+        self._transcript.grew()
+
+    def interim(self, payload: Mapping[str, Any]) -> None:
+        """What was said before tool calls is whole."""
+        if not payload.get("already_streamed") and self._answer is None:
+            self.more(str(payload.get("text") or ""))
+        self._answer, self._streamed = None, ""
+
+    def end(self, text: str, status: str) -> None:
+        """The turn is over; `text` is its answer, of which some or all was seen."""
+        for call in self._calls.values():
+            call.stopped()
+        if status != "error" and not self.has_said(text) and (not self._streamed or status == "complete"):
+            self._take_back()
+            self.more(text)
+        self.forget()
+        self._transcript.show_change()
+
+    def _take_back(self) -> None:
+        """What was streamed is not what was said: a plug-in changed it, or it was said anew after a crash."""
+        gone = {id(part) for part in self._parts} if self._streamed else set()
+        self._transcript.blocks[:] = [block for block in self._transcript.blocks if id(block) not in gone]
+        self._answer, self._streamed = None, ""
+
+    # -- tool calls ----------------------------------------------------------------------------------------
+
+    def call(self, payload: Mapping[str, Any]) -> None:
+        self._answer, self._streamed = None, ""
+        call = ToolBlock(str(payload.get("name")), str(payload.get("context") or ""), tool_id=str(payload["tool_id"]))
+        last = self._transcript.blocks[-1] if self._transcript.blocks else None
+        call.margin = not isinstance(last, ToolBlock)
+        self._calls[call.tool_id] = call
+        self._transcript.add(call)
+
+    def call_said(self, payload: Mapping[str, Any]) -> None:
+        """What a tool prints does not say whose it is: it is the one that began last."""
+        running = [call for call in self._calls.values() if call.running]
+        if running:
+            running[-1].heard(str(payload.get("text") or ""))
+            self._transcript.grew()
+
+    def call_ended(self, payload: Mapping[str, Any]) -> None:
+        call = self._calls.pop(str(payload.get("tool_id")), None)
+        if call is not None:
+            seconds = float(payload.get("duration_s") or 0.0)
+            call.ended(str(payload.get("result") or ""), seconds=seconds, failed=bool(payload.get("is_error")))
+            self._transcript.show_change()

@@ -1,0 +1,241 @@
+"""Questions that stop everything else: permission to run something, a question of the model, a secret.
+
+What would run is shown whole and exactly, with where it runs and why it asks. Nothing is answered by accident: keys
+that were on their way when the question appeared do not count, and Enter and Escape deny.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Button, Input, Label, Static
+
+from hermes_agent.approvals import text as approval_text
+from hermes_cli.framework import text as words
+from hermes_cli.tui.widgets import LineInput, folder
+
+_QUIET_SECONDS = 0.6
+"""No key may have been pressed for so long before one counts as an answer."""
+_DENY = "Deny (Enter)"
+_KEYS = {
+    "t": "task", "o": "once", "y": "once", "s": "session", "a": "always", "d": "deny", "n": "deny", "enter": "deny",
+    "escape": "deny",
+}  # fmt: skip
+_SCROLLS = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8}
+
+
+class _Choice(Button, can_focus=False):
+    """For the mouse."""
+
+
+class ApprovalDialog(ModalScreen[str]):
+    """Dismissed with a choice; with nothing when the question was closed elsewhere."""
+
+    DEFAULT_CSS = """
+    ApprovalDialog { align: center middle; }
+    ApprovalDialog > Vertical { width: 90%; max-width: 100; height: auto; max-height: 100%; background: $panel;
+                          border: round $warning; padding: 0 1; }
+    ApprovalDialog VerticalScroll { height: auto; max-height: 10; background: $background; padding: 0 1; margin: 1 0;
+                              scrollbar-size-vertical: 1; }
+    ApprovalDialog #facts { height: auto; padding: 0 1; }
+    ApprovalDialog #choices { height: auto; margin: 1 0 0 0; }
+    ApprovalDialog.low VerticalScroll { max-height: 5; }
+    ApprovalDialog.low #choices, ApprovalDialog.small #choices { margin: 0; }
+    ApprovalDialog Button { min-width: 4; height: 1; border: none; margin: 0 1 0 0; }
+    ApprovalDialog.small > Vertical { border: none; width: 100%; padding: 0; }
+    ApprovalDialog.small #facts { display: none; }
+    ApprovalDialog.small VerticalScroll { max-height: 3; margin: 0; }
+    """
+
+    def __init__(self, question: Mapping[str, Any], runs: str) -> None:
+        super().__init__()
+        self.number = str(question.get("approval_id") or "")
+        self._question, self._runs = question, runs
+        self._choices = [str(one) for one in question.get("choices") or ("once", "deny")]
+        self._lapses = time.monotonic() + float(question.get("expires_in") or 0)
+        self._last_key = time.monotonic()
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Label(Text(approval_text.heading(str(self._question.get("kind") or "command")), style="bold"))
+            with VerticalScroll(can_focus=False):
+                shown = [str(self._question.get(part) or "") for part in ("command", "content")]
+                lines = [line for part in shown if part for line in approval_text.exactly(part)]
+                yield Static(Text("\n".join(lines)), id="command")
+            yield Static(id="facts")
+            with Vertical(id="choices"):
+                labels = self._question.get("labels") or {}
+                for choice in self._choices:
+                    said = _DENY if choice == "deny" else words.harmless(str(labels.get(choice) or choice.capitalize()))
+                    yield _Choice(Text(f"[{choice[0]}] {said}"), id=choice, compact=True)
+
+    def on_mount(self) -> None:
+        self._tell()
+        self.set_interval(1.0, self._tell)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.height < 14 or event.size.width < 40, "small")
+        self.set_class(event.size.height < 30, "low")
+
+    def _tell(self) -> None:
+        left = max(0.0, self._lapses - time.monotonic())
+        why = str(self._question.get("description") or "").partition(": ")[2]
+        facts = [
+            ("what", str(self._question.get("detail") or "")),
+            ("where", folder(str(self._question.get("workdir") or ""))),
+            ("runs", self._runs), ("for", str(self._question.get("requester") or "")), ("why", why),
+            ("wall", str(self._question.get("wall") or "")),
+            ("lapses", f"in {approval_text.wait(left)}; then it is denied"),
+        ]  # fmt: skip
+        lines = [f"{name:<7} {words.harmless(value)}" for name, value in facts if value]
+        self.query_one("#facts", Static).update(Text("\n".join(lines)))
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+        if event.key in _SCROLLS:
+            self.query_one(VerticalScroll).scroll_relative(y=_SCROLLS[event.key], animate=False)
+            return
+        now, before = time.monotonic(), self._last_key
+        self._last_key = now
+        choice = _KEYS.get(event.key)
+        if choice in self._choices and now - before >= _QUIET_SECONDS:
+            self.dismiss(choice)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(str(event.button.id))
+
+
+class QuestionDialog(ModalScreen[str]):
+    """A line in answer: to a question of the model, whose choices have numbers, or a secret, which is not shown."""
+
+    DEFAULT_CSS = """
+    QuestionDialog { align: center middle; }
+    QuestionDialog > Vertical { width: 90%; max-width: 100; height: auto; max-height: 100%; background: $panel;
+                          border: round $primary; padding: 0 1; }
+    QuestionDialog Static { height: auto; max-height: 12; }
+    QuestionDialog Input { background: $background; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
+
+    def __init__(self, question: str, choices: Sequence[str] = (), *, secret: bool = False, number: str = "") -> None:
+        super().__init__()
+        self.number = number
+        self._question, self._choices, self._secret = question, list(choices), secret
+
+    def compose(self) -> ComposeResult:
+        lines = [words.harmless_block(self._question)]
+        lines += [f"  {place}. {words.harmless(choice)}" for place, choice in enumerate(self._choices, start=1)]
+        hint = "it is not shown" if self._secret else "a number, or your own words" if self._choices else "your answer"
+        with Vertical():
+            yield Static(Text("\n".join(lines)))
+            yield LineInput(password=self._secret, compact=True, placeholder=f"{hint} · Escape answers nothing")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        said = event.value.strip()
+        number = int(said) if said.isascii() and said.isdecimal() and len(said) < 3 else 0
+        self.dismiss(self._choices[number - 1] if 0 < number <= len(self._choices) else event.value)
+
+    def action_leave(self) -> None:
+        self.dismiss("")
+
+
+Answer = Callable[[str, dict[str, Any]], None]
+"""(method, its parameters)."""
+Payload = Mapping[str, Any]
+_Made = Callable[[], "ApprovalDialog | QuestionDialog"]
+
+
+class Dialogs:
+    """`by_gateway` says whether the gateway drives the conversation, and so runs what is asked about."""
+
+    def __init__(self, app: App[int], answer: Answer, *, by_gateway: Callable[[], bool]) -> None:
+        self._app, self._answer, self._by_gateway = app, answer, by_gateway
+        self._waiting: list[tuple[str, _Made, Callable[[str], None]]] = []
+        self._asking: ApprovalDialog | QuestionDialog | None = None
+        self.heard: dict[str, Callable[[Payload], None]] = {
+            "approval.request": self._leave, "approval.closed": self._closed, "clarify.request": self._clarify,
+            "secret.request": self._secret, "sudo.request": self._sudo, "secret.expire": self._closed,
+            "sudo.expire": self._closed, "clarify.expire": self._closed,
+        }  # fmt: skip
+        """By event."""
+
+    def is_asked(self, screen: Screen[Any]) -> bool:
+        """Whether it is a question of a turn."""
+        return screen is self._asking
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def _leave(self, question: Payload) -> None:
+        """May this run?"""
+        number, by_gateway = str(question.get("approval_id")), self._by_gateway()
+
+        def made() -> ApprovalDialog:
+
+            return ApprovalDialog(question, "in the gateway" if by_gateway else "on this machine, as you")
+
+        def answered(choice: str) -> None:
+            if choice:
+                self._answer("approval.respond", {"approval_id": number, "choice": choice})
+
+        self._put(number, made, answered)
+
+    def _clarify(self, payload: Payload) -> None:
+        choices = tuple(str(one) for one in payload.get("choices") or ())
+        self._person(payload, str(payload.get("question") or ""), "clarify.respond", "answer", choices=choices)
+
+    def _secret(self, payload: Payload) -> None:
+        question = f"{payload.get('prompt') or 'A secret is needed'} ({payload.get('env_var') or ''})"
+        self._person(payload, question, "secret.respond", "value", secret=True)
+
+    def _sudo(self, payload: Payload) -> None:
+        self._person(payload, "A command asks for your password", "sudo.respond", "password", secret=True)
+
+    def _person(
+        self, payload: Payload, question: str, method: str, field: str, *, choices: tuple[str, ...] = (),
+        secret: bool = False,
+    ) -> None:  # fmt: skip
+        """`method` takes the answer, in its `field`."""
+        number = str(payload.get("request_id"))
+
+        def made() -> QuestionDialog:
+
+            return QuestionDialog(question, choices, secret=secret, number=number)
+
+        self._put(number, made, lambda said: self._answer(method, {"request_id": number, field: said}))
+
+    def _closed(self, payload: Payload) -> None:
+        """Answered elsewhere, or too late."""
+        number = str(payload.get("approval_id") or payload.get("request_id"))
+        self._waiting = [one for one in self._waiting if one[0] != number]
+        asking = self._asking
+        if asking is not None and asking.number == number and asking.is_current:
+            asking.dismiss(None)
+
+    def _put(self, number: str, made: _Made, answered: Callable[[str], None]) -> None:
+        self._waiting.append((number, made, answered))
+        if self._asking is None:
+            self._next()
+
+    def _next(self) -> None:
+        if not self._waiting:
+            return
+        _, made, answered = self._waiting.pop(0)
+        self._asking = made()
+
+        def done(said: str | None) -> None:
+            self._asking = None
+            if said is not None:
+                answered(said)
+            self._next()
+
+        self._app.push_screen(self._asking, done)

@@ -1,0 +1,247 @@
+"""The pipe to the server process: requests and their answers, and events in the order in which they came.
+
+Made before Textual is imported, so that the server gets ready while the window does. A thread reads; everything else
+happens on the window's loop. When the server is gone, whoever waits for an answer is told, `lost` is called once, and
+`start` may begin another one. The server has its own session, so neither Ctrl-C nor Ctrl-Z of the terminal reaches it;
+it ends when its input does, also when this process was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, Any
+
+from hermes_cli.framework import text as words
+from hermes_config.errors import HermesError
+from tui_gateway.wire import frames
+
+Event = Mapping[str, Any]
+_LAST_WORDS = 2_000
+_ENDING_SECONDS = 2.0
+
+
+class RequestRefused(HermesError):
+    """The server answered with an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ServerLost(HermesError):
+    """The server ended before it answered."""
+
+    told = False
+    """Whether the person hears of it anyway, from whoever was told by `lost`."""
+
+
+class NotStarted(HermesError):
+    """The process behind the window could not start."""
+
+
+class RpcClient:
+    """One server process at a time. `start` may be called anywhere; all else on the loop given to `attach`."""
+
+    def __init__(
+        self,
+        command: tuple[str, ...] = (sys.executable, "-m", "tui_gateway.entry"),
+        *,
+        folder: Path | None = None,
+    ) -> None:
+        self._command, self._folder = command, folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._context = contextvars.Context()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._number = 0
+        self._early: deque[tuple[int, dict[str, Any] | None]] = deque()
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._complaints = b""
+        self._overhearing: threading.Thread | None = None
+        self._closing = False
+        self._was_ready = False
+        self._longest = 0
+        """Bytes of a request, as the server says; 0 before that."""
+        self._over = "it was not started"
+        """Why nobody answers; empty as long as somebody does."""
+        self._unsent: SimpleQueue[bytes | None] = SimpleQueue()
+        self.heard: Callable[[Event], None] = lambda event: None
+        self.lost: Callable[[str], None] = lambda why: None
+        self.failed: Callable[[NotStarted], None] = lambda error: None
+        """Instead of `lost`, when a server said itself why it cannot start: another one could not, either."""
+
+    # -- the process ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._generation += 1
+        self._complaints, self._was_ready = b"", False
+        process = self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True, cwd=self._folder,
+        )  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        self._over, self._unsent = "", SimpleQueue()
+        _thread(self._read, process.stdout, self._generation)
+        self._overhearing = _thread(self._overhear, process.stderr, self._generation)
+        _thread(_write_all, process.stdin, self._unsent)
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on frames are handed to this loop, in the caller's context, those that came already first."""
+        with self._lock:
+            self._loop, self._context = loop, contextvars.copy_context()
+        loop.call_soon(self._take, context=self._context)
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def close(self) -> None:
+        """The server's input ends, and with it the server; it has a moment for that."""
+        self._closing = True
+        process = self._process
+        if process is None:
+            return
+        self._unsent.put(None)
+        try:
+            process.wait(_ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+
+    # -- on the reading threads ----------------------------------------------------------------------------
+
+    def _read(self, stream: IO[bytes], generation: int) -> None:
+        with stream:
+            for line in stream:
+                try:
+                    frame = json.loads(line)
+                except ValueError:  # cut off in the middle: its end follows
+                    continue
+                self._hand_over(generation, frame)
+        self._hand_over(generation, None)
+
+    def _overhear(self, stream: IO[bytes], generation: int) -> None:
+        """What the server says to people; shown when it ends."""
+        with stream:
+            for line in stream:
+                if generation == self._generation:
+                    self._complaints = (self._complaints + line)[-_LAST_WORDS:]
+
+    def _hand_over(self, generation: int, frame: dict[str, Any] | None) -> None:
+        with self._lock:
+            self._early.append((generation, frame))
+            loop = self._loop if len(self._early) == 1 else None
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._take, context=self._context)
+
+    # -- on the loop ---------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        while True:
+            with self._lock:
+                if not self._early:
+                    return
+                generation, frame = self._early.popleft()
+            if generation != self._generation:
+                continue
+            self._was_ready = self._was_ready or frame is not None
+            if frame is None:
+                self._ended()
+            elif frame.get("method") == "event":
+                event: Event = frame.get("params") or {}
+                if event.get("type") == "gateway.ready":
+                    self._longest = int(event["payload"]["request_bytes"])
+                self.heard(event)
+            else:
+                self._answered(frame)
+
+    def _answered(self, frame: Mapping[str, Any]) -> None:
+        waiting = self._waiting.pop(int(frame.get("id") or 0), None)
+        if waiting is None or waiting.done():
+            return
+        error = frame.get("error")
+        if error is None:
+            waiting.set_result(frame.get("result"))
+        else:
+            waiting.set_exception(RequestRefused(int(error.get("code") or 0), str(error.get("message") or "")))
+
+    def _ended(self) -> None:
+        why = self._over = self._why()
+        self._unsent.put(None)
+        waiting, self._waiting = list(self._waiting.values()), {}
+        lost = ServerLost(why)
+        lost.told = True
+        for one in waiting:
+            if not one.done():
+                one.set_exception(lost)
+        if self._closing:
+            return
+        if not self._was_ready and (said := self._last_words().removeprefix("hermes: ")):
+            self.failed(NotStarted(said))
+        else:
+            self.lost(why)
+
+    def _last_words(self) -> str:
+        return self._complaints.decode("utf-8", "replace").strip().rpartition("\n")[2]
+
+    def _why(self) -> str:
+        assert self._process is not None
+        try:
+            code: int | None = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:  # it closed its output and stays: that is no server any more
+            self._process.kill()
+            code = None
+        if self._overhearing is not None:
+            self._overhearing.join(_ENDING_SECONDS)
+        said = self._last_words().rstrip(".")
+        how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}"
+        return f"the process behind this window ended {how}{f': {said}' if said else ''}"
+
+    async def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """A request and its answer. Raises `Refused` and `ServerLost`."""
+        if self._over:
+            raise ServerLost(self._over)
+        line = self._line(method, params)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[self._number] = answer
+        self._unsent.put(line)
+        return await answer
+
+    def tell(self, method: str, **params: Any) -> None:
+        """A request whose answer nobody waits for, also when the loop has ended."""
+        if not self._over:
+            self._unsent.put(self._line(method, params))
+
+    def _line(self, method: str, params: Mapping[str, Any]) -> bytes:
+        """The next request. The server's refusal of one that is too long does not say which one it was."""
+        self._number += 1
+        request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        line = f"{frames.encode(request)}\n".encode()
+        if 0 < self._longest < len(line):
+            long, most = words.size(len(line)), words.size(self._longest)
+            raise RequestRefused(frames.INVALID, f"this is too long to be sent: {long}, and {most} is the most")
+        return line
+
+
+def _write_all(stream: IO[bytes], unsent: SimpleQueue[bytes | None]) -> None:
+    """On a thread of its own: a pipe may be full, and the window must not wait for it."""
+    with suppress(OSError), stream:  # nobody reads any more: the end of the server's output says so to everybody
+        while (line := unsent.get()) is not None:
+            stream.write(line)
+            stream.flush()
+
+
+def _thread(target: Callable[..., None], *args: object) -> threading.Thread:
+    made = threading.Thread(target=target, args=args, daemon=True, name=f"link{target.__name__}")
+    made.start()
+    return made

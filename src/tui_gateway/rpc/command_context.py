@@ -1,0 +1,73 @@
+"""A slash command at a live session: the `CommandContext` of one command, and what it leaves for the client to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from hermes_state.ids import SessionId
+
+if TYPE_CHECKING:
+    from hermes_config.config import Config
+    from hermes_state import SessionDB
+    from hermes_state.conversations.ledger import Handle
+    from hermes_state.people.people import Person
+    from tui_gateway.session.live_session import LiveSession
+
+
+class RpcCommandContext:
+    surface: Literal["tui"] = "tui"
+    private = True
+    shared = False
+    route = None
+    scope = ""
+
+    def __init__(self, place: LiveSession) -> None:
+        self._place = place
+        self.db: SessionDB = place.db
+        self.config: Config = place.config
+        self.person: Person = place.db.people.owner()
+        self.platform = place.platform
+        self.said: list[str] = []
+        self.to_send: list[Any] = []
+        """A prompt the client is to submit, as /retry does."""
+        self.to_prefill: list[str] = []
+        self.turned = False
+        """The place shows another conversation."""
+
+    @property
+    def session_id(self) -> SessionId | None:
+        return self._place.session_id
+
+    @property
+    def busy(self) -> bool:
+        return self._place.busy()
+
+    @property
+    def model(self) -> str:
+        return self._place.model
+
+    async def reply(self, text: str) -> None:
+        self.said.append(text)
+
+    async def stop(self) -> bool:
+        return await self._place.stop()
+
+    async def show(self, handle: Handle, *, why: str) -> None:
+        self._place.move(handle.session_id)
+        self.turned = True
+
+    async def changed(self, reason: str) -> None:
+        await self._place.changed()
+
+    async def run_turn(self, content: Any) -> None:
+        self.to_send.append(content)
+
+    async def prefill(self, text: str) -> bool:
+        self.to_prefill.append(text)
+        return True
+
+    async def compress(self, focus: str | None) -> str:
+        return await self._place.compress(focus)
+
+    async def use_model(self, name: str) -> str:
+        return await self._place.use_model(name)

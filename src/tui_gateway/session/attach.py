@@ -1,0 +1,132 @@
+"""Whose turn it is to drive: this process, or the gateway that serves the conversation's chat.
+
+One conversation has one driver. When a gateway runs on the home and a private chat of the owner leads to the
+conversation, what is typed here becomes a row of the gateway's inbox, exactly like a message from that chat; what
+comes of it is followed in the store (`following`). Asked anew at each prompt, so a gateway that starts later takes over
+at the next turn, and one that has ended leaves the conversation to us. A turn that it left unfinished is then brought
+to its end here, and what comes of it stays owed to its chat: the next gateway sends it.
+
+Limits: conversations of groups, of other people, of the API and of terminals are driven here, under their lease; only
+text can be handed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway import status
+from gateway.access import authorisation
+from gateway.config import Platform, load_gateway_config
+from gateway.inbound import terminal_messages
+from gateway.inbound.intake import source_of
+from gateway.routes.source import SessionSource
+from gateway.turns import reply
+from hermes_agent.turn.request import TurnEnd, TurnRequest
+from hermes_config import config as configuration
+from hermes_state.conversations.routes import Routes
+from hermes_state.ids import LOCAL_OWNER, PersonId, SessionKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gateway.access.policy import PolicyKeeper
+    from hermes_state import SessionDB
+    from hermes_state.conversations.routes import Route
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import Parcel
+    from hermes_state.turns.turns import Work
+
+_NO_CHATS = (Platform.API_SERVER, Platform.LOCAL)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedChat:
+    """The chat by which a running gateway serves a conversation."""
+
+    source: SessionSource
+    person: PersonId
+
+    def hand_in(self, db: SessionDB, text: str, *, instead_of: Sequence[int] = ()) -> InboxRow:
+        """Stored when this returns; the gateway answers it, also after a restart. `instead_of`: rows it replaces."""
+        return terminal_messages.hand_in(db, self.source, text, person_id=self.person, instead_of=instead_of)
+
+
+def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> ServedChat | None:
+    """The chat whose gateway drives this conversation now; None when we do."""
+    config = configuration.load_or_last_good()[0]
+    if not status.is_running(config.home):
+        return None
+    route = _route(db, session_id)
+    source = None if route is None else _source(route)
+    if route is None or source is None or source.chat_type != "dm" or source.platform in _NO_CHATS:
+        return None
+    names = {one.name for one in status.read_status(config.home).platforms}
+    if source.platform.value not in names or terminal_messages.route_of(source) != route.session_key:
+        return None
+    if authorisation.role_of(source, policy.current()) != "owner":
+        return None
+    return ServedChat(source, db.ledger.owner(db.get_conversation_root(session_id)) or LOCAL_OWNER)
+
+
+def turn_request(
+    db: SessionDB,
+    session_id: str | None,
+    *,
+    began: Callable[[Work], None] = lambda work: None,
+    claim: tuple[int, ...] = (),
+    lane: SessionKey | None = None,
+) -> TurnRequest:
+    """A turn at a terminal: it has no route, so nobody else is owed its answer. `claim`: its prompts, in this `lane`.
+
+    A turn that it finds unfinished here may be a chat's.
+    """
+    places = {} if session_id is None else _left_places(db, session_id)
+
+    def owe(work: Work, ending: TurnEnd) -> Parcel | None:
+        if work.turn.route is None:
+            return None
+        place = source_of(work.inbox[-1]) if work.inbox else places.get(work.turn.route)
+        # What stands in the chat is not known here; whatever it is, it is brought to what was said.
+        return reply.owe(work, ending, place=place, shown=ending.text or "")
+
+    return TurnRequest(route=None, claim=claim, lane=lane, owe=owe, began=began, person_id=LOCAL_OWNER)
+
+
+def has_route(db: SessionDB, session_id: str) -> bool:
+    """Whether some place leads here: then a terminal that leaves does not end the conversation."""
+    return _route(db, session_id) is not None
+
+
+def chat_platform(db: SessionDB, session_id: str) -> str:
+    """The platform whose chat the conversation is, or once was; empty when it is none's."""
+    route, row = _route(db, session_id), db.get_session(session_id)
+    source = None if route is None else _source(route)
+    platform = Platform.find((row or {}).get("source")) if source is None else source.platform
+    return "" if platform is None or platform in _NO_CHATS else platform.value
+
+
+def _left_places(db: SessionDB, session_id: str) -> dict[SessionKey, SessionSource]:
+    """Where the conversation's turns come from that run, or did when their process was lost."""
+    root = db.get_conversation_root(session_id)
+    keys = [turn.route for turn in db.turns.running() if turn.conversation_id == root and turn.route is not None]
+    found = [(key, _routes(db).look(key)) for key in keys]
+    return {key: source for key, route in found if route is not None and (source := _source(route)) is not None}
+
+
+def _routes(db: SessionDB) -> Routes:
+    config = configuration.load_or_last_good()[0]
+    return Routes(db, load_gateway_config(config).sessions_dir.name)
+
+
+def _route(db: SessionDB, session_id: str) -> Route | None:
+    routes = _routes(db)
+    key = routes.of_session(db.get_compression_tip(session_id))
+    return None if key is None else routes.look(key)
+
+
+def _source(route: Route) -> SessionSource | None:
+    origin = route.entry.get("origin")
+    if not isinstance(origin, dict) or Platform.find(origin.get("platform")) is None or origin.get("chat_id") is None:
+        return None
+    return SessionSource.from_dict(origin)

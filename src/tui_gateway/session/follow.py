@@ -1,0 +1,430 @@
+"""What happens in a conversation that somebody else drives, read from the store and told as events of the protocol.
+
+The event log says which turns began, were taken up again and ended; the rows say what was done and said; the gateway
+writes an answer down while it is made, because somebody looks on (`gateway.turns.live_view`). Partial text is an event
+and never a row. Turns of this very process are left out: their agent tells of them. Nothing is written.
+
+One thread looks for all live sessions, a few times a second, with two indexed reads for a conversation in which
+nothing happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gateway.chat import clarify
+from gateway.inbound import terminal_messages
+from gateway.turns import live_view
+from hermes_agent import process_identity
+from hermes_agent.messages import text_of
+from hermes_agent.tools import output
+from hermes_config.errors import HermesError
+from hermes_state.conversations import uncompress
+from hermes_state.turns.events import START
+from tui_gateway.session import attach, session_view
+
+if TYPE_CHECKING:
+    from hermes_state.turns.events import Event
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem
+    from hermes_state.turns.turns import Turn
+    from tui_gateway.session.live_session import LiveSession
+    from tui_gateway.session.services import RpcServices, Session
+
+_log = logging.getLogger("hermes.rpc")
+_Thread = threading.Thread  # as in `transports`
+_SECONDS = 0.12
+_LISTED = 50
+_TITLE_SECONDS = 30.0
+_DRIVER_SECONDS, _SURE = 1.0, 2
+"""How often we look who drives; so many looks in a row say that it is somebody else now, and not a short restart."""
+_STATUS = {"turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.parked": "error"}
+News = tuple[str, dict[str, Any] | None]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn that somebody else runs."""
+
+    turn: Turn
+    text: str = ""
+    """What the model said last."""
+    steps: int = 0
+    calls: dict[str, tuple[str, str, float]] = field(default_factory=dict)
+    shown: str = ""
+    """What was told of the step whose row is not there yet."""
+    asked: set[str] = field(default_factory=set)
+
+
+class Follower:
+    """One conversation, from now on."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._place: LiveSession = session["place"]
+        self._db = self._place.db
+        self.conversation = self._place.conversation()
+        self._segment: str = self._db.get_compression_tip(session["session_key"])
+        self._head, self._cursor = self._now()
+        self._look_until = 0.0
+        self._chat = self._place.served()
+        items = self._db.outbox.list(limit=1)
+        self._item = items[0].id if items else 0
+        self._notices: deque[OutboxItem] = deque()
+        """What the gateway said in the chat and is not told yet, in its order."""
+        self.turn: _Turn | None = None
+        self.waits = False
+        """There is something to tell, but not yet."""
+        self.rests = False
+        """Nobody works on the turn that is being told: its gateway has ended."""
+        self._driver, self._other_looks, self._driver_until = session_view.driver(session), 0, 0.0
+        self._title = self._db.get_session_title(self._segment)
+        self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
+        for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
+            # A gateway's will be taken up by the next one; a terminal's that was lost waits for the next prompt.
+            under_way = turn.route is not None or process_identity.at_work(self._db, self.conversation)
+            if turn.id not in self._place.own and under_way:
+                self._join(turn)
+
+    def _join(self, turn: Turn) -> None:
+        """It is under way: what comes of it from now on is told."""
+        self.turn = _Turn(turn)
+        made = live_view.made(self._place.config.home, self.conversation)
+        if made is not None and made.turn_id == turn.id:
+            self.turn.steps = len(made.steps) - 1  # those before are stored
+
+    def _follow(self, turn: Turn) -> tuple[InboxRow, ...]:
+        """What the turn answers in a chat; empty for a terminal's."""
+        self.turn = _Turn(turn)
+        rows: tuple[InboxRow, ...] = () if turn.route is None else self._db.inbox.of_turn(turn.id)
+        return rows
+
+    def _newest(self) -> int:
+        state = self._db.live_state(self._segment)
+        return 0 if state is None else state.head_id
+
+    def _now(self) -> tuple[int, str]:
+        """The newest row and the end of the log, of one moment: nothing happened while they were read."""
+        cursor = START
+        while True:
+            head, before = self._newest(), cursor
+            batch = self._db.events.since(cursor, conversation_id=self.conversation)
+            while batch.events:
+                cursor = batch.cursor
+                batch = self._db.events.since(cursor, conversation_id=self.conversation)
+            if cursor == before and head == self._newest():
+                return head, cursor
+
+    def let_go(self) -> str | None:
+        """This process takes the turn up that is being told here: what was told of its last step; None: nothing was."""
+        turn, self.turn = self.turn, None
+        return None if turn is None else turn.shown
+
+    @property
+    def upto(self) -> int | None:
+        """The last row that was told; None when the conversation has moved on to another segment."""
+        return self._head if self._segment == self._session["session_key"] else None
+
+    def news(self) -> Iterator[News]:
+        if time.monotonic() >= self._look_until:
+            self._look_until = time.monotonic() + live_view.TOUCH_SECONDS
+            live_view.look_on(self._place.config.home, self.conversation)
+        batch = self._db.events.since(self._cursor, conversation_id=self.conversation)
+        self.waits = self._must_wait(batch.events)
+        if self.waits:
+            return
+        self._cursor = batch.cursor
+        yield from self._gather_notices()
+        for event in batch.events:
+            yield from self._noticed(before=event.at)
+            yield from self._happened(event)
+        if self.turn is not None:
+            yield from self._rows(self.turn)
+            self._questions(self.turn)
+        yield from self._noticed()
+        if self.turn is not None:
+            yield from self._pieces(self.turn)
+        yield from self._driven()
+        if time.monotonic() < self._title_until:
+            yield from self._titled()
+
+    def _titled(self) -> Iterator[News]:
+        """A conversation gets its title by itself, beside its first turns."""
+        title = self._db.get_session_title(self._segment)
+        if title and title != self._title:
+            self._title, self._title_until = title, 0.0
+            yield "session.title", {"session_id": self._segment, "title": title}
+
+    def _driven(self) -> Iterator[News]:
+        """The gateway has ended, or one has started: the other one drives from now on."""
+        if time.monotonic() < self._driver_until:
+            return
+        self._driver_until, driver = time.monotonic() + _DRIVER_SECONDS, session_view.driver(self._session)
+        self._other_looks = 0 if driver == self._driver else self._other_looks + 1
+        if self._other_looks < _SURE:
+            return
+        self._driver, self._other_looks = driver, 0
+        self.rests = (
+            self.turn is not None and driver == "here" and not process_identity.at_work(self._db, self.conversation)
+        )
+        if self.rests:
+            said = "the gateway has ended; this goes on when it is back, or here as soon as you say something"
+            yield "status.update", {"kind": "lifecycle", "text": said}
+        yield "session.info", session_view.info(self._session)
+
+    def _must_wait(self, events: tuple[Event, ...]) -> bool:
+        """A turn of ours has begun, or was taken up, and its agent is about to say so."""
+        begun = [one.turn_id for one in events if one.kind in ("turn.begun", "turn.resumed")]
+        if not begun or not self._session["running"]:
+            return False
+        lease, agent = self._db.leases.get(self.conversation), self._session["agent"]
+        ours = lease is not None and agent is not None and lease.holder == agent.holder
+        return ours and begun[-1] not in self._place.own
+
+    # -- a turn --------------------------------------------------------------------------------------------
+
+    def _happened(self, event: Event) -> Iterator[News]:
+        if event.kind in _STATUS and not self._title:
+            self._title_until = time.monotonic() + _TITLE_SECONDS
+        if event.turn_id in self._place.own:  # its agent tells
+            self._segment = self._db.get_compression_tip(self._segment)
+            self._head = self._newest()
+        elif event.kind in ("turn.begun", "turn.resumed") and event.turn_id is not None:
+            yield from self._began(event)
+        elif event.kind in _STATUS and self.turn is not None and event.turn_id == self.turn.turn.id:
+            yield from self._ended(self.turn, event)
+        elif event.kind in _STATUS and self.turn is None:
+            if self._moved():  # it was compressed
+                yield "session.info", session_view.info(self._session)
+        elif event.kind in ("undo", "redo"):
+            self._head = self._newest()
+            yield "session.info", {**session_view.info(self._session), "rewound": event.kind}
+
+    def _began(self, event: Event) -> Iterator[News]:
+        self.rests = False
+        if self.turn is not None and event.turn_id == self.turn.turn.id:
+            self.turn.steps = 0  # it is said anew; what was told of it is not told again
+            said = "the process that worked on this was lost; another one goes on where it stood"
+            yield "status.update", {"kind": "lifecycle", "text": said}
+            return
+        assert event.turn_id is not None
+        turn = self._db.turns.get(event.turn_id)
+        if turn is None:
+            return
+        rows = self._follow(turn)
+        typed = None if rows else self._typed(turn)
+        if event.kind == "turn.begun" and not rows and typed is None:
+            self.turn = None  # nobody says anything in it: the conversation is being compressed
+            return
+        ours = any(row.id in self._place.handed_in for row in rows)
+        for row in rows if event.kind == "turn.begun" else ():  # else it is on the screen
+            text = str((row.payload or {}).get("text") or "")
+            if row.id in self._place.handed_in:
+                sender = self._place.handed_in.pop(row.id)
+                if sender is not None:
+                    self._place.typed(session_view.said(text, str(self._session["source"])), by=sender)
+            elif (
+                sender := self._place.handed_in.pop(terminal_messages.brought_by(self._db, row) or 0, None)
+            ) is not None:
+                self._place.typed(session_view.said(text, str(self._session["source"])), by=sender, shown=False)
+            else:
+                typed_here = terminal_messages.is_beside(row)
+                yield "message.user", session_view.said(text, "tui" if typed_here else row.platform, typed=typed_here)
+        if typed is not None and event.kind == "turn.begun":
+            yield "message.user", session_view.said(text_of(typed.get("content")), "tui")
+        yield "message.start", None if ours else {"elsewhere": True}
+
+    def _typed(self, turn: Turn) -> dict[str, Any] | None:
+        """What was said to a turn; the summary that a compression wrote is not."""
+        for segment in dict.fromkeys((self._segment, turn.session_id)):
+            after = uncompress.carried_up_to(self._db, segment)
+            found: dict[str, Any] | None = self._db.said_in_turn(segment, turn.id, after=after)
+            if found is not None:
+                return found
+        return None
+
+    def _ended(self, turn: _Turn, event: Event) -> Iterator[News]:
+        yield from self._rows(turn)
+        number = (event.detail or {}).get("outbox")
+        item = None if number is None else self._db.outbox.get(int(number))
+        text = turn.text if item is None else str(item.payload.get("text") or turn.text)
+        self.turn = None
+        for approval in self._place.questions.elsewhere():
+            self._place.questions.closed(approval)
+        yield (
+            "message.complete",
+            {"text": text, "usage": session_view.usage(self._session), "status": _STATUS[event.kind]},
+        )
+        yield "session.info", session_view.info(self._session)
+
+    def _moved(self) -> bool:
+        """The conversation was compressed: it goes on in another segment."""
+        tip = self._db.get_compression_tip(self._segment)
+        if tip == self._segment:
+            return False
+        self._segment = self._session["session_key"] = tip
+        self._head = uncompress.carried_up_to(self._db, tip) or self._newest()
+        return True
+
+    def _rows(self, turn: _Turn) -> Iterator[News]:
+        if self._moved():
+            yield "session.info", session_view.info(self._session)
+        found = self._db.live_rows(self._segment, after=self._head)
+        for number, row, whose in zip(found.ids, found.messages, found.turns, strict=True) if found is not None else ():
+            if whose not in (None, turn.turn.id):
+                continue  # the next turn is quick, and is told when its beginning was
+            self._head = number
+            yield from self._noticed(before=float(row.get("timestamp") or 0.0))
+            yield from self._tool_ended(turn, row) if row["role"] == "tool" else _row(turn, row)
+
+    def _tool_ended(self, turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
+        number, content = str(row.get("tool_call_id")), text_of(row.get("content"))
+        name, summary, began = turn.calls.pop(number, (str(row.get("tool_name") or "tool"), "", 0.0))
+        ended = float(row.get("timestamp") or 0.0)
+        seconds = max(0.0, ended - began - self._waited(turn, since=began)) if began else 0.0
+        yield "tool.complete", {
+            "tool_id": number, "name": name, "args": {}, "result": content, "summary": summary,
+            "duration_s": round(seconds, 3), "is_error": output.looks_failed(content),
+        }  # fmt: skip
+
+    def _waited(self, turn: _Turn, *, since: float) -> float:
+        """How long a person took to answer since then, which is not the tool's time."""
+        asked = [one for one in map(self._db.approvals.get, turn.asked) if one is not None and one.created_at >= since]
+        return float(sum((one.decided_at or one.expires_at) - one.created_at for one in asked))
+
+    def _pieces(self, turn: _Turn) -> Iterator[News]:
+        """What was said since, of the step whose row is not there yet."""
+        found = live_view.made(self._place.config.home, self.conversation)
+        if found is None or found.turn_id != turn.turn.id or turn.steps >= len(found.steps):
+            return
+        now = found.steps[turn.steps]
+        if len(now) > len(turn.shown) and now.startswith(turn.shown):
+            yield "message.delta", {"text": now[len(turn.shown) :]}
+            turn.shown = now
+
+    def _questions(self, turn: _Turn) -> None:
+        """Open ones are put on this screen, too; what was answered elsewhere is taken off it."""
+        questions, now = self._place.questions, self._db.clock()
+        pending = {one.id: one for one in self._db.approvals.pending() if one.turn_id == turn.turn.id}
+        for one in pending.values():
+            if one.id not in turn.asked:
+                turn.asked.add(one.id)
+                questions.asked_elsewhere(one, now=now)
+        for number in questions.elsewhere():
+            if number not in pending:
+                questions.closed(number)
+
+    # -- the gateway itself --------------------------------------------------------------------------------
+
+    def _noticed(self, *, before: float = math.inf) -> Iterator[News]:
+        """What the gateway said until then: a notice stands above what it announces."""
+        while self._notices and self._notices[0].created_at <= before:
+            item = self._notices.popleft()
+            words = _words(item.payload)
+            if item.dedup_key in self._place.known_notices:
+                words = words.partition("\n")[2]
+            if words:
+                yield "notification.show", {"text": words, "level": "info", "kind": item.payload.get("kind")}
+
+    def _gather_notices(self) -> Iterator[News]:
+        """What the gateway says in the chat that leads here; an answer is told from its turn."""
+        newest = self._db.outbox.list(limit=1)
+        if not newest or newest[0].id <= self._item:
+            return
+        new = [item for item in self._db.outbox.list(limit=_LISTED) if item.id > self._item]
+        self._item = new[0].id
+        chat = self._place.served()
+        if chat is None and self._chat is not None and not attach.has_route(self._db, self._segment):
+            said = "the chat has turned to another conversation; what is said here is answered here"
+            yield "status.update", {"kind": "lifecycle", "text": said}
+            yield "session.info", session_view.info(self._session)
+        self._chat = chat
+        for item in reversed(new):
+            told = item.payload.get("kind") in ("command", "notice") or item.dedup_key.startswith(clarify.KEY)
+            beside_itself = item.dedup_key.startswith("notice:beside:")
+            if chat is not None and item.chat_id == chat.source.chat_id and told and not beside_itself:
+                self._notices.append(item)
+
+
+def _words(payload: Mapping[str, Any]) -> str:
+    """Of something the gateway said; buttons become numbers, which can be typed."""
+    labels = [str(button.get("label")) for row in payload.get("buttons") or () for button in row]
+    return "\n".join([str(payload.get("text") or ""), *(f"  {at}. {one}" for at, one in enumerate(labels, start=1))])
+
+
+def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
+    if row["role"] == "assistant":
+        shown, turn.text = turn.shown, text_of(row.get("content"))
+        turn.shown, turn.steps = "", turn.steps + 1
+        rest = turn.text[len(shown) :] if turn.text.startswith(shown) else ""
+        if rest:
+            yield "message.delta", {"text": rest}
+        if row.get("tool_calls") and turn.text.strip():
+            yield "message.interim", {"text": turn.text, "already_streamed": True}
+        for call in row.get("tool_calls") or ():
+            name, summary = session_view.called(call)
+            turn.calls[str(call.get("id"))] = (name, summary, float(row.get("timestamp") or time.time()))
+            yield "tool.start", {"tool_id": str(call.get("id")), "name": name, "context": summary}
+
+
+class FollowThread:
+    """The one thread. Started with the first session; between two looks it calls `meanwhile`."""
+
+    def __init__(self, host: RpcServices, meanwhile: Callable[[], None]) -> None:
+        self._host, self._meanwhile = host, meanwhile
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = _Thread(target=self._look, daemon=True, name="rpc-looker")
+                self._thread.start()
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(_SECONDS)
+            self._meanwhile()
+            with self._host.lock:
+                sessions = list(self._host.sessions.items())
+            if not sessions:
+                with self._lock, self._host.lock:
+                    if not self._host.sessions:
+                        self._thread = None
+                        return
+            for sid, session in sessions:
+                if session.get("place") is not None and session["looking"].acquire(blocking=False):
+                    try:
+                        self._look_at(sid, session)
+                    finally:
+                        session["looking"].release()
+
+    @contextlib.contextmanager
+    def still(self, sid: str, session: Session) -> Iterator[Follower | None]:
+        """All that happened elsewhere is told, and nothing more while this lasts."""
+        with session["looking"]:
+            self._look_at(sid, session)
+            yield session["following"]
+
+    def _look_at(self, sid: str, session: Session) -> None:
+        try:
+            following: Follower | None = session["following"]
+            if following is None:
+                if session["running"] or session["place"].session_id is None:
+                    return  # nothing of it is stored yet, or we are storing it
+                following = session["following"] = Follower(session)
+            for kind, payload in following.news():
+                self._host.emit(kind, sid, payload)
+        except HermesError as error:  # the store is busy, or the conversation is gone; there is another look
+            _log.warning("a conversation was not looked at: %s", error.one_line(), extra={"action": "rpc_follow"})
+        except Exception:  # noqa: BLE001 - boundary: one session must not end the looking at the others
+            _log.exception("a conversation cannot be followed", extra={"action": "rpc_follow"})
+            session["following"] = None

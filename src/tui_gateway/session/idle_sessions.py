@@ -1,0 +1,104 @@
+"""Live sessions that nobody looks at: kept for a client that comes back, and closed after a while.
+
+A session without a client is parked, however it came to have none: who is there is asked of its audience at every look,
+and noted nowhere else. One that was to be closed with its connection is closed at the first look. Any other is closed
+after a grace (`HERMES_TUI_WS_ORPHAN_REAP_GRACE_S`, 20 s; 0: never), at the latest when it was idle for
+`HERMES_TUI_SESSION_TTL_S` (6 h), and earlier when a new session needs its place: the one parked longest goes first. A
+session at work, or one that waits for a person, stays. Nothing is lost by any of this: the conversation is in the
+store, and can be resumed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from tui_gateway.wire.transports import Audience
+
+if TYPE_CHECKING:
+    from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.wire.transports import FrameTransport
+
+_GRACE, _GRACE_SECONDS = "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S", 20.0
+_IDLE, _IDLE_SECONDS = "HERMES_TUI_SESSION_TTL_S", 6 * 3_600.0
+_LOOK_SECONDS = 0.25
+_DISCONNECTED = "ws_disconnect"
+Later = Callable[[], None]
+End = Callable[[str, "Session", str], None]
+"""Finalises a session that was taken out already, for a reason."""
+
+
+class IdleSessions:
+    """Of one server. `end` may take its time; `started` runs it on a thread of its own."""
+
+    def __init__(self, host: RpcServices, end: End, started: Callable[[Later], None]) -> None:
+        self._host, self._end, self._started = host, end, started
+        self._looked = 0.0
+
+    def left(self, transport: FrameTransport) -> None:
+        """A connection has ended, or had ended before it joined: what was to be closed with it is closed."""
+        with self._host.lock:
+            for session in self._host.sessions.values():
+                if isinstance(audience := session.get("transport"), Audience):
+                    audience.leave(transport)
+            closing = [(sid, self._host.sessions.pop(sid)) for sid in self._disconnected()]
+        for sid, session in closing:
+            self._end(sid, session, _DISCONNECTED)
+
+    def reap(self) -> None:
+        """Close those whose time is up; called often, looks now and then."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        grace, idle = _seconds(_GRACE, _GRACE_SECONDS), _seconds(_IDLE, _IDLE_SECONDS)
+        with self._host.lock:
+            self._close([(sid, _DISCONNECTED) for sid in self._disconnected()])
+            over = []
+            for sid, session, since in self._parked():
+                if self._at_work(sid, session):
+                    session["worked_at"] = now
+                elif 0 < grace <= now - since:
+                    over.append((sid, "ws_orphan_reap"))
+                elif 0 < idle <= now - since:
+                    over.append((sid, "idle_timeout"))
+            self._close(over)
+
+    def make_room(self, most: int) -> None:
+        """Before one more is opened: as many as are too many, those first that were parked longest."""
+        with self._host.lock:
+            free = [(since, sid) for sid, session, since in self._parked() if not self._at_work(sid, session)]
+            too_many = max(0, len(self._host.sessions) - most + 1)
+            self._close([(sid, "lru_evict") for _, sid in sorted(free)[:too_many]])
+
+    def _parked(self) -> Iterator[tuple[str, Session, float]]:
+        """With the moment since when nobody has looked at it, and nothing was done in it."""
+        for sid, session in self._host.sessions.items():
+            audience = session.get("transport")
+            if isinstance(audience, Audience) and session.get("place") is not None:
+                since = audience.gone_since
+                if since is not None:
+                    yield sid, session, max(since, session["worked_at"])
+
+    def _disconnected(self) -> list[str]:
+        return [sid for sid, session, _ in self._parked() if session["close_on_disconnect"]]
+
+    def _at_work(self, sid: str, session: Session) -> bool:
+        place = session["place"]
+        if session["running"] or session["waits"] or place.compressing:
+            return True
+        return bool(place.questions.waiting or self._host.open_requests(sid))
+
+    def _close(self, over: list[tuple[str, str]]) -> None:
+        """Taken out with the look that found nobody: somebody may be coming back just now."""
+        for sid, reason in over:
+            session = self._host.sessions.pop(sid)
+            self._started(functools.partial(self._end, sid, session, reason))
+
+
+def _seconds(variable: str, default: float) -> float:
+    given = os.environ.get(variable, "")
+    return float(given) if given.replace(".", "", 1).isdecimal() else default

@@ -1,0 +1,338 @@
+"""A live session as a place where one conversation is talked: its agent, and what can be done with it.
+
+The agent is made at first need and made anew when the place turns to another conversation or model; nothing is lost by
+that. Everything the agent tells becomes an event of the session. Coroutines run on the agents' loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateway.access.policy import PolicyKeeper
+from hermes_agent import AIAgent, mentions, process_identity, skills
+from hermes_agent.messages import text_of
+from hermes_agent.tools import registry
+from hermes_config import config as configuration
+from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
+from hermes_state.turns.inbox import LOCAL, local_route
+from tui_gateway.session import attach
+from tui_gateway.session.approvals import SessionApprovals
+
+if TYPE_CHECKING:
+    from hermes_agent.turn.request import TurnRequest
+    from hermes_config.config import Config
+    from hermes_state import SessionDB
+    from hermes_state.ids import SessionKey, TurnId
+    from hermes_state.turns.turns import Work
+    from tui_gateway.session.attach import ServedChat
+    from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.wire.transports import FrameTransport
+
+_OWN = 64
+
+
+@dataclass(slots=True)
+class Prompt:
+    """What somebody wrote, until its turn has begun."""
+
+    content: Any
+    sender: FrameTransport | None = None
+    """The client that wrote it, which shows it already; None when all clients of the session have heard it."""
+    rows: tuple[int, ...] = ()
+    """Of the inbox; none in a session without a store."""
+    lane: SessionKey | None = None
+    """The route of these rows."""
+
+    @property
+    def text(self) -> str:
+        return text_of(self.content)
+
+
+class LiveSession:
+    """One for each live session, as long as it lives."""
+
+    platform = "tui"
+
+    def __init__(
+        self,
+        host: RpcServices,
+        sid: str,
+        session: Session,
+        db: SessionDB,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        toolsets: tuple[str, ...] | None = None,
+        max_turns: int | None = None,
+    ) -> None:
+        self._host, self._sid, self._session, self.db = host, sid, session, db
+        self.questions = SessionApprovals(host, sid)
+        self._policy = PolicyKeeper(db)
+        self._model, self._provider, self._yolo = model, provider, False
+        self._toolsets, self._max_turns = toolsets, max_turns
+        self._skills: dict[str, list[str]] | None = None
+        self.turn: TurnId | None = None
+        """The turn that runs in this process, once it has its row."""
+        self._done: dict[str, Any] = {}
+        self._waited = 0.0
+        self._holder = process_identity.new_holder()
+        """By which others know whether our prompts are left behind."""
+        self.compressing = False
+        """The agent is at work without a turn; a prompt has to wait."""
+        self.own: deque[TurnId] = deque(maxlen=_OWN)
+        """The turns of this place, as far back as the event log may tell of them."""
+        self.handed_in: dict[int, FrameTransport | None] = {}
+        """Messages of this place that the gateway answers, and the client that typed them; None when all have heard."""
+
+        self.known_notices: deque[str] = deque(maxlen=_OWN)
+        """What the gateway will say in the chat, keys of the outbox: its first line is told here in another way."""
+
+    # -- the agent -----------------------------------------------------------------------------------------
+
+    def build(self) -> AIAgent:
+        """A new agent for the conversation this place is at. Raises our errors."""
+        session = self._session
+        key = str(session["session_key"])
+        agent = AIAgent(
+            self._model, self._provider, session_db=self.db, session_id=key, config=self.config, platform=self.platform,
+            person_id=LOCAL_OWNER, workdir=Path(session["cwd"]), approver=self.questions, ask=self.questions.clarify,
+            yolo=self._yolo, enabled_toolsets=self._toolsets, max_iterations=self._max_turns,
+            origin={"source": session["source"]}, skip_memory=not self.is_mine(key),
+        )  # fmt: skip
+        self._skills = None
+        agent.tool_gen_callback = lambda name: self._tell("tool.generating", {"name": name})
+        agent.tool_start_callback = self._tool_started
+        agent.tool_progress_callback = self._tool_progress
+        agent.reasoning_callback = lambda text: self._tell("reasoning.delta", {"text": text})
+        agent.status_callback = lambda kind, text: self._tell("status.update", {"kind": kind, "text": text})
+        agent.tool_complete_callback = self._tool_completed
+        return agent
+
+    def skills(self) -> dict[str, list[str]]:
+        """By category, looked for once for each agent. Reads files: not on the agents' loop."""
+        found = self._skills
+        if found is None:
+            found = {}
+            for skill in skills.discover(self.config.home, self.config.skills, platform=self.platform).skills:
+                found.setdefault(skill.category, []).append(skill.name)
+            self._skills = found
+        return found
+
+    def is_mine(self, session_id: str) -> bool:
+        """My memory stays out of conversations that others read."""
+        if self.db.get_session(session_id) is None:
+            return True
+        return self.db.ledger.owner(self.db.get_conversation_root(session_id)) == LOCAL_OWNER
+
+    def conversation(self) -> ConversationId:
+        return ConversationId(self.db.get_conversation_root(self._session["session_key"]))
+
+    def served(self) -> ServedChat | None:
+        """The chat whose gateway drives this conversation now; None when we do."""
+        return attach.served(self.db, self._session["session_key"], self._policy)
+
+    def has_open_turn(self) -> bool:
+        """Whether a turn has begun in the conversation, here or elsewhere, and not ended."""
+        return bool(self.db.turns.list(state="running", conversation_id=self.conversation(), limit=1))
+
+    def has_lost_turn(self) -> bool:
+        """Whether a process that is gone left a turn here, which has to be ended before the next one."""
+        return self.has_open_turn() and not process_identity.at_work(self.db, self.conversation())
+
+    def desk(self) -> mentions.MentionContext:
+        """Where the person sits who names a file."""
+        return mentions.MentionContext(
+            db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
+            config=self.config,
+            conversation_id=self.conversation(),
+        )  # fmt: skip
+
+    def stored(self, content: Any, sender: FrameTransport | None) -> Prompt:
+        """A prompt, as a row of the inbox that waits for its turn."""
+        conversation = self.conversation()
+        lane = local_route(conversation)
+        payload: dict[str, Any] = {"text": text_of(content), "holder": self._holder, "at": self.db.clock()}
+        if not isinstance(content, str):
+            payload["content"] = content
+        accepted = self.db.inbox.accept(
+            platform=LOCAL, chat_id=conversation, message_id=f"{LOCAL}:{secrets.token_hex(8)}", route=lane,
+            payload=payload, person_id=LOCAL_OWNER,
+        )  # fmt: skip
+        return Prompt(content, sender, (accepted.row.id,), lane)
+
+    def left_prompts(self) -> list[Prompt]:
+        """Those that wait in this conversation and whose process is gone."""
+        lane, found = local_route(self.conversation()), []
+        for row in self.db.inbox.queued(lane):
+            kept = row.payload or {}
+            if process_identity.is_gone(str(kept.get("holder") or "")):
+                found.append(Prompt(kept.get("content", kept.get("text")), None, (row.id,), lane))
+        return found
+
+    def turn_request(
+        self, prompt: Prompt | None = None, *, started: Callable[[], object] = lambda: None
+    ) -> TurnRequest:
+        """A turn without a route, whose row we want to know: the event log tells of it, too.
+
+        `prompt`: what it answers. `started`: told when a new turn has begun; one that was left behind had begun before.
+        """
+
+        def began(work: Work) -> None:
+            with self._host.telling:
+                self.turn = work.turn.id
+                self.own.append(work.turn.id)
+                self._session["told"] += 1
+                if work.turn.attempt == 1:
+                    started()
+
+        claim, lane = ((), None) if prompt is None else (prompt.rows, prompt.lane)
+        return attach.turn_request(self.db, self._session["session_key"], began=began, claim=claim, lane=lane)
+
+    def typed(self, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True) -> None:
+        """One client of this place said something; the others hear it."""
+        self._host.typed(self._sid, self._session, said, by=by, shown=shown)
+
+    def _tell(self, kind: str, payload: Mapping[str, Any]) -> None:
+        self._host.emit(kind, self._sid, payload)
+
+    def _tool_started(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
+        self._waited = self.questions.waited  # calls run one after the other
+        with self._host.telling:
+            if (turn := self._session["inflight_turn"]) is not None:
+                turn["assistant"] = ""  # what was said before the call is a row by now
+        tool = registry.shared().get(name)
+        summary = "" if tool is None else tool.summary(dict(arguments))
+        shown: dict[str, Any] = {"tool_id": call_id, "name": name, "context": summary}
+        if self._session["tool_progress_mode"] == "verbose":
+            shown["args_text"] = str(dict(arguments))
+        self._tell("tool.start", shown)
+
+    def _tool_completed(self, call_id: str, name: str, arguments: Mapping[str, Any], content: str) -> None:
+        """How it went is told a moment later, by `_tool_progress`."""
+        self._done = {"tool_id": call_id, "name": name, "args": dict(arguments), "result": content}
+
+    def _tool_progress(self, event: str, name: str, preview: str, args: Any, **more: Any) -> None:
+        if event == "tool.output" and self._session["tool_progress_mode"] != "off":
+            self._tell("tool.output", {"text": preview})
+        elif event == "tool.completed":
+            # The time a person takes to answer is not the tool's.
+            seconds = max(0.0, float(more.get("duration") or 0.0) - (self.questions.waited - self._waited))
+            ended = {"duration_s": round(seconds, 3), "summary": preview, "is_error": bool(more.get("is_error"))}
+            self._tell("tool.complete", {**self._done, **ended})
+
+    # -- the conversation ----------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Config:
+        return configuration.load_or_last_good()[0]
+
+    @property
+    def session_id(self) -> SessionId | None:
+        key = str(self._session["session_key"])
+        return None if self.db.get_session(key) is None else SessionId(key)
+
+    def busy(self) -> bool:
+        """A turn runs here."""
+        return bool(self._session["running"])
+
+    @property
+    def model(self) -> str:
+        agent = self._session["agent"]
+        return str(agent.model) if agent is not None else self.endpoint()[0]
+
+    def endpoint(self) -> tuple[str, str]:
+        """(model, provider) of the next turn; the reason in place of the model when there is none."""
+        from hermes_agent.models import providers
+        from hermes_config.errors import ConfigError
+
+        try:
+            found = providers.primary(self.config, model=self._model, provider=self._provider)
+        except ConfigError as error:
+            return error.one_line(), ""
+        return found.model, found.provider
+
+    async def stop(self) -> bool:
+        """Interrupt the turn that runs here and see it end; False when there is none."""
+        if not self.busy():
+            return False
+        from tui_gateway.session import prompt
+
+        prompt.forget(self._session)
+        self._session["_turn_cancel_requested"] = True
+        if self._session["agent"] is not None:
+            self._session["agent"].interrupt()
+        while self.busy():  # noqa: ASYNC110 - the turn's thread rings no bell of this loop
+            await asyncio.sleep(0.02)
+        return True
+
+    def move(self, session_id: str) -> None:
+        """This place is at another conversation from now on."""
+        self._session["session_key"] = session_id
+        self.drop_agent()
+        self._session["history"], self._session["pending_title"] = [], None
+        self._session["history_version"] += 1
+        self._session["following"] = None
+
+    def drop_agent(self) -> None:
+        """The next turn makes another one, also in place of one that is being made; the one that runs keeps its own."""
+        with self._host.lock:
+            agent, self._session["agent"] = self._session["agent"], None
+            self._session["agent_ready"].clear()
+            self._session.update(agent_build_started=False, agent_build=None)
+        if agent is not None and not self.busy():
+            agent.release()
+
+    def _seat(self, agent: AIAgent) -> AIAgent:
+        """It is the place's from now on; one that is being made is not."""
+        with self._host.lock:
+            self._session.update(agent=agent, agent_build=None)
+            self._session["agent_ready"].set()
+        return agent
+
+    async def changed(self) -> None:
+        """The transcript was changed under the agent: it must look again."""
+        self._session["history_version"] += 1
+        if self._session["agent"] is not None:
+            self._session["agent"].release()
+
+    async def compress(self, focus: str | None) -> str:
+        """Now; what was done, in a sentence."""
+        agent = self._session["agent"] or self._seat(self.build())
+        self.compressing = True
+        try:
+            done = await agent.compress(focus, request=await asyncio.to_thread(self.turn_request))
+        finally:
+            self.compressing = False
+        if not done:
+            return "There is nothing to compress yet."
+        self._host.sync(self._sid, self._session)
+        return "Compressed: the older part is a summary now. /uncompress takes it back."
+
+    async def use_model(self, name: str) -> str:
+        """Another model, until the session ends; what was done, in a sentence. Raises our errors."""
+        before = (self._model, self._provider)
+        self._model, self._provider = name, None
+        try:
+            agent = self.build()
+        except Exception:
+            self._model, self._provider = before
+            raise
+        self.drop_agent()
+        self._seat(agent)
+        return f"From now on here: {agent.model} ({agent.provider}), {agent.context_length:,} tokens of context."
+
+    @property
+    def yolo(self) -> bool:
+        return self._yolo
+
+    def set_yolo(self, on: bool) -> None:
+        """Not to be asked, in this session; it passes neither the floor nor a deny rule."""
+        self._yolo = on
+        self.drop_agent()

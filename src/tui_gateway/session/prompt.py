@@ -1,0 +1,544 @@
+"""A prompt and what comes of it: who drives it, what happens while a turn runs, and the lane's worker.
+
+`submit` stores the prompt as an inbox row of the conversation's local route, and answers. One daemon thread works the
+lane off: it waits for the agent and for turns of others, claims the rows in the transaction that opens the turn, runs
+the agent and goes on until nothing waits; the end of the turn ends its rows. Nobody joins the thread. A process that
+dies leaves its turn and its queued rows in the store: whoever opens the conversation next continues the turn and takes
+the rows (`recover`). A session without a store (the seed tests') has no rows; nothing else differs.
+
+Limits: on another machine nobody can tell whether a process is gone, so its rows stay with it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import inspect
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal
+
+from gateway.turns import live_view
+from hermes_agent import mentions, sync_loop
+from hermes_agent.agent import ConversationBusy
+from hermes_config import config as configuration
+from hermes_config.errors import HermesError
+from hermes_state.errors import ConversationHeld, NotQueued
+from tui_gateway.session import session_view
+from tui_gateway.session.live_session import LiveSession, Prompt
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, Result, RpcError
+
+if TYPE_CHECKING:
+    from tui_gateway.session.follow import Follower
+    from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.wire.transports import FrameTransport
+
+Still = Callable[[str, "Session"], AbstractContextManager["Follower | None"]]
+"""`FollowThread.still`."""
+Build = Callable[[str, "Session"], None]
+"""Starts to make a session's agent, where it has none."""
+
+_log = logging.getLogger("hermes.rpc")
+_AGENT_SECONDS = 30.0
+_LOOK_SECONDS = 0.25
+_NEXT = "another place has a turn running in this conversation; yours is next"
+_NOT_SAVED = "The conversation changed while this was answered: the answer is shown here and not part of it."
+
+
+_LOST = Prompt(None)
+"""In place of a prompt: the turn that a lost process left here."""
+
+
+def submit(services: RpcServices, params: Params, *, build: Build, still: Still) -> Result:
+    """`prompt.submit`. `build` starts the making of the agent where there is none; `still` is the follower's."""
+    sid, session = services.session(params)
+    place: LiveSession | None = session.get("place")
+    content = _with_files(place, _content(params.get("text")))
+    named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
+    services.rebind(sid, session)
+    if place is not None and place.compressing:
+        raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
+    ordinal, sender = params.get("truncate_before_user_ordinal"), services.transport()
+    if not session["running"] and (handed := _handed_in(session, content, sender, ordinal)) is not None:
+        return {**handed, **named}
+    with session["history_lock"]:
+        idle = not session["running"] and not session.get("waits")
+        if idle:
+            _truncate(session, ordinal)
+        prompt = Prompt(content, sender) if place is None else place.stored(content, sender)
+        if not idle:
+            return {"status": _meet(services, sid, session, prompt), "driver": "here", **named}
+        session.setdefault("prompts", []).append(prompt)
+        first = _start(services, sid, session)
+    services.thread(lambda: _work(services, sid, session, first, build, still))
+    return {"status": "queued" if first is None else "streaming", "driver": "here", **named}
+
+
+def take_up(services: RpcServices, params: Params, *, build: Build, still: Still) -> Result:
+    """`session.take_up`: what a lost process left, its turn and its prompts, without waiting for the next prompt."""
+    sid, session = services.session(params)
+    place: LiveSession = session["place"]
+    with session["history_lock"]:
+        other = other_turn(session)
+        if session["running"] or session["waits"] or place.served() is not None or not (other or session["prompts"]):
+            return {"status": "idle"}
+        if other == "elsewhere":
+            return {"status": "elsewhere"}
+        if other == "lost":
+            _begin_again(services, session)
+            first: Prompt | None = _LOST
+        else:
+            first = _start(services, sid, session)
+    services.thread(lambda: _work(services, sid, session, first, build, still))
+    return {"status": "streaming"}
+
+
+def steer(session: Session, text: str) -> bool:
+    """`session.steer`: a word for the turn that runs here; False when no turn takes it."""
+    place: LiveSession = session["place"]
+    with session["history_lock"]:
+        agent = session["agent"]
+        if not session["running"] or agent is None or not agent.in_turn:
+            return False
+        prompt = place.stored(text, None)
+        if _steered(session, agent, prompt):
+            return True
+        place.db.inbox.finish(prompt.rows, "dropped", reason="no turn took it")
+        return False
+
+
+def recover(session: Session) -> None:
+    """When a conversation is opened: the prompts that a lost process left queued there wait in this session."""
+    place: LiveSession = session["place"]
+    with session["history_lock"]:
+        known = {row for prompt in session["prompts"] for row in prompt.rows}
+        session["prompts"] += [one for one in place.left_prompts() if known.isdisjoint(one.rows)]
+
+
+def forget(session: Session, *, reason: str = "taken back") -> None:
+    """What waits here is not to be answered any more."""
+    with session["history_lock"]:
+        waiting, session["prompts"] = session.get("prompts") or [], []
+        rows = [row for prompt in waiting for row in prompt.rows]
+        if rows:
+            session["place"].db.inbox.finish(rows, "dropped", reason=reason)
+
+
+def other_turn(session: Session) -> Literal["", "elsewhere", "lost"]:
+    """Whether a turn is open in the conversation of a session that runs none, and whether somebody works on it."""
+    place: LiveSession | None = session.get("place")
+    if place is None or not place.has_open_turn():
+        return ""
+    return "lost" if place.has_lost_turn() else "elsewhere"
+
+
+def _content(given: Any) -> Any:
+    if isinstance(given, str) and given.strip():
+        # A lone half of a character pair cannot be stored, and no person typed it.
+        return given.encode("utf-8", "replace").decode()
+    if isinstance(given, list) and given and all(map(_is_part, given)):
+        return given
+    raise RpcError(frames.BAD_VALUE, "text must be some words, or a list of content parts: text, or pictures as data:")
+
+
+def _is_part(part: Any) -> bool:
+    """Text, or a picture that came along: what stands in a conversation must be good for every model, for good."""
+    if not isinstance(part, dict):
+        return False
+    if part.get("type") == "text":
+        return isinstance(part.get("text"), str)
+    picture = part.get("image_url") if part.get("type") == "image_url" else None
+    url = picture.get("url") if isinstance(picture, dict) else None
+    return isinstance(url, str) and url.startswith("data:image/")
+
+
+def _with_files(place: LiveSession | None, content: Any) -> Any:
+    """With what is named by `@`: read now and here, whoever drives the turn and whenever it comes to that."""
+    if place is None or not isinstance(content, str):
+        return content
+    try:
+        return mentions.whole(content, place.desk())
+    except mentions.FileRefused as error:
+        raise RpcError(frames.BAD_VALUE, error.one_line()) from error
+
+
+def _handed_in(
+    session: Session, content: Any, sender: FrameTransport | None, ordinal: Any = None, *, rows: tuple[int, ...] = ()
+) -> Result | None:
+    """To the gateway, when it drives this conversation; in the place of these rows."""
+    place: LiveSession | None = session.get("place")
+    chat = None if place is None else place.served()
+    if place is None or chat is None:
+        return None
+    if not isinstance(content, str):
+        raise RpcError(frames.BAD_VALUE, "only text can be handed to the gateway that serves this chat")
+    _truncate(session, ordinal)
+    conversation = place.conversation()
+    busy = place.db.turns.list(state="running", conversation_id=conversation, limit=1)
+    live_view.look_on(place.config.home, conversation)  # before the turn begins
+    place.handed_in[chat.hand_in(place.db, content, instead_of=rows).id] = sender
+    session["last_active"] = time.time()
+    return {"status": "queued" if busy else "streaming", "driver": "gateway"}
+
+
+def _start(services: RpcServices, sid: str, session: Session) -> Prompt | None:
+    """The first prompts of an idle lane begin; None when they wait behind a turn of somebody else."""
+    if other_turn(session):
+        session["waits"] = True
+        return None
+    return _begin(services, sid, session)
+
+
+def _begin(services: RpcServices, sid: str, session: Session) -> Prompt:
+    """What waits becomes the prompt of a turn: texts that follow each other are one, as they would be in a chat."""
+    waiting: list[Prompt] = session["prompts"]
+    texts = 0
+    while texts < len(waiting) and isinstance(waiting[texts].content, str) and waiting[texts].lane == waiting[0].lane:
+        texts += 1
+    taken = waiting[: max(1, texts)]
+    prompt = taken[0] if len(taken) == 1 else Prompt(
+        "\n\n".join(one.content for one in taken), taken[-1].sender, sum((one.rows for one in taken), ()), taken[0].lane
+    )  # fmt: skip
+    said = session_view.said(prompt.text, str(session.get("source") or "tui"))
+    with services.telling:  # whoever comes now either hears of it or finds it
+        _running(session, said["text"])
+        if prompt.sender is not None:
+            services.typed(sid, session, said, by=prompt.sender)
+        del waiting[: len(taken)]  # now: whoever asks at any moment hears that it waits, or that it runs
+    return prompt
+
+
+def _begin_again(services: RpcServices, session: Session) -> None:
+    """What was said to a lost turn is stored already."""
+    with services.telling:
+        _running(session, "")
+
+
+def _running(session: Session, user: str) -> None:
+    now = time.time()
+    turn = {"user": user, "assistant": "", "streaming": True, "started_at": now, "updated_at": now}
+    session.update(running=True, _turn_cancel_requested=False, last_active=now, inflight_turn=turn)
+
+
+def _truncate(session: Session, ordinal: Any) -> None:
+    """Edit and resend: what was said from that user message on is taken back, not deleted."""
+    if ordinal is None:
+        return
+    if not isinstance(ordinal, int) or isinstance(ordinal, bool):
+        raise RpcError(frames.BAD_VALUE, "truncate_before_user_ordinal must be a whole number")
+    place: LiveSession | None = session.get("place")
+    key = session["session_key"]
+    stored = place is not None and place.db.get_session(key) is not None
+    rows = place.db.get_messages_as_conversation(key) if place is not None and stored else session["history"]
+    spoken = [at for at, row in enumerate(rows) if row["role"] == "user"]
+    if not 0 <= ordinal < len(spoken):
+        raise RpcError(frames.NOT_HERE, f"there are {len(spoken)} user messages")
+    if place is not None and stored:
+        try:
+            place.db.undo.take_back(key, len(spoken) - ordinal, stays=lambda content: False)
+        except ConversationHeld as error:
+            raise RpcError(frames.BUSY, error.one_line()) from error
+    else:
+        session["history"] = list(rows[: spoken[ordinal]])
+    session["history_version"] += 1
+
+
+def _meet(services: RpcServices, sid: str, session: Session, prompt: Prompt) -> Literal["steered", "queued"]:
+    """A prompt meets a turn that runs here, or one that waits."""
+    mode, agent = busy_mode(), session.get("agent")
+    if mode == "steer" and agent is not None and isinstance(prompt.content, str) and _steered(session, agent, prompt):
+        said = session_view.said(prompt.content, str(session.get("source") or "tui"))
+        assert prompt.sender is not None
+        services.typed(sid, session, said, by=prompt.sender)
+        prompt.sender = None
+        return "steered"
+    session.setdefault("prompts", []).append(prompt)
+    if mode != "queue" and agent is not None and session["running"]:
+        agent.interrupt(prompt.content if isinstance(prompt.content, str) else None)
+    return "queued"
+
+
+def _steered(session: Session, agent: Any, prompt: Prompt) -> bool:
+    """True when the turn that runs takes the words in, and their row with them."""
+    if not prompt.rows:
+        return bool(agent.steer(prompt.content))
+    if not agent.steer(prompt.content, inbox_id=prompt.rows[0]):
+        return False
+    session["steered"].append(prompt)
+    return True
+
+
+def busy_mode() -> str:
+    return configuration.load_or_last_good()[0].display.busy_input_mode
+
+
+# -- the worker's thread ---------------------------------------------------------------------------------------
+
+
+def _work(services: RpcServices, sid: str, session: Session, prompt: Prompt | None, build: Build, still: Still) -> None:
+    """This prompt (None: it waits behind somebody's turn), and then what waits."""
+    while True:
+        done, waits = prompt, prompt is None
+        if prompt is not None:
+            with _told(services, sid):
+                if "agent_ready" in session:  # it may have been dropped while the prompt waited
+                    build(sid, session)
+                _one(services, sid, session, prompt, still)
+            with _told(services, sid):
+                _settle(session, prompt)
+            with session["history_lock"]:
+                _end(services, session)
+                waits = session["waits"] = bool(session.get("prompts"))
+        prompt = None
+        with _told(services, sid):
+            if waits:
+                prompt = _next(services, sid, session, still, after=done)
+            given = prompt is not None and prompt is not _LOST
+            if prompt is not None and given and _handed_in(session, prompt.content, None, rows=prompt.rows) is not None:
+                _end(services, session)  # a gateway started meanwhile
+                prompt = None
+            services.emit("session.info", sid, session_view.info(session))
+        if prompt is None:
+            return
+
+
+def _next(services: RpcServices, sid: str, session: Session, still: Still, *, after: Prompt | None) -> Prompt | None:
+    """What waits, once the conversation is free for it; None when it was taken back.
+
+    A lost turn comes first, but once: if it could not be ended, the prompt's own turn says why.
+    """
+    told = False
+    try:
+        while True:
+            before = other_turn(session)
+            if not before and session.get("place") is not None:
+                with still(sid, session):  # what the other turn came to is told first
+                    pass
+            with session["history_lock"]:
+                if not session["prompts"]:
+                    session["waits"] = False
+                    return None
+                if before == "lost" and after is not _LOST:
+                    session["waits"] = False
+                    _begin_again(services, session)
+                    return _LOST
+                if before != "elsewhere":
+                    session["waits"] = False
+                    return _begin(services, sid, session)
+            if not told:
+                told = True
+                services.emit("status.update", sid, {"kind": "lifecycle", "text": _NEXT})
+            time.sleep(_LOOK_SECONDS)
+    except BaseException:
+        session["waits"] = False  # the prompts stay: they come with the next one
+        raise
+
+
+def _settle(session: Session, prompt: Prompt) -> None:
+    """After a turn. Words that came too late for it are prompts again, before all others; and a prompt whose turn did
+    not begin has its outcome, unless this process ends: then the next one answers it."""
+    place: LiveSession | None = session.get("place")
+    if place is None or session["put_down"]:
+        return
+    inbox = place.db.inbox
+    with session["history_lock"]:
+        steered, session["steered"] = session["steered"], []
+        late = [one for one in steered if (row := inbox.get(one.rows[0])) is not None and row.state == "queued"]
+        session["prompts"][:0] = late
+    if place.turn is None and prompt.rows:
+        stopped = session["_turn_cancel_requested"]
+        reason = "stopped before its turn began" if stopped else "its turn could not begin"
+        inbox.finish(prompt.rows, "dropped" if stopped else "error", reason=reason)
+
+
+def _end(services: RpcServices, session: Session) -> None:
+    with services.telling:
+        session.update(running=False, inflight_turn=None, last_active=time.time())
+        if session.get("place") is not None:
+            session["place"].turn = None
+
+
+@contextlib.contextmanager
+def _told(services: RpcServices, sid: str) -> Iterator[None]:
+    """What goes wrong on a turn's thread is told to its client, and the thread goes on."""
+    try:
+        yield
+    except HermesError as error:
+        services.emit("error", sid, {"message": error.one_line()})
+    except concurrent.futures.CancelledError:
+        _log.info("a turn was put down", extra={"action": "rpc_turn"})  # it goes on where the conversation is opened
+    except Exception as error:  # noqa: BLE001 - boundary: a turn's thread
+        _log.exception("a turn failed", extra={"action": "rpc_turn"})
+        services.emit("error", sid, {"message": f"something went wrong inside Hermes ({type(error).__name__})"})
+
+
+def _one(services: RpcServices, sid: str, session: Session, prompt: Prompt, still: Still) -> None:
+    agent = _agent(session)
+    if session.get("_turn_cancel_requested"):
+        shown = {"text": "", "usage": session_view.usage(session), "status": "interrupted"}
+        services.emit("message.complete", sid, shown)
+        return
+    with session["history_lock"]:
+        version, before = session["history_version"], list(session["history"])
+    seen = ""
+    if prompt is _LOST:
+        seen = _seen(services, sid, session, still)
+    elif session.get("place") is None:
+        services.emit("message.start", sid)
+    result = _run(services, sid, session, agent, prompt, before, RepeatedStep(seen))
+    warning = _keep(session, result, version)
+    services.sync(sid, session, clear_pending_title=False, restart_slash_worker=True)
+    status, text = _ending(result)
+    shown = {"text": text, "usage": session_view.usage(session), "status": status}
+    if isinstance(result, dict) and result.get("last_reasoning"):
+        shown["reasoning"] = str(result["last_reasoning"])
+    if warning:
+        shown["warning"] = warning
+    rendered = services.rendered(text, session["cols"])
+    if rendered is not None:
+        shown["rendered"] = rendered
+    session["inflight_turn"] = None
+    services.emit("message.complete", sid, shown)
+    if status == "complete":
+        _give_title(services, sid, session)
+    if session.get("place") is None and isinstance(result, dict) and result.get("pending_steer"):
+        with session["history_lock"]:  # as `_settle` does where there are rows
+            session.setdefault("prompts", []).insert(0, Prompt(str(result["pending_steer"])))
+
+
+def _seen(services: RpcServices, sid: str, session: Session, still: Still) -> str:
+    """The lost turn is ours from now on: what was told of its last step. Whoever heard nothing of it hears it begin."""
+    with still(sid, session) as following:
+        seen = None if following is None else following.let_go()
+        if seen is None:
+            services.emit("message.start", sid, {"taken_up": True})
+        elif session["inflight_turn"] is not None:
+            session["inflight_turn"]["assistant"] = seen
+    return seen or ""
+
+
+def _agent(session: Session) -> Any:
+    """A session that says nothing of being ready has its agent already."""
+    ready = session.get("agent_ready")
+    if ready is not None and not ready.wait(_AGENT_SECONDS):
+        raise HermesError(f"the agent was not ready after {_AGENT_SECONDS:.0f} s", hint="Send it again.")
+    if session.get("agent_error"):
+        raise HermesError(str(session["agent_error"]))
+    return session["agent"]
+
+
+def _run(
+    services: RpcServices, sid: str, session: Session, agent: Any, prompt: Prompt, before: list[Any], anew: RepeatedStep
+) -> Any:
+    renderer = services.stream_renderer(session["cols"])
+
+    def heard(given: str | None) -> None:
+        if not (piece := anew.unseen(given or "")):
+            return
+        shown = {"text": piece}
+        rendered = None if renderer is None else renderer.feed(piece)
+        with services.telling:
+            if (turn := session.get("inflight_turn")) is not None:
+                turn["assistant"] += piece
+            services.emit("message.delta", sid, shown if rendered is None else {**shown, "rendered": rendered})
+
+    options: dict[str, Any] = {"stream_callback": heard}
+    place: LiveSession | None = session.get("place")
+    if place is None:
+        options["conversation_history"] = before
+        if "task_id" in inspect.signature(agent.run_conversation).parameters:
+            options["task_id"] = session["session_key"]
+        return agent.run_conversation(prompt.content, **options)
+
+    def step_ended(text: str, already_streamed: bool = True) -> None:
+        anew.step_ended()
+        services.emit("message.interim", sid, {"text": text, "already_streamed": already_streamed})
+
+    agent.interim_assistant_callback = step_ended
+    if before:  # given to session.create; the store has nothing yet
+        options["conversation_history"] = before
+    options["request"] = place.turn_request(prompt, started=lambda: services.emit("message.start", sid))
+    return _in_turn(services, sid, session, agent, prompt, options)
+
+
+def _in_turn(
+    services: RpcServices, sid: str, session: Session, agent: Any, prompt: Prompt, options: dict[str, Any]
+) -> Any:
+    """Another window may have begun a turn in this very moment: then ours is the next."""
+    if prompt is _LOST:
+        agent.stream_delta_callback = options["stream_callback"]
+        # Somebody else may have been quicker, or nothing of it is left to be answered.
+        return sync_loop.run(agent.resume_unfinished(request=options["request"])) or {"final_response": None}
+    told = False
+    while True:
+        try:
+            return agent.run_conversation(prompt.content, task_id=session["session_key"], **options)
+        except NotQueued:  # another process that found it left behind was quicker, and tells of it
+            return {"final_response": None}
+        except ConversationBusy:
+            if session["_turn_cancel_requested"]:
+                return {"final_response": None, "interrupted": True}
+        if not told:
+            told = True
+            services.emit("status.update", sid, {"kind": "lifecycle", "text": _NEXT})
+        time.sleep(_LOOK_SECONDS)
+
+
+def _keep(session: Session, result: Any, version: int) -> str:
+    """What was said is the session's history, unless that changed meanwhile; then a warning."""
+    if not isinstance(result, dict) or result.get("messages") is None:
+        return ""
+    with session["history_lock"]:
+        if session.get("place") is not None:
+            session["history"] = []  # it is stored
+            session["history_version"] += 1
+            return ""
+        if session["history_version"] != version:
+            _log.warning("history changed during a turn", extra={"action": "rpc_history"})
+            return _NOT_SAVED
+        session["history"] = list(result["messages"])
+        session["history_version"] += 1
+        return ""
+
+
+def _ending(result: Any) -> tuple[str, str]:
+    if not isinstance(result, dict):
+        return "complete", str(result)
+    text, error = str(result.get("final_response") or ""), result.get("error")
+    status = "interrupted" if result.get("interrupted") else "error" if error else "complete"
+    if not text and error and (result.get("failed") or result.get("partial")):
+        text = f"Error: {error}"
+    return status, text
+
+
+def _give_title(services: RpcServices, sid: str, session: Session) -> None:
+    """The title that was wished for before there was a row to give it to."""
+    title, db = session.get("pending_title"), services.get_db()
+    if not title or db is None:
+        return
+    try:
+        if db.set_session_title(session["session_key"], title):
+            session["pending_title"] = None
+            services.emit("session.title", sid, {"session_id": session["session_key"], "title": title})
+    except ValueError:  # taken, or no title at all: the automatic one takes over
+        session["pending_title"] = None
+    except Exception as error:  # noqa: BLE001 - boundary: the title waits for the next turn, whatever it was
+        _log.warning("the title is kept for later (%s)", type(error).__name__, extra={"action": "rpc_title"})
+
+
+class RepeatedStep:
+    """The words of a step that was cut off and is said anew: what was seen of it is not told again."""
+
+    def __init__(self, seen: str = "") -> None:
+        self._seen, self._said = seen, ""
+
+    def unseen(self, piece: str) -> str:
+        """What of it is to be told. Nothing when it is said in other words: the whole answer takes their place."""
+        before, self._said = len(self._said), self._said + piece
+        return self._said[max(before, len(self._seen)) :] if self._said.startswith(self._seen) else ""
+
+    def step_ended(self) -> None:
+        self._seen = self._said = ""

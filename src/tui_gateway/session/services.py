@@ -1,0 +1,94 @@
+"""What the parts of the server share: the live sessions, and the doors of `server` that others may replace.
+
+`Host` is made once by `server` and handed down. Its callables look their target up in `server` at the moment of the
+call, because tests of the specification (and plug-ins' tests) put their own in its place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Frame, Params, RpcError
+from tui_gateway.wire.transports import Audience
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from tui_gateway.wire.transports import FrameTransport
+
+Session = dict[str, Any]
+"""A live session. Its keys are the specification's; ours are `place` (`place.Place`) and `following`."""
+
+
+class Emit(Protocol):
+    def __call__(self, kind: str, sid: str, payload: Mapping[str, Any] | None = None) -> object: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcServices:
+    sessions: dict[str, Session]
+    lock: threading.RLock
+    emit: Emit
+    get_db: Callable[[], SessionDB | None]
+    db_trouble: Callable[[], str]
+    sync: Callable[..., None]
+    """`_sync_session_key_after_compress`."""
+    boundary: Callable[..., None]
+    """`_notify_session_boundary`."""
+    block: Callable[..., str]
+    stream_renderer: Callable[[int], Any]
+    rendered: Callable[[str, int], Any]
+    thread: Callable[[Callable[[], None]], None]
+    """Start the one thread of a turn."""
+    transport: Callable[[], FrameTransport]
+    """Of the request that is being answered."""
+    make_room: Callable[[int], None]
+    """Close what nobody looks at, as far as needed to open one more session of at most so many."""
+    afterwards: Callable[[Callable[[], None]], None]
+    """Done when the answer to this request is on its way."""
+    open_requests: Callable[[str], list[Frame]]
+    """What a session waits for somebody to answer (`_block`)."""
+    release: Callable[[str], None]
+    """Nobody in this session waits for such an answer any more."""
+    telling: threading.RLock
+    """Held while a session's event is told, and by whoever needs that none is."""
+
+    def db(self) -> SessionDB:
+        """The store; raises what a client is told when there is none."""
+        found = self.get_db()
+        if found is None:
+            raise RpcError(frames.UNAVAILABLE, f"state.db unavailable: {self.db_trouble()}")
+        return found
+
+    def rebind(self, sid: str, session: Session) -> None:
+        """The session's frames go to whoever makes this request, too, from now on."""
+        with self.lock:
+            if self.sessions.get(sid) is not session:  # closed since it was found, because nobody was there
+                raise RpcError(frames.NO_SESSION, "session not found")
+            session.setdefault("transport", Audience()).join(self.transport())
+
+    def typed(
+        self, sid: str, session: Session, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True
+    ) -> None:  # fmt: skip
+        """Whoever looks at this session hears what was typed; the client that typed it does when it has not `shown` it,
+        as its own."""
+        with self.telling:
+            session["told"] = session.get("told", 0) + 1
+            session["transport"].write(frames.event("message.user", sid, said), but=by)
+            if not shown:
+                session["transport"].write_to(by, frames.event("message.user", sid, {**said, "own": True}))
+
+    def session(self, params: Params) -> tuple[str, Session]:
+        sid = str(params.get("session_id") or "")
+        with self.lock:
+            found = self.sessions.get(sid)
+        if found is None:
+            raise RpcError(frames.NO_SESSION, "session not found")
+        return sid, found
+
+
+def word_of(params: Params, name: str) -> str:
+    return str(params.get(name) or "").strip()

@@ -1,0 +1,316 @@
+"""Live sessions: how one is made, and what a client is shown of it (`info`, usage, the messages of a screen)."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import budget, mentions
+from hermes_agent.messages import text_of
+from hermes_agent.tools import output, registry
+from hermes_config import config as configuration
+from hermes_config.version import VERSION
+from hermes_state.conversations import uncompress
+from hermes_state.ids import LOCAL_OWNER, new_session_id
+from hermes_state.turns.inbox import BESIDE
+from tui_gateway.session import attach
+from tui_gateway.session.live_session import LiveSession
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Params, RpcError
+from tui_gateway.wire.transports import Audience
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from tui_gateway.session.services import RpcServices, Session
+
+_CONTRACT = 4
+_COLS, _MOST_COLS, _MOST_STEPS = 80, 10_000, 100_000
+_COMPRESSED = "What stands above was compressed: the model knows it from a summary."
+_RESULT_SHOWN = 60_000
+_OF_THE_QUEUE = 4
+"""The messages of one answer fill at most this part of what may wait for a client."""
+_CUT_OFF = ("interrupted", "error")
+"""What an answer that is not whole was stopped by."""
+_COUNTERS = ("input_tokens", "output_tokens", "reasoning_tokens", "api_call_count")
+
+
+def open_session(
+    host: RpcServices,
+    params: Params,
+    db: SessionDB,
+    *,
+    key: str | None = None,
+    messages: Sequence[Mapping[str, Any]] = (),
+    join: bool = False,
+) -> tuple[str, Session]:
+    """A live session on a stored conversation (`key`), or on one that begins with its first prompt.
+
+    `join`: whoever makes this request is its client from the beginning.
+    """
+    cwd = Path(os.path.expanduser(str(params.get("cwd") or Path.cwd())))  # noqa: PTH111 - as in `rpc_about`
+    if not os.path.isdir(cwd):  # noqa: PTH112 - what cannot be a name at all is no folder, and no error
+        raise RpcError(frames.BAD_VALUE, f"there is no folder {str(cwd)[:200]!r}")
+    sid, now = os.urandom(4).hex(), time.time()
+    session: Session = {
+        "agent": None, "session_key": key or str(new_session_id(now)), "history": [dict(one) for one in messages],
+        "history_lock": threading.Lock(), "history_version": 0, "running": False, "attached_images": [],
+        "image_counter": 0, "cols": cols_of(params), "slash_worker": None, "show_reasoning": False,
+        "tool_progress_mode": "all", "pending_title": None, "agent_ready": threading.Event(), "agent_error": None,
+        "agent_build_started": False, "agent_build": None, "created_at": now, "last_active": now, "inflight_turn": None,
+        "prompts": [], "steered": [], "put_down": False, "cwd": str(cwd), "explicit_cwd": bool(params.get("cwd")),
+        "source": str(params.get("source") or "tui"), "transport": Audience(),
+        "close_on_disconnect": bool(params.get("close_on_disconnect")), "tool_started_at": {},
+        "_turn_cancel_requested": False, "_sid": sid, "following": None, "looking": threading.Lock(), "told": 0,
+        "worked_at": 0.0, "waits": False,
+    }  # fmt: skip
+    session["place"] = LiveSession(
+        host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
+        toolsets=None if params.get("toolsets") is None else tuple(map(str, params["toolsets"])),
+        max_turns=frames.whole(params, "max_turns", 0, most=_MOST_STEPS) or None,
+    )  # fmt: skip
+    with host.lock:
+        host.make_room(_most(db))
+        if len(host.sessions) >= db.limits.rpc_sessions:
+            raise RpcError(frames.TOO_MANY, f"{len(host.sessions)} sessions are live; close some")
+        host.sessions[sid] = session
+        if join:
+            host.rebind(sid, session)
+    return sid, session
+
+
+def _most(db: SessionDB) -> int:
+    """How many may be live before those without a client have to go."""
+    wanted = configuration.load_or_last_good()[0].max_live_sessions or db.limits.rpc_sessions
+    return min(wanted, db.limits.rpc_sessions)
+
+
+def cols_of(params: Params) -> int:
+    return frames.whole(params, "cols", _COLS, most=_MOST_COLS)
+
+
+def _word(params: Params, name: str) -> str | None:
+    return str(params.get(name) or "").strip() or None
+
+
+def info(session: Session) -> dict[str, Any]:
+    """`session.info`. A session without a place is not ours (a test's); then there is little to say."""
+    place: LiveSession | None = session.get("place")
+    agent = session.get("agent")
+    shown: dict[str, Any] = {
+        "model": str(getattr(agent, "model", "") or ""), "provider": str(getattr(agent, "provider", "") or ""),
+        "tools": {}, "skills": {}, "cwd": str(session.get("cwd") or ""), "running": at_work(session),
+        "branch": "", "title": "", "stored_session_id": str(session.get("session_key") or ""), "driver": "here",
+        "yolo": False,
+        "approval_mode": "", "version": VERSION, "usage": {}, "desktop_contract": _CONTRACT, "profile_name": "default",
+        "queued": bool(session.get("prompts")),
+    }  # fmt: skip
+    if place is None:
+        return shown
+    if agent is None:
+        shown["model"], shown["provider"] = place.endpoint()
+        shown["lazy"] = True
+    else:
+        shown["tools"], shown["skills"] = _tools(agent.valid_tool_names), place.skills()
+    row = place.db.get_session(session["session_key"])
+    shown |= {
+        "title": (row or {}).get("title") or session["pending_title"] or "", "yolo": place.yolo,
+        "approval_mode": place.config.approvals.mode,
+        "usage": usage(session), "driver": driver(session), "branch": _branch(Path(session["cwd"])),
+    }  # fmt: skip
+    return shown
+
+
+def driver(session: Session) -> str:
+    """Who runs the turns: this process, or the gateway whose chat the conversation is."""
+    place: LiveSession = session["place"]
+    return "here" if place.served() is None else "gateway"
+
+
+def _branch(folder: Path) -> str:
+    """The git branch that is checked out where tools work; empty where there is none."""
+    for place in (folder, *folder.parents):
+        try:
+            head = (place / ".git" / "HEAD").read_text(encoding="utf-8", errors="replace")
+        except OSError:  # no repository here, or not ours to read
+            continue
+        return head.removeprefix("ref: refs/heads/").strip() if head.startswith("ref: ") else ""
+    return ""
+
+
+def at_work(session: Session) -> bool:
+    """A turn is under way in this conversation, here or elsewhere."""
+    following = session.get("following")
+    return bool(session.get("running")) or (
+        following is not None and following.turn is not None and not following.rests
+    )
+
+
+def status(session: Session) -> str:
+    if session["place"].questions.waiting:
+        return "waiting"
+    if session["running"]:
+        return "streaming" if session["agent"] is not None else "starting"
+    return "working" if at_work(session) else "idle"
+
+
+def _tools(names: frozenset[str]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for name in sorted(names):
+        tool = registry.shared().get(name)
+        grouped.setdefault("other" if tool is None else tool.toolset, []).append(name)
+    return grouped
+
+
+def usage(session: Session) -> dict[str, Any]:
+    """Tokens of the whole conversation; how full the context is only when that is really known."""
+    place: LiveSession | None = session.get("place")
+    agent = session.get("agent")
+    total = dict.fromkeys(_COUNTERS, 0)
+    cost, known, segments = 0.0, False, 0
+    for segment in [] if place is None else place.db.get_compression_lineage(session["session_key"]):
+        row = place.db.get_session(segment) or {} if place is not None else {}
+        segments += 1
+        for name in _COUNTERS:
+            total[name] += row.get(name) or 0
+        spent = row.get("estimated_cost_usd")
+        cost, known = cost + (spent or 0.0), known or spent is not None
+    read, written = total["input_tokens"], total["output_tokens"]
+    shown: dict[str, Any] = {
+        "model": str(getattr(agent, "model", "") or ""), "calls": total["api_call_count"], "input": read,
+        "output": written, "reasoning": total["reasoning_tokens"], "prompt": read, "completion": written,
+        "total": read + written,
+    }  # fmt: skip
+    if place is not None:
+        shown["today"] = budget.spent_today(place.db, place.config, LOCAL_OWNER)
+    if known:
+        shown["cost_usd"] = round(cost, 6)
+    if segments > 1:
+        shown["compressions"] = segments - 1
+    used = 0 if place is None or agent is None else agent.spent.last_prompt_tokens
+    if used and agent is not None:
+        most = agent.context_length
+        shown |= {"context_used": used, "context_max": most, "context_percent": round(100 * used / most, 1)}
+    return shown
+
+
+def messages(
+    db: SessionDB, session: Session, *, details: bool = False, upto: int | None = None
+) -> list[dict[str, Any]]:
+    """All that was said (up to a row), also before compressions; what was given to session.create while nothing is
+    stored."""
+    shown: list[dict[str, Any]] = []
+    chat = attach.chat_platform(db, session["session_key"])
+    for segment in db.get_compression_lineage(session["session_key"]):
+        if shown:
+            shown.append({"role": "system", "text": _COMPRESSED})
+        found = db.live_rows(segment, after=uncompress.carried_up_to(db, segment))
+        rows = [] if found is None else found.messages
+        if found is not None and upto is not None and segment == session["session_key"]:
+            rows = rows[: bisect.bisect_right(found.ids, upto)]
+        shown += displayed(rows, details=details, chat=chat)
+    return shown or displayed(session["history"])
+
+
+def said(text: str, source: str, *, typed: bool = True) -> dict[str, Any]:
+    """`message.user`. `typed`: at a terminal, where files can be named."""
+    words, files = _apart(text, typed=typed)
+    return {"text": words, "source": source, **files}
+
+
+def _apart(text: str, *, typed: bool) -> tuple[str, dict[str, Any]]:
+    """The words, and the names of the files that went along. What comes from a chat is shown as it is, whole: nobody
+    there can hide words from this screen by making them look like a file."""
+    files = mentions.files(text) if typed else []
+    return (mentions.words(text), {"files": files}) if files else (text, {})
+
+
+def has_answered(db: SessionDB, session: Session) -> bool:
+    """Whether the last row is an answer, and not a step of a turn."""
+    state = db.live_state(session["session_key"])
+    last = None if state is None else db.live_rows(session["session_key"], after=state.head_id - 1)
+    return bool(last and last.messages and last.messages[-1]["role"] == "assistant"
+                and not last.messages[-1].get("tool_calls"))  # fmt: skip
+
+
+def part(db: SessionDB, shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
+    """What a client wants of it, and the number of its first message: `limit` of them, the last before `before`; fewer
+    where they are large, but always one, and whole."""
+    end = min(len(shown), frames.whole(params, "before", len(shown), most=max(1, len(shown))))
+    wanted = max(0, end - frames.whole(params, "limit", end, most=max(1, end)))
+    first, room = end, db.limits.rpc_queue_bytes // _OF_THE_QUEUE
+    while first > wanted:
+        room -= len(frames.encode(shown[first - 1]))
+        if room < 0 and first < end:
+            break
+        first -= 1
+    return first, shown[first:end]
+
+
+def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat: str = "") -> list[dict[str, Any]]:
+    """Messages as a screen shows them; those that carry nothing but tool calls are left out.
+
+    `details`: with what tools gave back, as far as a screen can use it. `chat`: the platform whose messages are among
+    them.
+    """
+    shown: list[dict[str, Any]] = []
+    calls: dict[str, tuple[str, str]] = {}
+    for row in rows:
+        role, text = str(row.get("role")), text_of(row.get("content"))
+        if role == "tool":
+            name, context = calls.get(str(row.get("tool_call_id")), (str(row.get("tool_name") or "tool"), ""))
+            given = {"text": text[-_RESULT_SHOWN:], "is_error": output.looks_failed(text)} if details else {}
+            shown.append({"role": "tool", "name": name, "context": context, **given})
+            continue
+        for call in row.get("tool_calls") or ():
+            calls[str(call.get("id"))] = called(call)
+        reasoning = row.get("reasoning") or row.get("reasoning_content")
+        more: dict[str, Any] = {"reasoning": str(reasoning)} if reasoning else {}
+        if role == "user":
+            typed = str(row.get("message_id") or BESIDE).startswith(BESIDE)
+            text, files = _apart(text, typed=typed)
+            more |= files if typed or not chat else {**files, "source": chat}
+        elif row.get("finish_reason") in _CUT_OFF:
+            more["cut_off"] = str(row["finish_reason"])
+        if text.strip() or reasoning:
+            shown.append({"role": role, "text": text, **more})
+    return shown
+
+
+def called(call: Mapping[str, Any]) -> tuple[str, str]:
+    """(name, summary) of a stored tool call."""
+    function = call.get("function") or {}
+    name = str(function.get("name") or "tool")
+    tool = registry.shared().get(name)
+    try:
+        given = frames.parse(function.get("arguments") or "{}")
+    except RpcError:
+        return name, ""
+    return name, tool.summary(given) if tool is not None and isinstance(given, dict) else ""
+
+
+def state(
+    sid: str, session: Session, shown: list[dict[str, Any]], params: Params, *, info: dict[str, Any]
+) -> dict[str, Any]:
+    """What a client gets that comes to a session: `session.resume`, `session.activate`."""
+    first, wanted = part(session["place"].db, shown, {"limit": params.get("limit")})
+    return {
+        "session_id": sid, "resumed": session["session_key"], "session_key": session["session_key"],
+        "message_count": len(shown), "first": first, "messages": wanted, "info": info, "inflight": _inflight(session),
+        "queued": bool(session["prompts"]), "waiting": [mentions.words(one.text) for one in session["prompts"]],
+        "running": at_work(session), "status": status(session),
+        "started_at": session["created_at"], "driver": info["driver"],
+    }  # fmt: skip
+
+
+def _inflight(session: Session) -> dict[str, Any] | None:
+    """What of the running turn is not among the messages: the words said since its last row, and before its first row
+    the prompt."""
+    turn, following = session["inflight_turn"], session["following"]
+    if turn is None and following is not None and following.turn is not None:
+        return {"user": "", "assistant": following.turn.shown, "streaming": True}
+    return None if turn is None else {**turn, "user": "" if session["place"].turn is not None else turn["user"]}

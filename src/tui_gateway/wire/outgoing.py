@@ -1,0 +1,105 @@
+"""What is on its way to one client, bounded: nobody who produces frames ever waits for one who does not read.
+
+Frames leave in the order in which they were put. Deltas of one session that follow each other become one frame as long
+as they wait, at most `BATCH_SECONDS`; any other frame sends them off first. A client that lets more pile up behind the
+frame that is next than `limits.rpc_queue_bytes` (a character counts as one) is let go: what it missed is in the store,
+and it can resume. One large frame is no pile: whoever asked for it has had no time to read it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tui_gateway.wire import frames
+from tui_gateway.wire.frames import Frame
+
+BATCH_SECONDS = 0.033
+_DELTAS = frozenset({"message.delta", "reasoning.delta", "thinking.delta"})
+_FRAME_BYTES = 120
+
+
+@dataclass(slots=True)
+class _Delta:
+    kind: str
+    sid: str
+    since: float
+    parts: list[str] = field(default_factory=list)
+    size: int = _FRAME_BYTES
+
+    def text(self) -> str:
+        return frames.encode(frames.event(self.kind, self.sid, {"text": "".join(self.parts)}))
+
+
+class Outgoing:
+    """Put from any thread; taken by the one who writes. `wake` is called when there is something to take."""
+
+    def __init__(self, wake: Callable[[], None], *, most_bytes: int, clock: Callable[[], float] = time.monotonic):
+        self._wake, self._most, self._clock = wake, most_bytes, clock
+        self._lock = threading.Lock()
+        self._waiting: deque[str | _Delta] = deque()
+        self._bytes = 0
+        self.closed = False
+        self.overfull = False
+
+    def put(self, frame: Frame) -> bool:
+        """False when nothing more gets out to this client."""
+        delta = _delta(frame)
+        text = "" if delta else frames.encode(frame)  # outside the lock
+        with self._lock:
+            if self.closed:
+                return False
+            last = self._waiting[-1] if self._waiting else None
+            if delta is None:
+                self._waiting.append(text)
+                self._bytes += len(text)
+            elif isinstance(last, _Delta) and (last.kind, last.sid) == delta[:2]:
+                last.parts.append(delta[2])
+                last.size += len(delta[2])
+                self._bytes += len(delta[2])
+            else:
+                self._waiting.append(_Delta(delta[0], delta[1], self._clock(), [delta[2]]))
+                self._bytes += _FRAME_BYTES + len(delta[2])
+            first = self._waiting[0]
+            if self._bytes - (0 if isinstance(first, _Delta) else len(first)) > self._most:
+                self.closed = self.overfull = True
+        self._wake()
+        return not self.overfull
+
+    def take(self) -> tuple[list[str], float | None]:
+        """What may be written now, and in how many seconds there is more; None when somebody will `wake`."""
+        ready: list[str] = []
+        with self._lock:
+            while self._waiting:
+                first = self._waiting[0]
+                if isinstance(first, _Delta):
+                    left = first.since + BATCH_SECONDS - self._clock()
+                    if left > 0 and len(self._waiting) == 1 and not self.closed:
+                        return ready, left
+                    ready.append(first.text())
+                    self._bytes -= first.size
+                else:
+                    ready.append(first)
+                    self._bytes -= len(first)
+                self._waiting.popleft()
+        return ready, None
+
+    def close(self) -> None:
+        """Nothing more is taken in; what waits can still be taken."""
+        with self._lock:
+            self.closed = True
+        self._wake()
+
+
+def _delta(frame: Frame) -> tuple[str, str, str] | None:
+    """(kind, session, text) of a delta that carries nothing but its text."""
+    params = frame.get("params")
+    if not isinstance(params, dict) or params.get("type") not in _DELTAS:
+        return None
+    payload = params.get("payload")
+    if not isinstance(payload, dict) or payload.keys() != {"text"} or not isinstance(payload["text"], str):
+        return None
+    return params["type"], str(params.get("session_id") or ""), payload["text"]
