@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,10 @@ from gateway.inbound.intake import Intake
 from gateway.inbound.lanes import Commands, Lanes
 from gateway.metrics import Metrics
 from gateway.outbound.deliverer import Deliverer
-from gateway.outbound.streaming import Projection
 from gateway.platforms.connections import Connections
 from gateway.session import SessionStore
 from gateway.turns.agents import Agents
-from gateway.turns.runner import AfterTurn, TurnRunner
+from gateway.turns.runner import TurnRunner
 from hermes_agent import process_identity
 from hermes_state import AsyncSessionDB
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from gateway.config import GatewayConfig, Platform
     from gateway.hooks import HookRegistry
     from gateway.metrics import Metrics
-    from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Receipt
+    from gateway.platforms.base import BasePlatformAdapter
+    from gateway.run import GatewayRunner
     from gateway.session import SessionStore
-    from gateway.turns.running_turn import Running
     from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
     from hermes_config.config import Config
@@ -56,7 +56,7 @@ class Services:
         return self.config.home
 
 
-_CLOSE_SECONDS = 5.0
+_CLOSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def assemble(
     services: Services,
     adapters: Mapping[Platform, BasePlatformAdapter],
     *,
-    after: AfterTurn,
+    after: GatewayRunner,
     commands: Commands,
     approver: Approver | None = None,
     ask: Ask | None = None,
@@ -122,31 +122,14 @@ def assemble(
     """A gateway's parts, wired; nothing runs yet."""
     agents = Agents(services, approver=approver, ask=ask)
     deliverer = Deliverer(services, adapters)
-
-    def project(running: Running, adapter: BasePlatformAdapter) -> Projection | None:
-        if not (adapter.supports_edit or adapter.supports_typing):
-            return None  # there is nothing that it could show
-        source, row = running.source, running.rows[-1] if running.rows else None
-        return Projection(
-            services, adapter, deliverer, chat_id=str(source.chat_id), account=adapter.account,
-            thread_id=source.thread_id, reply_to=None if row is None or source.chat_type == "dm" else row.message_id,
-        )  # fmt: skip
-
-    turns = TurnRunner(services, agents, deliverer, adapters=adapters, after=after, project=project)
+    turns = TurnRunner(services, agents, deliverer, adapters=adapters, after=after)
     lanes = Lanes(services, turns, commands, say=deliverer.say, hand_over=deliverer.deliver)
     commands.serve(lanes, agents)
     intake = Intake(services, lanes, pairing=Pairing(services.db))
     for adapter in adapters.values():
-        adapter.set_message_handler(_receiver(intake, adapter))
+        adapter.set_message_handler(partial(intake.receive, adapter=adapter))
     return Parts(
         services=services, async_db=AsyncSessionDB(services.db), adapters=adapters, agents=agents, deliverer=deliverer,
         turns=turns, commands=commands, lanes=lanes, intake=intake,
         connections=Connections(adapters, connected=deliverer.back),
     )  # fmt: skip
-
-
-def _receiver(intake: Intake, adapter: BasePlatformAdapter) -> Callable[[MessageEvent], Awaitable[Receipt]]:
-    def receive(event: MessageEvent) -> Awaitable[Receipt]:
-        return intake.receive(event, adapter=adapter)
-
-    return receive

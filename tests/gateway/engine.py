@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gateway.inbound.intake import event_of, source_of
 from gateway.inbound.lanes import Kind, Lanes
+from gateway.inbound.stored_message import event_of, source_of
 from gateway.run import GatewayRunner
 from gateway.services import Services
 from gateway.turns.agents import Agents

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
     from hermes_state.turns.inbox import InboxRow
 
 
-_GONE_SECONDS = 0.05
-"""After so long it is watched whether the client is still there."""
-
-
 class Chat:
     def __init__(self, asking: Asking, conversations: Conversations, *, model: str, keep_alive: float) -> None:
         self.asking, self.conversations = asking, conversations
@@ -54,7 +49,7 @@ class Chat:
 
     async def completions(self, request: Request) -> App:
         raw = await bodies.raw_body(request)
-        asked = bodies.asked(bodies.parsed(raw))
+        asked = await bodies.read(raw, bodies.asked)
         name, key = bodies.session_name(request), bodies.idempotency_key(request)
         place, exchange = await self._asked(asked, name, key, raw)
         return await self.answer(request, place, asked, exchange)
@@ -78,7 +73,8 @@ class Chat:
 
     async def answer(self, request: Request, place: Place, asked: Asked, exchange: Exchange) -> App:
         """A response for an exchange that is under way."""
-        waits = _Waits(self, place, asked, exchange, lambda: self._until_gone(request.receive, exchange))
+        waits = _Waits(self, place, asked, exchange)
+        waits.reading = asyncio.ensure_future(self._until_gone(request.receive, exchange))
         try:
             if asked.stream:
                 return await waits.streamed()
@@ -95,32 +91,18 @@ class Chat:
 
 
 class _Waits:
-    """A response while it is made, and whether there is somebody to read it.
+    """A response while it is made."""
 
-    `until_gone`: reads on until the client has gone. Most answers to quick questions are out before it would begin.
-    """
+    reading: asyncio.Task[None] | None = None
+    """Ends when the client has gone."""
 
-    def __init__(
-        self,
-        chat: Chat,
-        place: Place,
-        asked: Asked,
-        exchange: Exchange,
-        until_gone: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
+    def __init__(self, chat: Chat, place: Place, asked: Asked, exchange: Exchange) -> None:
         self._chat, self._place, self._asked, self._exchange = chat, place, asked, exchange
-        self._until_gone = until_gone
-        self._reading: asyncio.Task[None] | None = None
-        self._beginning = asyncio.get_running_loop().call_later(_GONE_SECONDS, self._read)
         self._id = f"chatcmpl-{exchange.trace_id}"
 
-    def _read(self) -> None:
-        self._reading = asyncio.ensure_future(self._until_gone())
-
     def over(self) -> None:
-        self._beginning.cancel()
-        if self._reading is not None:
-            self._reading.cancel()
+        if self.reading is not None:
+            self.reading.cancel()
         self._chat.asking.done(self._exchange)
 
     # -- whole -----------------------------------------------------------------------------------------------
@@ -257,7 +239,7 @@ class Asking:
         event = MessageEvent(
             text=asked.said.text, source=place.source, message_id=key or f"req-{new_trace_id()}",
             channel_prompt=asked.system, digest=digest, attachments=await self._kept(asked.said.pictures),
-            message_type=MessageType.PHOTO if asked.said.pictures else MessageType.TEXT, surely_new=key is None,
+            message_type=MessageType.PHOTO if asked.said.pictures else MessageType.TEXT,
         )  # fmt: skip
         exchange = Exchange(streams=asked.stream, keeps=key is not None)
         receipt = await self._intake.receive(event, adapter=self._adapter, watcher=exchange)

@@ -31,7 +31,6 @@ from gateway.api.error_boundary import Handle, Handler
 from gateway.api.exchange import ApiAdapter
 from gateway.api.openai_wire import ApiError
 from gateway.api.sessions import Sessions
-from gateway.config import Platform
 
 if TYPE_CHECKING:
     import uvicorn
@@ -150,12 +149,11 @@ class ApiServer:
 
 
 def make(config: Config, settings: GatewayConfig, db: SessionDB) -> ApiServer | None:
-    """The server of a home; None when it is not switched on. A key that was set is a switch, too."""
-    found, chosen = auth.all_configured(config), settings.api_server
-    platform = settings.platforms.get(Platform.API_SERVER)
-    if not (chosen.enabled or found or (platform is not None and platform.enabled)):
+    """The server of a home; None when it is not switched on."""
+    if not auth.is_wanted(config, settings):
         return None
-    return ApiServer(ApiAdapter(db, config.home), chosen, found or {"client": auth.make(config.home)})
+    found = auth.all_configured(config) or {"client": auth.make(config.home)}
+    return ApiServer(ApiAdapter(db, config.home), settings.api_server, found)
 
 
 def _let_in(db: SessionDB, found: dict[KeyRole, str]) -> None:

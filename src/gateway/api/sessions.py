@@ -145,7 +145,7 @@ class Sessions:
 
     async def _asked(self, request: Request, *, stream: bool) -> App:
         row = await self._mine(request)
-        asked = bodies.one_message(bodies.parsed(await bodies.raw_body(request)))
+        asked = await bodies.read(await bodies.raw_body(request), bodies.one_message)
         return await self._put(request, row, dataclasses.replace(asked, stream=stream))
 
     async def _put(self, request: Request, row: dict[str, Any], asked: Asked) -> App:

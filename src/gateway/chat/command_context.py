@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
 from gateway.config import Platform, load_gateway_config
-from gateway.inbound.intake import event_of, source_of
+from gateway.inbound.stored_message import event_of, source_of
 from gateway.turns.running_turn import Running
 from hermes_agent.commands.base import STAFF, Surface, Why
 from hermes_agent.models import providers

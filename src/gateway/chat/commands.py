@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gateway.access import authorisation
 from gateway.chat.command_context import ChatDesk, Reset, Sender, Switch, sender_of
 from gateway.inbound import terminal_messages
-from gateway.inbound.intake import event_of, source_of
 from gateway.inbound.lanes import Kind
+from gateway.inbound.stored_message import event_of, source_of
 from gateway.outbound import notices
 from gateway.retry import written
 from gateway.routes.reset_policy import zone_of

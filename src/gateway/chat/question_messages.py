@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
 from gateway.config import Platform
-from gateway.inbound.intake import source_of
+from gateway.inbound.stored_message import source_of
 from gateway.outbound import send_item
 from gateway.turns.user_message import clean_name
 from hermes_agent import context

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coro
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway import metrics
-from gateway.inbound import lanes
-from gateway.inbound.intake import source_of
 from gateway.inbound.recovery import Backlog, nobody_waits
-from gateway.retry import written
+from gateway.inbound.stored_message import source_of
+from gateway.outbound import notices
+from gateway.retry import pause_after, written
 from gateway.turns import reply as replies
 from gateway.turns.running_turn import Running, ShutOut, Stopped
 from hermes_agent.agent import ConversationBusy, LeftElsewhere
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gateway.turns.running_turn import Watcher
     from hermes_state.ids import TurnId
     from hermes_state.storage.base import Connection
-    from hermes_state.turns.inbox import Arriving, InboxRow, Outcome
+    from hermes_state.turns.inbox import InboxRow, Outcome
     from hermes_state.turns.turns import Turn
 
 
@@ -103,14 +103,14 @@ class Troubles:
         if patience.tries == _TOLD_AFTER and running.rows:
             row = running.rows[-1]
             await self._tell(
-                running.source, lanes.elsewhere(), what="elsewhere", occasion=row.id, account=row.account
+                running.source, notices.elsewhere(), what="elsewhere", occasion=row.id, account=row.account
             )  # fmt: skip
         return await self._pause(patience, _LONGEST_BUSY)
 
     async def _pause(self, patience: Patience, most: float) -> bool:
         """Wait a little longer each time; False when there is no use in it any more: then the rows stay queued."""
-        seconds = min(most, _FIRST_PAUSE * 2.0 ** min(patience.tries, 16))
         patience.tries += 1
+        seconds = pause_after(patience.tries, first=_FIRST_PAUSE, longest=most)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.closing.wait()
@@ -212,9 +212,6 @@ class Worker:
                     await asyncio.wait(lane.passing)  # what was typed before comes before
                 elif lane.left:
                     await self._take_up(lane, lane.left.popleft())
-                elif lane.arriving:
-                    (arriving, watcher), lane.arriving = lane.arriving, None
-                    await self._arrived(lane, arriving, watcher)
                 elif lane.waiting:
                     await self._next(lane)
                 else:
@@ -238,16 +235,7 @@ class Worker:
             if rows:
                 metrics.follow(rows[0].trace_id)
                 running = Running(lane.route, source_of(rows[-1]), rows[-1].person_id, rows=rows)
-                running.at_once = head.at_once
                 await self.turn(lane, running, head.watcher)
-
-    async def _arrived(self, lane: Lane, arriving: Arriving, watcher: Watcher | None) -> None:
-        """A turn for what is being stored."""
-        row = arriving.row
-        metrics.follow(row.trace_id)
-        running = Running(lane.route, source_of(row), row.person_id, rows=(row,), arriving=arriving, at_once=True)
-        arriving.accepted.add_done_callback(running.stored)
-        await self.turn(lane, running, watcher)
 
     async def command(
         self, row: InboxRow, watcher: Watcher | None, *, after: Collection[asyncio.Task[None]] = ()
@@ -272,19 +260,18 @@ class Worker:
             try:
                 return await self._turn(running, watcher)
             finally:
-                self._wait_again(lane)
+                lane.take_back_steered()
 
     async def _turn(self, running: Running, watcher: Watcher | None) -> dict[str, Any] | None:
         patience = Patience()
         while True:
             try:
                 result = await self._attempt(running, lambda: self._turns.run(running, watcher))
-                # Cancelled, because it did not end by itself?
-                if running.stopped and result is None and await running.has_rows():
+                if running.stopped and result is None:  # cancelled, because it did not end by itself
                     await self._troubles.finish(running.rows, "dropped", "stopped by the person")
                 return result
             except Exception as error:  # noqa: BLE001 - the named boundary of a lane: `Troubles` has a rule for each
-                if not (await running.has_rows() and await self._troubles.after(error, running, patience)):
+                if not await self._troubles.after(error, running, patience):
                     return None
             if running.stopped:
                 await self._troubles.finish(running.rows, "dropped", "stopped by the person")
@@ -330,11 +317,14 @@ class Worker:
             return
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
+        if self._backlog.is_too_old(turn):
+            await self._backlog.forgo_old(turn, source, account=rows[-1].account if rows else "")
+            return
         running = Running(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
         with lane.occupied(running):
             async with self._apart(turn):
                 await self._resumed(running, turn)
-        self._wait_again(lane)
+        lane.take_back_steered()
 
     async def _resumed(self, running: Running, turn: Turn) -> None:
         """To its end, or as far as it can be brought now: what is still open then is found again at the next look."""
@@ -348,14 +338,6 @@ class Worker:
                     if turn.id in self.waited_for and not isinstance(error, StateError):
                         await self._backlog.forgo(turn, "it could not be taken up, which its place was told")
                     return
-
-    def _wait_again(self, lane: Lane) -> None:
-        """Words that came too late for the turn they were meant for are messages again, before all others.
-
-        Those that the turn took in are passed over when their rows are read.
-        """
-        lane.waiting.extendleft(lanes.Waiting(one.id, None, one.watcher) for one in reversed(lane.steered))
-        lane.steered = []
 
     # -- rows ----------------------------------------------------------------------------------------------
 

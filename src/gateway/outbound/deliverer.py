@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -20,7 +19,7 @@ from gateway.config import Platform
 from gateway.outbound import notices, send_item
 from gateway.outbound.send_item import Standing, Verdict, can_go_on
 from gateway.platforms.base import BasePlatformAdapter
-from gateway.retry import written
+from gateway.retry import pause_after, written
 from hermes_agent import process_identity
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
@@ -51,12 +50,8 @@ class ClockJumps:
         return back if back >= _NOTICED else 0.0
 
 
-_FIRST_AWAY = 1.0
-_LONGEST_AWAY = 30.0
-
-
 class _Away(NamedTuple):
-    pause: float
+    tries: int
     until: float
 
 
@@ -86,17 +81,13 @@ class Reach:
 
     def failed(self, platform: str, *, seconds: float | None = None) -> None:
         """It could not be reached; `seconds`: for so long, as it said itself."""
-        before = self._away.get(platform)
-        pause = seconds or (_FIRST_AWAY if before is None else min(_LONGEST_AWAY, before.pause * 2))
-        self._away[platform] = _Away(pause, asyncio.get_running_loop().time() + pause)
+        tries = self._away[platform].tries + 1 if platform in self._away else 1
+        pause = seconds or pause_after(tries, first=1.0, longest=30.0)
+        self._away[platform] = _Away(tries, asyncio.get_running_loop().time() + pause)
 
     def answered(self, platform: str) -> None:
         """It said something, or is known to be back."""
         self._away.pop(platform, None)
-
-
-_FIRST_PAUSE = 1.0
-_LONGEST_PAUSE = 300.0
 
 
 def record(db: SessionDB, item: OutboxItem, verdict: Verdict) -> Callable[[Connection], OutboxItem | bool | None]:
@@ -140,8 +131,7 @@ def pause(item: OutboxItem, asked: float | None, *, most: float) -> float:
     """What the platform asked for, else longer after each attempt, and never quite the same for two chats."""
     if asked is not None:
         return min(most, max(0.0, asked))
-    seconds = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(item.attempts - 1, 16))
-    return min(most, seconds * random.uniform(0.8, 1.2))
+    return min(most, pause_after(item.attempts, first=1.0, longest=300.0, spread=0.2))
 
 
 log = logging.getLogger("hermes.gateway")
@@ -208,8 +198,10 @@ class Deliverer:
         self.beside(self._put_back())
         for live in list(self._live.values()):
             self.beside(_settled(live))
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
         done = await _finish(self._deliveries, seconds)
-        return await _finish(self._beside, max(1.0, seconds)) and done
+        return await _finish(self._beside, max(1.0, until - clock())) and done
 
     # -- from turns --------------------------------------------------------------------------------------
 

@@ -37,7 +37,6 @@ _TOOL_LINES_OF = {
     "mattermost": "new",
     "matrix": "new",
     "feishu": "new",
-    "whatsapp": "new",
 }
 
 
@@ -345,7 +344,7 @@ class Draft:
 _SENTENCE = re.compile(r"[.!?…。！？]\s|\n")
 
 
-class Projection:
+class ChatStream:
     """A `Watcher`, one for each turn. `began` may be told of a left-behind turn first, and then of the own."""
 
     def __init__(

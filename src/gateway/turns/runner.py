@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
 from gateway.inbound.terminal_messages import is_beside
 from gateway.outbound import notices
+from gateway.outbound.streaming import ChatStream
 from gateway.routes.resolver import BY_ITSELF
 from gateway.routes.source import SessionSource
 from gateway.turns import attachments, live_view, reply, user_message
@@ -32,7 +33,9 @@ from hermes_state.storage.writer import look
 if TYPE_CHECKING:
     from gateway.access.authorisation import Policy
     from gateway.config import Platform
+    from gateway.outbound.deliverer import Deliverer
     from gateway.platforms.base import BasePlatformAdapter
+    from gateway.run import GatewayRunner
     from gateway.services import Services
     from hermes_agent import AIAgent
     from hermes_config.config import Config
@@ -44,55 +47,7 @@ _log = logging.getLogger("hermes.gateway")
 Result = dict[str, Any]
 Entry = Mapping[str, Any] | None
 
-_DECIDED_SECONDS = 0.02
 _SEEING = ("claude", "gpt-4o", "gpt-4.1", "gpt-5", "o3", "o4", "gemini", "pixtral", "llava", "qwen-vl", "qwen2.5-vl")
-
-
-class Deliverer(Protocol):
-    """Who sends (`gateway.outbound.deliverer`)."""
-
-    def deliver(self, item: OutboxItem) -> object:
-        """Send an item that is ours already, or in its turn; returns at once."""
-
-    def wake(self) -> None:
-        """Something is due."""
-
-    async def say(self, parcel: Parcel) -> OutboxItem:
-        """Put something into the outbox and send it in its turn."""
-
-
-class Projection(Watcher, Protocol):
-    """A watcher that shows the answer in its chat while it is made (`gateway.outbound.streaming`)."""
-
-    @property
-    def shown(self) -> str:
-        """What of this turn's answer stands in the chat; empty when nothing does."""
-
-    def asking(self, waits: bool, here: bool) -> None:
-        """The turn waits for a person, or no more; `here`: for one who is asked in this chat."""
-
-    def left(self) -> None:
-        """The turn broke off here without an end: show nothing more, and change nothing."""
-
-
-Project = Callable[[Running, "BasePlatformAdapter"], Projection | None]
-
-
-def _unseen(running: Running, adapter: BasePlatformAdapter) -> Projection | None:
-    return None
-
-
-class AfterTurn(Protocol):
-    """What the runner does about a turn that has ended (`gateway.run`)."""
-
-    async def rotated(self, route: SessionKey, *, started: SessionId, now: SessionId) -> None:
-        """The conversation was compressed in the middle of the turn."""
-
-    async def exhausted(self, route: SessionKey, source: SessionSource) -> None:
-        """It could not be made to fit any more."""
-
-    async def counted(self, conversation_id: ConversationId, session_id: SessionId) -> None:
-        """What the turn wrote is not a foreign write."""
 
 
 class TurnRunner:
@@ -105,11 +60,11 @@ class TurnRunner:
         deliverer: Deliverer,
         *,
         adapters: Mapping[Platform, BasePlatformAdapter],
-        after: AfterTurn,
-        project: Project = _unseen,
+        after: GatewayRunner,
     ) -> None:
+        """`after`: told when a conversation was compressed, does not fit any more, or has new messages of ours."""
         self._services, self._agents, self._deliverer = services, agents, deliverer
-        self._adapters, self._after, self._project = adapters, after, project
+        self._adapters, self._after = adapters, after
 
     async def run(self, running: Running, watcher: Watcher | None = None) -> Result:
         """A turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
@@ -126,7 +81,7 @@ class TurnRunner:
             _only_one(agent)
             shown = self._shown(running)
             watchers = self._watchers(handle.conversation_id, shown, watcher)
-            with watched(agent, watchers), _or_left(shown):
+            with watched(agent, watchers), _or_left(watchers):
                 result = await agent.arun_conversation(
                     message.content, persist_user_message=message.persist, persist_user_timestamp=_said_at(running),
                     platform_message_id=running.rows[-1].message_id if running.rows else None,
@@ -148,7 +103,7 @@ class TurnRunner:
             _only_one(agent)
             shown = self._shown(running)
             watchers = self._watchers(turn.conversation_id, shown)
-            with watched(agent, watchers), _or_left(shown):
+            with watched(agent, watchers), _or_left(watchers):
                 result = await agent.resume_unfinished(request=self._turn_request(running, shown, watchers))
         finally:
             self._agents.running.pop(running.route, None)
@@ -175,7 +130,7 @@ class TurnRunner:
             self._agents.running.pop(running.route, None)
         if agent.session_id is not None:
             await self._moved(running, conversation, started, agent.session_id)
-        await self._after.counted(conversation, agent.session_id or started)
+        await self._after._refresh_agent_cache_message_count(conversation, agent.session_id or started)
         return done
 
     # -- before ------------------------------------------------------------------------------------------
@@ -229,7 +184,7 @@ class TurnRunner:
             state = await look(db, db.live_state, session_id)
             count = None if state is None else state.message_count
         # A role that was taken away is gone at the next turn.
-        policy = await self._services.policy.fresh(within=_DECIDED_SECONDS if running.at_once else 0.0)
+        policy = await self._services.policy.fresh()
         row = running.rows[-1] if running.rows else None
         if (
             row is not None
@@ -275,14 +230,20 @@ class TurnRunner:
         adapter = self._adapters.get(running.source.platform)
         return await user_message.prepare(running.rows, setting, adapter=adapter, note=note)
 
-    def _shown(self, running: Running) -> Projection | None:
-        adapter = self._adapters.get(running.source.platform)
-        shown = None if adapter is None else self._project(running, adapter)
-        if shown is not None:
-            running.on_asking = shown.asking
+    def _shown(self, running: Running) -> ChatStream | None:
+        """What shows the answer in its chat while it is made; None where the platform cannot."""
+        source, row = running.source, running.rows[-1] if running.rows else None
+        adapter = self._adapters.get(source.platform)
+        if adapter is None or not (adapter.supports_edit or adapter.supports_typing):
+            return None
+        shown = ChatStream(
+            self._services, adapter, self._deliverer, chat_id=str(source.chat_id), account=adapter.account,
+            thread_id=source.thread_id, reply_to=None if row is None or source.chat_type == "dm" else row.message_id,
+        )  # fmt: skip
+        running.on_asking = shown.asking
         return shown
 
-    def _turn_request(self, running: Running, shown: Projection | None, watchers: list[Watcher]) -> TurnRequest:
+    def _turn_request(self, running: Running, shown: ChatStream | None, watchers: list[Watcher]) -> TurnRequest:
         route, holder = running.route, self._services.holder
         account = running.rows[-1].account if running.rows else ""
 
@@ -304,7 +265,7 @@ class TurnRunner:
                 self._ended(result, [] if shown is None else [shown])
 
         return TurnRequest(
-            route=route, claim=running.claims, owe=owe, began=began, taken_up=taken_up,
+            route=route, claim=tuple(row.id for row in running.rows), owe=owe, began=began, taken_up=taken_up,
             person_id=running.person_id, identity=lambda work: _identity(work, running.place_of(work), route),
         )  # fmt: skip
 
@@ -326,7 +287,7 @@ class TurnRunner:
         if result.get("compression_exhausted"):
             await self._after.exhausted(running.route, running.source)
         self._agents.used(conversation_id)
-        await self._after.counted(conversation_id, now)
+        await self._after._refresh_agent_cache_message_count(conversation_id, now)
         self._count(running, result)
 
     async def _moved(
@@ -347,13 +308,13 @@ class TurnRunner:
 
 
 @contextlib.contextmanager
-def _or_left(shown: Projection | None) -> Iterator[None]:
-    """A turn that raises has no end to show: it never began, or somebody else has it or will."""
+def _or_left(watchers: list[Watcher]) -> Iterator[None]:
+    """Tell the watchers of a turn that raises: it has no end to show."""
     try:
         yield
     except BaseException:
-        if shown is not None:
-            shown.left()
+        for one in watchers:
+            one.left()
         raise
 
 

@@ -38,6 +38,7 @@ Wants=network-online.target
 Type=exec
 ExecStart={command} gateway run
 Environment={variable}
+Environment=MALLOC_ARENA_MAX=2
 WorkingDirectory={folder}
 Restart=always
 RestartSec=2

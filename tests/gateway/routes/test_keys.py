@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -12,7 +9,6 @@ from hypothesis import strategies as st
 from gateway.config import Platform
 from gateway.routes.keys import Place, aliases, build_session_key, is_shared_multi_user_session, key_of, place_of
 from gateway.routes.source import SessionSource
-from gateway.whatsapp_names import WhatsappNames
 from hermes_state.ids import is_possible_id
 from hermes_state.transfer.import_home import route_entry as written
 
@@ -75,25 +71,6 @@ def test_two_people_in_one_group() -> None:
 def test_a_dm_without_a_chat_is_its_persons() -> None:
     """Scenario 24."""
     assert build_session_key(source("dm", "", "1")) != build_session_key(source("dm", "", "2"))
-
-
-def test_whatsapp_names_of_one_person_give_one_key(tmp_path: Path) -> None:
-    """Scenario 23."""
-    folder = tmp_path / "whatsapp" / "session"
-    folder.mkdir(parents=True)
-    (folder / "lid-mapping-15551234567.json").write_text(json.dumps("998877665544332@lid"))
-    (folder / "lid-mapping-998877665544332_reverse.json").write_text(json.dumps("15551234567"))
-    names = WhatsappNames(tmp_path)
-
-    def key(chat_type: str, chat: str, user: str) -> str:
-        where = SessionSource(Platform.WHATSAPP, chat, chat_type=chat_type, user_id=user)
-        return build_session_key(where, names=names)
-
-    phone, lid = "15551234567:3@s.whatsapp.net", "998877665544332@lid"
-    assert key("dm", phone, phone) == key("dm", lid, lid) == "agent:main:whatsapp:dm:15551234567"
-    assert (
-        key("group", "g@g.us", phone) == key("group", "g@g.us", lid) == "agent:main:whatsapp:group:g@g.us:15551234567"
-    )
 
 
 def test_a_profile_has_keys_of_its_own() -> None:
