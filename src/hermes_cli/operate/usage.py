@@ -66,7 +66,9 @@ def _looked_up(by: By, since: float) -> tuple[Report, list[_LimitUse], list[Open
     with store.open_store() as db:
         found = usage.report(db, by, since=since)
         uses = [one for limit in limits_of(config.load().budget) for one in _uses_of(db, limit)]
-        calls = [replace(call, lost=call.lost or process_identity.is_gone(call.holder)) for call in db.budgets.open_calls()]
+        calls = [
+            replace(call, lost=call.lost or process_identity.is_gone(call.holder)) for call in db.budgets.open_calls()
+        ]
     return found, uses, calls
 
 
