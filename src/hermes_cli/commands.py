@@ -1,15 +1,15 @@
 """The table of commands: everything `hermes` can do, on one screen.
 
-`framework.parser.parser_of` imports the module of the chosen command only and calls its `register(parser)` (or the
-function named behind the colon), which adds arguments or verbs and sets `run`: a function of the parsed arguments that
-returns an exit code, or None for 0. A new command is one line here and one module.
+`framework.parser.parser_of` imports the module of the chosen command only and calls its `register(parser)`, or
+`register_NAME(parser)` where a module has several commands. It adds arguments or verbs and sets `run`: a function of
+the parsed arguments that returns an exit code, or None for 0. A new command is one line here and one module.
 """
 
 from __future__ import annotations
 
 
 class Command:
-    """One row: a name, a short description, and the `module` or `module:function` that registers it."""
+    """One row: a name, a short description, and the module that registers it."""
 
     __slots__ = ("help", "module", "name")
 
@@ -28,12 +28,16 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "Gateway": (
         Command("gateway", "run, start, stop and watch the gateway; connect a platform", "hermes_cli.operate.gateway"),
-        Command("api", "print or change the key of the HTTP server", "hermes_cli.maintenance.inspect:register_api"),
-        Command("send", "send a message to a chat", "hermes_cli.operate.send"),
-        Command("inbox", "show incoming messages and what became of them", "hermes_cli.operate.inbox"),
+        Command("api", "print or change the key of the HTTP server", "hermes_cli.maintenance.inspect"),
+        Command("send", "send a message to a chat", "hermes_cli.operate.messages"),
+        Command("inbox", "show incoming messages and what became of them", "hermes_cli.operate.messages"),
         Command("turns", "show running turns, and cancel one", "hermes_cli.operate.turns"),
         Command("trace", "show the life of a message, from its arrival to its delivery", "hermes_cli.operate.trace"),
-        Command("outbox", "show deliveries to chats; retry or drop failed ones", "hermes_cli.operate.outbox"),
+        Command(
+            "outbox",
+            "show deliveries to chats; retry or drop failed ones",
+            "hermes_cli.operate.messages",
+        ),
     ),
     "Data": (
         Command("backup", "make, check, list and restore backups", "hermes_cli.maintenance.backup"),
@@ -47,12 +51,12 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         ),
         Command("logs", "show the logs of the agent and the gateway", "hermes_cli.operate.logs"),
         Command("config", "show, check and change the configuration", "hermes_cli.maintenance.config"),
-        Command("model", "show the model in use and its price", "hermes_cli.maintenance.inspect:register_model"),
-        Command("tools", "show which tools the model may call", "hermes_cli.maintenance.inspect:register_tools"),
+        Command("model", "show the model in use and its price", "hermes_cli.maintenance.inspect"),
+        Command("tools", "show which tools the model may call", "hermes_cli.maintenance.inspect"),
         Command("approvals", "list and revoke standing permissions", "hermes_cli.maintenance.approvals"),
-        Command("memory", "show what Hermes remembers of you", "hermes_cli.maintenance.inspect:register_memory"),
-        Command("skills", "show the skills of the model", "hermes_cli.maintenance.inspect:register_skills"),
-        Command("pairing", "let people in who ask, and shut them out", "hermes_cli.maintenance.pairing"),
+        Command("memory", "show what Hermes remembers of you", "hermes_cli.maintenance.inspect"),
+        Command("skills", "show the skills of the model", "hermes_cli.maintenance.inspect"),
+        Command("pairing", "let people in who ask, and shut them out", "hermes_cli.maintenance.people"),
         Command("people", "show known people, and give roles", "hermes_cli.maintenance.people"),
         Command("plugins", "list plug-ins, and enable or disable one", "hermes_cli.maintenance.plugin_commands"),
         Command("import", "import a home of hermes-agent", "hermes_cli.maintenance.import_home"),

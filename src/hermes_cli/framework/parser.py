@@ -69,8 +69,8 @@ class Verbs:
 def parser_of(command: Command, given: Sequence[str] = ()) -> Parser:
     """The parser of a command of the table, after its module was imported and has registered its arguments."""
     parser = Parser(prog=f"hermes {command.name}", description=sentence(command.help), given=given)
-    module, _, function = command.module.partition(":")
-    getattr(import_module(module), function or "register")(parser)
+    functions = vars(import_module(command.module))
+    (functions.get(f"register_{command.name}") or functions["register"])(parser)
     return parser
 
 

@@ -130,7 +130,7 @@ def test_an_empty_message_is_refused(run: Run) -> None:
 
 def test_matrix_rooms_keep_their_colon(home: Path) -> None:
     from gateway.config import load_gateway_config
-    from hermes_cli.operate.send import find_target
+    from hermes_cli.operate.messages import find_target
 
     (home / "config.yaml").write_text("platforms:\n  matrix:\n    enabled: true\n    token: x\n")
     settings = load_gateway_config(config.load())
