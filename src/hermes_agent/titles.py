@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_config.errors import HermesError
 from hermes_state.ids import ConversationId, SessionId
