@@ -27,7 +27,7 @@ from hermes_agent import AIAgent
 from hermes_agent.models import providers
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
-from hermes_config.sections import AGENT_KEYS
+from hermes_config.sections import AGENT_SETTINGS
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Wanted:
 def signature(config: Config, wanted: Wanted) -> str:
     """Equal for agents that may stand in for each other; a hash, so no secret is kept in it."""
     endpoint = providers.primary(config, model=wanted.model, provider=wanted.provider)
-    settings = [str(config.tree.get(key)) for key in AGENT_KEYS]
+    settings = [str(config.tree.get("model")), *(repr(getattr(config, name)) for name in AGENT_SETTINGS)]
     facts = [
         endpoint.model, hashlib.sha256(endpoint.api_key.encode()).hexdigest(), endpoint.base_url, endpoint.provider,
         endpoint.wire, repr(endpoint.options), sorted(wanted.toolsets or ()), wanted.toolsets is None,

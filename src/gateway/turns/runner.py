@@ -113,6 +113,7 @@ class TurnRunner:
 
     async def run(self, running: Running, watcher: Watcher | None = None) -> Result:
         """A turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
+        self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
             resolved = await self._resolved(running)
@@ -142,6 +143,7 @@ class TurnRunner:
 
     async def resume(self, running: Running, turn: Turn) -> Result | None:
         """Bring a turn to its end that a lost process left behind; None when somebody else did."""
+        self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
             agent = await self._agent(running, turn.conversation_id, turn.session_id)
