@@ -55,6 +55,9 @@ def executor(patient: Patient) -> Iterator[Seen]:
 
     if patient.config is None:
         return
+    if patient.config.approvals.mode == "off":
+        says = "nobody is asked before something dangerous runs: config.yaml says approvals.mode: off"
+        yield Seen(check="approvals", mark="warning", says=says, fix="hermes config set approvals.mode manual")
     try:
         found = execution.wall_of(patient.config)
     except HermesError as error:
