@@ -68,6 +68,7 @@ class TurnRunner:
 
     async def run(self, running: RunningTurn, watcher: Watcher | None = None) -> Result:
         """A turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
+        self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
             resolved = await self._resolved(running)
@@ -97,6 +98,7 @@ class TurnRunner:
 
     async def resume(self, running: RunningTurn, turn: Turn) -> Result | None:
         """Bring a turn to its end that a lost process left behind; None when somebody else did."""
+        self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
             agent = await self._agent(running, turn.conversation_id, turn.session_id)

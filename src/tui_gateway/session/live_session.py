@@ -78,6 +78,8 @@ class LiveSession:
         self._model, self._provider, self._yolo = model, provider, False
         self._toolsets, self._max_turns = toolsets, max_turns
         self._skills: dict[str, list[str]] | None = None
+        self._made_with: Config | None = None
+        """The configuration of the last agent that was made."""
         self.turn: TurnId | None = None
         """The turn that runs in this process, once it has its row."""
         self._done: dict[str, Any] = {}
@@ -98,15 +100,15 @@ class LiveSession:
 
     def build(self) -> AIAgent:
         """A new agent for the conversation this place is at. Raises our errors."""
-        session = self._session
+        session, config = self._session, self.config
         key = str(session["session_key"])
         agent = AIAgent(
-            self._model, self._provider, session_db=self.db, session_id=key, config=self.config, platform=self.platform,
+            self._model, self._provider, session_db=self.db, session_id=key, config=config, platform=self.platform,
             person_id=LOCAL_OWNER, workdir=Path(session["cwd"]), approver=self.questions, ask=self.questions.clarify,
             yolo=self._yolo, enabled_toolsets=self._toolsets, max_iterations=self._max_turns,
             origin={"source": session["source"]}, skip_memory=not self.is_mine(key),
         )  # fmt: skip
-        self._skills = None
+        self._skills, self._made_with = None, config
         agent.tool_gen_callback = lambda name: self._tell("tool.generating", {"name": name})
         agent.tool_start_callback = self._tool_started
         agent.tool_progress_callback = self._tool_progress
@@ -288,6 +290,15 @@ class LiveSession:
             self._session.update(agent_build_started=False, agent_build=None)
         if agent is not None and not self.busy():
             agent.release()
+
+    def drop_outdated_agent(self) -> None:
+        """Drop the agent when the configuration it was made with has changed, so that the next turn has the new one."""
+        made_with, now = self._made_with, self.config
+        if made_with is None or made_with is now:
+            return
+        self._made_with = now
+        if made_with.agent_settings() != now.agent_settings():
+            self.drop_agent()
 
     def _seat(self, agent: AIAgent) -> AIAgent:
         """It is the place's from now on; one that is being made is not."""
