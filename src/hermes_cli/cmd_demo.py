@@ -23,6 +23,7 @@ from hermes_cli.chat import keyboard
 from hermes_cli.demo_processes import MARKER, OWNER_ID, Backstage, CannotShow, Port, Telegram
 from hermes_cli.parser import Parser, Verbs
 from hermes_cli.tui import launch
+from hermes_cli.tui.rpc_client import ChatOptions
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
 
@@ -131,20 +132,21 @@ def _open_window(backstage: Backstage, card: demo_card.Lines, workspace: Path) -
     """The terminal UI, at the conversation that the phone is in. The gateway gets ready while the window does."""
     print(demo_card.in_lines(card)[0], flush=True)
 
-    def wanted() -> launch.Start:
-        return launch.Start(session_id=_trip(backstage), card=card)
+    def wanted() -> ChatOptions:
+        return ChatOptions(session_id=_trip(backstage), card=card)
 
     return launch.open_window(wanted, folder=workspace)
 
 
 def _talk(backstage: Backstage, card: demo_card.Lines, workspace: Path, *, at_terminal: bool) -> int:
     """The same in lines; one turn where nobody can type."""
-    from hermes_cli.chat.repl import AttachedChat
+    from hermes_cli.chat.repl import LineChat
 
-    chat = AttachedChat(_trip(backstage), folder=workspace)
+    lines = demo_card.in_lines(card)
+    chat = LineChat(ChatOptions(session_id=_trip(backstage)), folder=workspace, opening=lines if at_terminal else [])
     if at_terminal:
-        return chat.talk(demo_card.in_lines(card))
-    print("\n".join([*demo_card.in_lines(card), ""]), flush=True)
+        return chat.talk()
+    print("\n".join([*lines, ""]), flush=True)
     return chat.play(_PLAYED)
 
 

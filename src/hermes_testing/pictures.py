@@ -21,8 +21,7 @@ from textual.pilot import Pilot
 
 from hermes_cli import demo_card, demo_home, finding, store
 from hermes_cli.tui.app import HermesApp
-from hermes_cli.tui.launch import Start
-from hermes_cli.tui.rpc_client import RpcClient
+from hermes_cli.tui.rpc_client import ChatOptions, RpcClient
 from hermes_config.home import private_open
 
 _SIZE = (90, 24)
@@ -47,7 +46,7 @@ class _Scene:
 
 
 @asynccontextmanager
-async def _window(folder: Path, start: Start) -> AsyncIterator[_Scene]:
+async def _window(folder: Path, start: ChatOptions) -> AsyncIterator[_Scene]:
     link = RpcClient()
     link.start()
     app = HermesApp(link, start)
@@ -60,11 +59,11 @@ async def _window(folder: Path, start: Start) -> AsyncIterator[_Scene]:
         await asyncio.to_thread(link.close)
 
 
-async def _take(folder: Path, demo: Start) -> None:
+async def _take(folder: Path, demo: ChatOptions) -> None:
     async with _window(folder, demo) as scene:
         await scene.see("long story")
         scene.keep("demo")
-    async with _window(folder, Start()) as scene:
+    async with _window(folder, ChatOptions()) as scene:
         await scene.say("list the files here")
         await scene.see("delete the folder old”")
         await scene.press("ctrl+o")
@@ -117,7 +116,7 @@ def main() -> None:
         os.environ.pop("HERMES_DATABASE_URL", None)
         with store.open_store() as db:
             card = demo_card.card(db, "./.demo", 8642)
-            demo = Start(session_id=finding.find(db, demo_home.TRIP)["id"], card=card)
+            demo = ChatOptions(session_id=finding.find(db, demo_home.TRIP)["id"], card=card)
         os.chdir(place)
         asyncio.run(_take(folder, demo))
         os.chdir("/")
