@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The smallest machine we run on has two cores, and a test often waits for a process, a commit or a clock.
 PYTEST_ARGS ?= -q -n 3 --dist loadgroup
-SOURCES := src tests bench
+SOURCES := src tests bench tools
 
 help: ## List these verbs
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ run: $(READY) ## Talk to Hermes on a throw-away home in ./.demo
 	@$(BIN)/hermes demo
 
 phone: $(READY) ## A pretend phone for the running demo (AS=mallory: somebody else's)
-	@$(BIN)/python -m hermes_testing.phone --as "$(if $(filter default undefined,$(origin AS)),ada,$(AS))"
+	@$(BIN)/python -m hermes_testing.phone.app --as "$(if $(filter default undefined,$(origin AS)),ada,$(AS))"
 
 crash: $(READY) ## Kill the running demo's gateway with -9, and see that nothing is lost or doubled
 	@$(BIN)/hermes demo crash
@@ -44,7 +44,7 @@ bench: $(READY) ## Measure, each figure beside its floor (ARGS="search" picks on
 
 chaos: $(READY) ## The long forms of the heavy tests, then a gateway killed 200 times under load (half an hour)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) --long tests/chaos tests/multiprocess tests/hermes_state/test_machine.py tests/hermes_agent/execution
-	@$(BIN)/python -m hermes_testing.storm --kills 200
+	@$(BIN)/python -m tests.support.storm --kills 200
 
 soak: $(READY) ## A gateway under load for 20 minutes: what it needs must not grow (ARGS="--minutes 5")
 	@$(BIN)/python -m bench.soak $(ARGS)
@@ -64,15 +64,15 @@ types: $(READY) ## Check types, strictly, on src/
 	@$(BIN)/mypy --no-error-summary
 
 docs: $(READY) ## Regenerate the pages that are made from code
-	@$(BIN)/python -m hermes_config.limits > docs/operators/limits.md
-	@$(BIN)/python -m hermes_agent.tools.page > docs/users/tools.md
-	@$(BIN)/python -m hermes_testing.authorisation_page > docs/operators/authorisation.md
+	@$(BIN)/python -m tools.limits_page > docs/operators/limits.md
+	@$(BIN)/python tools/tools_page.py > docs/users/tools.md
+	@$(BIN)/python -m tests.support.authorisation_page > docs/operators/authorisation.md
 	@$(BIN)/python -m tools.rpc_page > docs/contributors/rpc.md
-	@$(BIN)/python -m hermes_cli.reference_page > docs/users/commands.md
-	@$(BIN)/python -m hermes_cli.config_page > docs/operators/config-reference.md
+	@$(BIN)/python -m tools.commands_page > docs/users/commands.md
+	@$(BIN)/python -m tools.settings_page > docs/operators/config-reference.md
 
 pictures: $(READY) ## Take the docs' pictures of the terminal window anew
-	@$(BIN)/python -m hermes_testing.pictures docs/users/images
+	@$(BIN)/python -m tests.support.pictures docs/users/images
 
 clean: ## Remove everything that make built
 	@rm -rf $(VENV) .demo .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from hermes_state import statements
+from hermes_state.storage import statements
 
 SESSION = "20260701_000000_00000000"
 TEXT = "The maples in Kyoto peak in late November, so book the small inn near the river early. " * 3

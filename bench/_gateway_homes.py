@@ -131,7 +131,7 @@ def child(*command: str) -> Iterator[str]:
 
 
 def model_server(delay: float = 0.0) -> Any:
-    return child("hermes_testing.scripted_server", "--delay", str(delay))
+    return child("hermes_testing.scripted.server", "--delay", str(delay))
 
 
 async def together(wires: list[Wire], requests: list[bytes]) -> list[float]:

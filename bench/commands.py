@@ -18,8 +18,9 @@ from pathlib import Path
 
 from hermes_agent.approvals.shell.judge import judge
 from hermes_agent.execution import executor
-from hermes_agent.execution.base import Command, ExecutorUnavailable
+from hermes_agent.execution.base import ExecutorUnavailable, ShellCommand
 from hermes_agent.execution.executor import Executor
+from hermes_config.config import of as config_of
 from hermes_config.limits import DEFAULTS
 
 LONGEST = 131_072
@@ -34,7 +35,7 @@ def plain(workspace: Path, environ: dict[str, str]) -> float:
 
 async def held(run: Executor, workspace: Path, environ: dict[str, str]) -> float:
     began = time.perf_counter()
-    command = Command(("bash", "-c", "true"), workspace, environ, "true")
+    command = ShellCommand(("bash", "-c", "true"), workspace, environ, "true")
     async with run.run(command, workspace=workspace, on_output=lambda _: None) as child:
         assert await child.exited() == 0, child.trouble
     return time.perf_counter() - began
@@ -62,7 +63,7 @@ def measure(folder: Path, files: int, rounds: int) -> list[tuple[str, float, flo
     home.mkdir(exist_ok=True)
     environ = {"PATH": os.environ["PATH"], "HOME": str(Path.home())}
     took: dict[str, list[float]] = {"plain": []}
-    runs = {wall: Executor(home, {"executor": wall}, DEFAULTS) for wall in (*walls(), "host")}
+    runs = {wall: Executor(home, config_of(home, {"executor": wall}), DEFAULTS) for wall in (*walls(), "host")}
 
     async def go() -> None:
         for number in range(rounds + 5):  # the first ones start the supervisor and fill caches

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from gateway.config import GatewayConfig, Platform, SessionResetPolicy
 from gateway.session import SessionSource, SessionStore
-from hermes_state.engine.base import Connection
 from hermes_state.session_db import SessionDB
+from hermes_state.storage.base import Connection
 
 ROUTE = "INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES ('sessions', ?, ?, ?, ?)"
 SESSION = """

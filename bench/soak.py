@@ -23,8 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import httpx2
-
-from hermes_testing.storm import Storm
+from tests.support.storm import Storm
 
 BOUNDS: Mapping[str, tuple[float, float]] = {
     # figure: by how much of its level it may rise, and by how much in any case

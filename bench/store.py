@@ -23,7 +23,9 @@ from typing import Any
 
 from bench import _floor
 
-from hermes_state import AsyncSessionDB, SessionDB
+from hermes_state import SessionDB
+from hermes_state.conversations import transcript
+from hermes_state.storage.writer import queued
 
 Row = tuple[str, str, str, bool]
 GROUP = 64
@@ -103,11 +105,10 @@ def appends(folder: Path, quick: bool) -> list[Row]:
     rows.append(("a turn's messages in one commit", f"{m / f:.2f} of {f:,.0f}/s", ">= 0.50", m / f >= 0.5))
 
     async def together() -> None:
-        adb = AsyncSessionDB(db)
         for _ in range(groups):
-            await asyncio.gather(
-                *(adb.append_message(_floor.SESSION, "user", f"{i} {_floor.TEXT}") for i in range(GROUP))
-            )
+            said = [{"role": "user", "content": f"{i} {_floor.TEXT}"} for i in range(GROUP)]
+            rows = [transcript.encode(message, db.clock(), db.limits.message_bytes) for message in said]
+            await asyncio.gather(*(queued(db.engine, transcript.append, _floor.SESSION, row) for row in rows))
 
     mine = [per_second(lambda: asyncio.run(together()), groups * GROUP) for _ in range(rounds)]
     m = best(mine)[0]

@@ -46,7 +46,7 @@ def main() -> int:
 def served(delay: float = 0.0) -> Iterator[str]:
     """The model server; its base URL."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "hermes_testing.scripted_server", "--delay", str(delay)],
+        [sys.executable, "-m", "hermes_testing.scripted.server", "--delay", str(delay)],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

@@ -1,7 +1,7 @@
 """What every test can ask for. See README.md beside this file.
 
-`db` is an open store, once on SQLite and once on PostgreSQL, with a `clock` that the test moves. Every test
-runs in a throw-away home, and a test that so much as looks into `~/.hermes` fails.
+`db` is an open store with a `clock` that the test moves; `pytest_generate_tests` says on which engine. Every test runs
+in a throw-away home, and a test that so much as looks into `~/.hermes` fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from hermes_config.limits import Limits
-from hermes_config.log_file import LogFile
+from hermes_config.logs import LogFile
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.stores import ENGINES, EngineName, TestStores, scratch
@@ -25,6 +25,7 @@ from hermes_testing.stores import ENGINES, EngineName, TestStores, scratch
 _real_home = str(Path.home() / ".hermes")
 _forbidden: list[str] = []
 _touched: list[str] = []
+_STORE_TESTS = ("hermes_state", "multiprocess", "chaos")
 
 
 def _watch(event: str, args: tuple[object, ...]) -> None:
@@ -98,9 +99,20 @@ def stores() -> Iterator[TestStores]:
         made.close()
 
 
-@pytest.fixture(params=ENGINES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Where the store itself is tested, and in files that say `pytestmark = pytest.mark.both_engines`, each test that
+    asks for a store runs on SQLite and on PostgreSQL; elsewhere on SQLite."""
+    named = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "engine" not in metafunc.fixturenames or "engine" in named:
+        return
+    folder = metafunc.definition.path.relative_to(metafunc.config.rootpath / "tests").parts[0]
+    both = folder in _STORE_TESTS or metafunc.definition.get_closest_marker("both_engines")
+    metafunc.parametrize("engine", ENGINES if both else ENGINES[:1], indirect=True)
+
+
+@pytest.fixture
 def engine(request: pytest.FixtureRequest) -> EngineName:
-    """The engine under test; a test that asks for it, or for what is built on it, runs once on each."""
+    """The engine under test."""
     name: EngineName = request.param
     return name
 

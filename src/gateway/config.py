@@ -1,96 +1,172 @@
-"""`GatewayConfig`: the gateway's part of a home's configuration, and how it is loaded.
+"""The gateway's part of a home's configuration.
 
-`load_gateway_config` reads it from the home's files and the environment; a bad value there is a `ConfigError` with
-file, line, key and reason (see `config_read`). `GatewayConfig.from_dict` is for programs: it forgives everything and
-takes the default. Secrets stay out of every `repr`.
+The settings are declared in `hermes_config.sections`; here they are read from all the places in which they may stand.
+Each may stand at the top of config.yaml or under `gateway:`; where it stands in both, the top counts. Below both lies
+`gateway.json` of older homes; a variable of the environment counts above all. A bad value is a `ConfigError` with file,
+line, key and reason. `GatewayConfig.from_dict` is for programs: it forgives everything and takes the default.
+
+**Platforms** stand under `platforms:`, or in a block of their own at the top (`telegram: {...}`), which counts first;
+what is no setting of ours there belongs to the adapter and goes into `extra`. The fields of a platform's `Descriptor`
+name the variables that count above both. A secret in the environment switches its platform on, unless the files say
+`enabled: false`. Who may write is read by `policy_rules`, at each change of the files.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
-from gateway import config_values as coerce
-from gateway.config_parts import (
-    HomeChannel,
-    Platform,
-    PlatformConfig,
+from hermes_config import schema
+from hermes_config.errors import ConfigError
+from hermes_config.home import advice
+from hermes_config.schema import Part, Problem, Text, Unfit, Value
+from hermes_config.sections import (
+    UNUSED,
+    Access,
+    ApiServerConfig,
+    BusyMode,
+    GatewaySettings,
+    PlatformSettings,
     SessionResetPolicy,
     StreamingConfig,
 )
-from hermes_config.home import hermes_home
 
 if TYPE_CHECKING:
+    from gateway.platforms.registry import Descriptor
     from hermes_config.config import Config
 
 __all__ = [
     "ApiServerConfig",
+    "BusyMode",
     "GatewayConfig",
     "HomeChannel",
     "Platform",
     "PlatformConfig",
     "SessionResetPolicy",
+    "Source",
     "StreamingConfig",
     "load_gateway_config",
 ]
 
-BusyMode = Literal["interrupt", "queue", "steer"]
-BUSY_MODES = ("interrupt", "queue", "steer")
-UNKNOWN_DM = ("pair", "ignore")
+_MOVE = "Correct it or move it away."
 
 
-@dataclass(frozen=True, slots=True)
-class ApiServerConfig:
-    """The HTTP server of the gateway. Its keys are secrets of the environment and not here."""
+class Platform(Enum):
+    """Where people write from. Names of platforms that plug-ins bring become members when they are first asked for."""
 
-    enabled: bool = False
-    host: str = "127.0.0.1"
-    port: int = 8642
-    hosts: tuple[str, ...] = ()
-    """Further names by which it may be called (`Host`), besides those of loopback and the address it listens on."""
-    cors_origins: tuple[str, ...] = ()
-    model_name: str | None = None
+    LOCAL = "local"
+    TELEGRAM = "telegram"
+    DISCORD = "discord"
+    WHATSAPP = "whatsapp"
+    WHATSAPP_CLOUD = "whatsapp_cloud"
+    SLACK = "slack"
+    SIGNAL = "signal"
+    MATTERMOST = "mattermost"
+    MATRIX = "matrix"
+    HOMEASSISTANT = "homeassistant"
+    EMAIL = "email"
+    SMS = "sms"
+    DINGTALK = "dingtalk"
+    API_SERVER = "api_server"
+    WEBHOOK = "webhook"
+    MSGRAPH_WEBHOOK = "msgraph_webhook"
+    FEISHU = "feishu"
+    WECOM = "wecom"
+    WECOM_CALLBACK = "wecom_callback"
+    WEIXIN = "weixin"
+    BLUEBUBBLES = "bluebubbles"
+    QQBOT = "qqbot"
+    YUANBAO = "yuanbao"
+    RELAY = "relay"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Platform | None:
+        name = value.strip().lower() if isinstance(value, str) else ""
+        known = cls._value2member_map_.get(name)
+        if isinstance(known, cls):
+            return known
+        if not name or (name not in _BROUGHT_BY_PLUGINS and name not in _registered()):
+            return None
+        member = object.__new__(cls)
+        member._name_ = name.upper()
+        member._value_ = name
+        # Two threads may meet a new name at once: the first one's member counts for both.
+        return cls._value2member_map_.setdefault(name, member)  # type: ignore[return-value]
+
+    @classmethod
+    def find(cls, name: object) -> Platform | None:
+        """The platform of that name, or None."""
+        try:
+            return cls(name)
+        except ValueError:
+            return None
+
+
+_BROUGHT_BY_PLUGINS = frozenset({"google_chat", "irc", "line", "ntfy", "photon", "raft", "simplex", "teams"})
+
+
+def _registered() -> set[str]:
+    """Names that plug-ins of this process have registered, or would when they are loaded."""
+    from hermes_cli.plugins import get_plugin_manager
+
+    manager = get_plugin_manager()
+    waiting = (name for row in manager.plugins.values() if row.state == "later" for name in row.found.names)
+    return {*manager.registries.platforms, *waiting}
 
 
 @dataclass(slots=True)
-class GatewayConfig:
-    """Everything that shapes the switchboard. The first block has the names other programs know."""
+class HomeChannel:
+    """The chat that notices without an addressee go to."""
+
+    platform: Platform
+    chat_id: str
+    name: str = "Home"
+    thread_id: str | None = None
+
+    @classmethod
+    def from_dict(cls, data: object, platform: Platform | None = None) -> HomeChannel | None:
+        """None where there is no chat to speak of."""
+        given = data if isinstance(data, Mapping) else {}
+        where = Platform.find(given.get("platform")) or platform
+        chat_id, name, thread_id = (_text(given.get(key)) for key in ("chat_id", "name", "thread_id"))
+        return None if where is None or chat_id is None else cls(where, chat_id, name or "Home", thread_id)
+
+
+@dataclass(slots=True)
+class PlatformConfig(PlatformSettings):
+    """One platform: whether it is on, how it signs in, how it behaves. `extra` is the adapter's own."""
+
+    home_channel: HomeChannel | None = None
+    extra: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """With the secrets, which are only left out where there are none."""
+        written = {**schema.plain(self), "extra": dict(self.extra)}
+        if (home := self.home_channel) is not None:
+            where = {"platform": home.platform.value, "chat_id": home.chat_id, "name": home.name}
+            written["home_channel"] = where if home.thread_id is None else {**where, "thread_id": home.thread_id}
+        return {name: value for name, value in written.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, data: object, platform: Platform | None = None) -> PlatformConfig:
+        given = _mapping(data)
+        extra = _mapping(given.get("extra"))
+        given.setdefault("typing_indicator", extra.get("typing_indicator"))  # it may also stand in `extra`
+        made = schema.read(cls, [Value(given, Path())], [])
+        made.extra, made.home_channel = extra, HomeChannel.from_dict(given.get("home_channel"), platform)
+        return made
+
+
+@dataclass(slots=True)
+class GatewayConfig(GatewaySettings):
+    """Everything that shapes the gateway."""
 
     platforms: dict[Platform, PlatformConfig] = field(default_factory=dict)
-    default_reset_policy: SessionResetPolicy = field(default_factory=SessionResetPolicy)
-    reset_by_type: dict[str, SessionResetPolicy] = field(default_factory=dict)
-    reset_by_platform: dict[Platform, SessionResetPolicy] = field(default_factory=dict)
-    reset_triggers: list[str] = field(default_factory=lambda: ["/new", "/reset"])
-    quick_commands: dict[str, Any] = field(default_factory=dict)
-    sessions_dir: Path = field(default_factory=lambda: hermes_home() / "sessions")
-    write_sessions_json: bool = True
-    always_log_local: bool = True
-    filter_silence_narration: bool = True
-    stt_enabled: bool = True
-    stt_echo_transcripts: bool = True
-    group_sessions_per_user: bool = True
-    thread_sessions_per_user: bool = False
-    max_concurrent_sessions: int | None = None
-    multiplex_profiles: bool = False
-    systemd_watchdog_seconds: int = 0
-    unauthorized_dm_behavior: str = "pair"
-    streaming: StreamingConfig = field(default_factory=StreamingConfig)
-    session_store_max_age_days: int = 90
-    profile_routes: list[Any] = field(default_factory=list)
-
-    timezone: str | None = None
-    max_message_age: int = 3600
-    drain_seconds: float = 30.0
-    resume_window: float = 3600.0
-    turn_seconds: float = 1800.0
-    busy_input_mode: BusyMode = "interrupt"
-    tool_progress: bool = True
-    media_bytes: int = 20 * 1024 * 1024
-    api_server: ApiServerConfig = ApiServerConfig()
-    model_choice: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Which models `/model` gives to admins and members besides the configured ones; `*`: any."""
 
     def get_reset_policy(self, platform: Platform | None = None, session_type: str | None = None) -> SessionResetPolicy:
         """The platform's rule, else the chat type's, else the general one."""
@@ -109,94 +185,198 @@ class GatewayConfig:
         config = self.platforms.get(platform)
         return None if config is None else config.home_channel
 
-    def get_unauthorized_dm_behavior(self, platform: Platform | None = None) -> str:
-        """`pair` or `ignore`: the platform's own word, else mail is ignored, else the general one."""
-        own = self._extra(platform).get("unauthorized_dm_behavior")
-        if isinstance(own, str) and own.strip().lower() in UNKNOWN_DM:
-            return own.strip().lower()
-        return "ignore" if platform is Platform.EMAIL else self.unauthorized_dm_behavior
-
-    def get_notice_delivery(self, platform: Platform | None = None) -> str:
-        """Where the gateway's own notices go: `public` into the chat, `private` to the person."""
-        own = self._extra(platform).get("notice_delivery")
-        word = own.strip().lower() if isinstance(own, str) else ""
-        return word if word in ("public", "private") else "public"
-
-    def _extra(self, platform: Platform | None) -> dict[str, Any]:
-        config = None if platform is None else self.platforms.get(platform)
-        return {} if config is None else config.extra
-
     def to_dict(self) -> dict[str, Any]:
         return {
+            **schema.plain(self),
             "platforms": {platform.value: config.to_dict() for platform, config in self.platforms.items()},
-            "default_reset_policy": self.default_reset_policy.to_dict(),
-            "reset_by_type": {name: policy.to_dict() for name, policy in self.reset_by_type.items()},
-            "reset_by_platform": {name.value: policy.to_dict() for name, policy in self.reset_by_platform.items()},
-            "reset_triggers": list(self.reset_triggers),
-            "quick_commands": dict(self.quick_commands),
+            "reset_by_platform": {name.value: schema.plain(policy) for name, policy in self.reset_by_platform.items()},
             "sessions_dir": str(self.sessions_dir),
-            "write_sessions_json": self.write_sessions_json,
-            "always_log_local": self.always_log_local,
-            "filter_silence_narration": self.filter_silence_narration,
-            "stt_enabled": self.stt_enabled,
-            "stt_echo_transcripts": self.stt_echo_transcripts,
-            "group_sessions_per_user": self.group_sessions_per_user,
-            "thread_sessions_per_user": self.thread_sessions_per_user,
-            "max_concurrent_sessions": self.max_concurrent_sessions,
-            "multiplex_profiles": self.multiplex_profiles,
-            "systemd_watchdog_seconds": self.systemd_watchdog_seconds,
-            "unauthorized_dm_behavior": self.unauthorized_dm_behavior,
-            "streaming": self.streaming.to_dict(),
-            "session_store_max_age_days": self.session_store_max_age_days,
-            "profile_routes": list(self.profile_routes),
-            "timezone": self.timezone,
-            "max_message_age": self.max_message_age,
-            "drain_seconds": self.drain_seconds,
-            "busy_input_mode": self.busy_input_mode,
         }
 
     @classmethod
     def from_dict(cls, data: object) -> GatewayConfig:
-        given = coerce.mapping(data)
-        stt = coerce.mapping(given.get("stt"))
-        dm = (coerce.text(given.get("unauthorized_dm_behavior")) or "pair").lower()
-        busy = (coerce.text(given.get("busy_input_mode")) or "interrupt").lower()
-        folder = coerce.text(given.get("sessions_dir"))
-        return cls(
-            platforms=_platforms(given.get("platforms")),
-            default_reset_policy=SessionResetPolicy.from_dict(given.get("default_reset_policy")),
-            reset_by_type=_policies(given.get("reset_by_type")),
-            reset_by_platform=_by_platform(_policies(given.get("reset_by_platform"))),
-            reset_triggers=list(coerce.names(given.get("reset_triggers"), ("/new", "/reset"))),
-            quick_commands=coerce.mapping(given.get("quick_commands")),
-            sessions_dir=Path(folder) if folder else hermes_home() / "sessions",
-            write_sessions_json=coerce.flag(given.get("write_sessions_json"), True),
-            always_log_local=coerce.flag(given.get("always_log_local"), True),
-            filter_silence_narration=coerce.flag(given.get("filter_silence_narration"), True),
-            stt_enabled=coerce.flag(given.get("stt_enabled", stt.get("enabled")), True),
-            stt_echo_transcripts=coerce.flag(given.get("stt_echo_transcripts", stt.get("echo_transcripts")), True),
-            group_sessions_per_user=coerce.flag(given.get("group_sessions_per_user"), True),
-            thread_sessions_per_user=coerce.flag(given.get("thread_sessions_per_user"), False),
-            max_concurrent_sessions=coerce.positive_whole(given.get("max_concurrent_sessions")),
-            multiplex_profiles=coerce.flag(given.get("multiplex_profiles"), False),
-            systemd_watchdog_seconds=coerce.days(given.get("systemd_watchdog_seconds"), 0),
-            unauthorized_dm_behavior=dm if dm in UNKNOWN_DM else "pair",
-            streaming=StreamingConfig.from_dict(given.get("streaming")),
-            session_store_max_age_days=coerce.days(given.get("session_store_max_age_days"), 90),
-            profile_routes=list(routes) if isinstance(routes := given.get("profile_routes"), list) else [],
-            timezone=coerce.text(given.get("timezone")),
-            max_message_age=coerce.days(given.get("max_message_age"), 3600),
-            drain_seconds=coerce.number(given.get("drain_seconds"), 30.0),
-            busy_input_mode=cast(BusyMode, busy) if busy in BUSY_MODES else "interrupt",
-        )
+        given = _mapping(data)
+        days = given.get("session_store_max_age_days")
+        if isinstance(days, int | float) and not isinstance(days, bool) and abs(days) < schema.MOST:
+            given["session_store_max_age_days"] = max(0, int(days))
+        made = schema.read(cls, [Value(given, Path())], [])
+        blocks = ((Platform.find(name), block) for name, block in _mapping(given.get("platforms")).items())
+        made.platforms = {name: PlatformConfig.from_dict(block, name) for name, block in blocks if name is not None}
+        return _finished(made)
+
+
+def _finished(made: GatewayConfig) -> GatewayConfig:
+    """What a single value cannot tell: platforms as keys, and numbers that mean the default."""
+    named = ((Platform.find(name), policy) for name, policy in made.reset_by_platform.items())
+    made.reset_by_platform = {platform: policy for platform, policy in named if platform is not None}
+    made.max_concurrent_sessions = made.max_concurrent_sessions or None
+    # hermes-agent's default of 0, written into many homes, would cut every running turn short.
+    made.drain_seconds = made.drain_seconds or GatewayConfig().drain_seconds
+    return made
 
 
 def load_gateway_config(config: Config | None = None) -> GatewayConfig:
-    """Defaults, then `gateway.json` of older homes, then config.yaml, then the environment and `.env`."""
-    from gateway import config_read
+    """Defaults, then `gateway.json` of older homes, then config.yaml, then the environment and `.env`.
+
+    Raises `ConfigError`.
+    """
     from hermes_config import config as configuration
 
-    return config_read.read(configuration.load() if config is None else config)
+    source = Source(configuration.load() if config is None else config)
+    problems = source.mistyped()
+    made = schema.read(GatewayConfig, source.places, problems, environ=source.environ)
+    by_platform = source.find("reset_by_platform")
+    for name, value in [] if by_platform is None or problems else by_platform.parts():
+        if Platform.find(name) is None:
+            problems.append(Problem(value, "is no platform we know", "`hermes gateway setup` lists them."))
+    if problems:
+        raise problems[0].error()
+    folder = Path("sessions") if source.find("sessions_dir") is None else made.sessions_dir.expanduser()
+    made.sessions_dir = source.config.home / folder
+    made.platforms = _read_platforms(source)
+    return _finished(made)
+
+
+class Source:
+    """All the places in which a setting of the gateway may stand, the one that counts first."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._top = Value(config.tree, config.home / "config.yaml")
+        self.places = [self._top]
+        if (own := self._top.at("gateway")) is not None:
+            own.section()
+            self.places.append(own)
+        if (older := _older(config.home / "gateway.json")) is not None:
+            self.places.append(older)
+
+    def find(self, name: str) -> Value | None:
+        return next((value for place in self.places if (value := place.at(name)) is not None), None)
+
+    def all(self, name: str) -> list[Value]:
+        """Wherever it stands, the one that counts last."""
+        return [value for place in reversed(self.places) if (value := place.at(name)) is not None]
+
+    def elsewhere(self, *path: str) -> Value | None:
+        """At the top of config.yaml alone."""
+        return self._top.at(*path)
+
+    def environ(self, name: str) -> str | None:
+        return (self.config.environ(name) or "").strip() or None
+
+    def mistyped(self) -> list[Problem]:
+        """Keys under `gateway:` that are nearly ours."""
+        own = self._top.at("gateway")
+        sections = (GatewaySettings, Access)
+        known = {row.key for cls in sections for row in schema.settings_of(cls).values()} | {"platforms", "stt"}
+        known |= {key.partition(".")[0] for key in UNUSED} | {"agents", "agent_bytes", "max_live_sessions"}
+        return [] if own is None else schema.unknown_names(own, known)
+
+
+def _older(file: Path) -> Value | None:
+    """`gateway.json`, which older homes have."""
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        what = f"{file.name} cannot be read: {error.strerror}"
+        raise ConfigError(what, file=str(file), hint=advice(error)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file.name} is not UTF-8 text", file=str(file), hint=_MOVE) from error
+    except ValueError as error:
+        raise ConfigError(f"{file.name} is not valid JSON: {error}", file=str(file), hint=_MOVE) from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{file.name} must hold an object", file=str(file), hint=_MOVE)
+    return Value(raw, file)
+
+
+# -- platforms -----------------------------------------------------------------------------------------------------
+
+_OTHER_TOKENS = {
+    "discord": "DISCORD_BOT_TOKEN", "slack": "SLACK_BOT_TOKEN", "mattermost": "MATTERMOST_TOKEN",
+    "matrix": "MATRIX_ACCESS_TOKEN", "homeassistant": "HASS_TOKEN",
+}  # fmt: skip
+"""Of platforms that hermes-agent has and we have not: a home that uses one is told that it cannot be connected."""
+_NOT_BLOCKS = frozenset({Platform.LOCAL, Platform.API_SERVER})
+"""Blocks of config.yaml that share their name with a platform and mean something else."""
+_OWN_KEYS = frozenset(one.name for one in fields_of(PlatformConfig)) | {
+    key.rpartition(".")[2] for key in UNUSED if key.startswith("platforms.")
+}
+
+
+def _read_platforms(source: Source) -> dict[Platform, PlatformConfig]:
+    given: dict[Platform, dict[str, Any]] = {}
+    for value in source.all("platforms"):
+        for name, block in value.parts():
+            # One that nobody knows belongs to a plug-in that is not loaded now.
+            if (known := Platform.find(name)) is not None:
+                _check(block)
+                given[known] = _merged(given.get(known, {}), _mapping(block.raw))
+    for platform in Platform:
+        own = source.elsewhere(str(platform.value))
+        if own is not None and platform not in _NOT_BLOCKS:
+            _check(own)
+            given[platform] = _merged(given.get(platform, {}), _bridged(_mapping(own.raw)))
+    for name, variable in _OTHER_TOKENS.items():
+        if (token := source.environ(variable)) is not None:
+            given[Platform(name)] = {"enabled": True, **given.get(Platform(name), {}), "token": token}
+    for platform, about in _descriptors(given).items():
+        told, has_secret = _from_variables(source, about)
+        if has_secret or (told and platform in given):
+            given[platform] = _merged({"enabled": has_secret, **given.get(platform, {})}, told)
+    told_also = {platform: _merged(block, _from_environment(source, platform)) for platform, block in given.items()}
+    return {platform: PlatformConfig.from_dict(block, platform) for platform, block in told_also.items()}
+
+
+def _descriptors(given: Mapping[Platform, Mapping[str, Any]]) -> dict[Platform, Descriptor]:
+    """Of our own platforms, and of those of plug-ins that the configuration switches on, which are loaded for it."""
+    from gateway.platforms import registry
+
+    switched_on = [platform for platform, block in given.items() if block.get("enabled")]
+    found: dict[Platform, Descriptor] = {}
+    for platform in {*map(Platform, registry.built_in()), *switched_on}:
+        try:
+            found[platform] = registry.descriptor(str(platform.value))
+        except registry.PlatformUnusable:  # told when it is to be connected
+            continue
+    return found
+
+
+def _from_variables(source: Source, about: Descriptor) -> tuple[dict[str, Any], bool]:
+    """What the variables of a platform's fields say, and whether a secret is among them."""
+    told: dict[str, Any] = {}
+    has_secret = False
+    for one in about.fields:
+        if one.env and (said := source.environ(one.env)) is not None:
+            has_secret = has_secret or one.secret
+            section, _, name = one.key.rpartition(".")
+            (told.setdefault(section, {}) if section else told)[name] = said
+    return told, has_secret
+
+
+def _from_environment(source: Source, platform: Platform) -> dict[str, Any]:
+    """What variables such as `TELEGRAM_HOME_CHANNEL` say of a platform that there is."""
+    start, told = str(platform.value).upper(), dict[str, Any]()
+    if (chat := source.environ(f"{start}_HOME_CHANNEL")) is not None:
+        name, thread = (source.environ(f"{start}_HOME_CHANNEL_{part}") for part in ("NAME", "THREAD_ID"))
+        told["home_channel"] = {"chat_id": chat, "name": name, "thread_id": thread}
+    if (mode := source.environ(f"{start}_REPLY_TO_MODE")) is not None:
+        told["reply_to_mode"] = mode
+    if (mention := source.environ(f"{start}_REQUIRE_MENTION")) is not None:
+        told["extra"] = {"require_mention": mention.lower() not in ("false", "0", "no", "off")}
+    return told
+
+
+def _check(block: Value) -> None:
+    """Raise `ConfigError` for what does not fit."""
+    block.read(Part(PlatformSettings))
+    for name in ("extra", "home_channel"):
+        if (section := block.at(name)) is not None:
+            section.section()
+    home = block.at("home_channel")
+    if home is not None and home.at("chat_id") is None:
+        raise home.wrong("needs a chat_id", hint="The id of the chat that notices go to.")
 
 
 def _can_sign_in(config: PlatformConfig) -> bool:
@@ -204,21 +384,25 @@ def _can_sign_in(config: PlatformConfig) -> bool:
     return bool(config.token or config.api_key or config.extra)
 
 
-def _platforms(data: object) -> dict[Platform, PlatformConfig]:
-    """Names that nobody knows are left out."""
-    given = coerce.mapping(data)
-    known = ((Platform.find(name), value) for name, value in given.items())
-    return {name: PlatformConfig.from_dict(value, name) for name, value in known if name is not None}
+def _bridged(block: dict[str, Any]) -> dict[str, Any]:
+    """A platform's own block: what is no key of ours is the adapter's."""
+    extra = {name: value for name, value in block.items() if name not in _OWN_KEYS}
+    ours = {name: value for name, value in block.items() if name in _OWN_KEYS}
+    return _merged({"extra": extra}, ours) if extra else ours
 
 
-def _policies(data: object) -> dict[str, SessionResetPolicy]:
-    return {
-        name: SessionResetPolicy.from_dict(value)
-        for name, value in coerce.mapping(data).items()
-        if isinstance(value, Mapping)
-    }
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    extra = {**_mapping(below.get("extra")), **_mapping(above.get("extra"))}
+    return {**below, **above, "extra": extra}
 
 
-def _by_platform(policies: dict[str, SessionResetPolicy]) -> dict[Platform, SessionResetPolicy]:
-    found = ((Platform.find(name), policy) for name, policy in policies.items())
-    return {name: policy for name, policy in found if name is not None}
+def _mapping(value: object) -> dict[str, Any]:
+    """A plain, changeable copy with text keys; {} for anything else."""
+    return dict(schema.plain(value)) if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str | None:
+    try:
+        return Text().read(value)
+    except Unfit:
+        return None

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
+import importlib
 import logging
 import os
 import signal
@@ -17,14 +19,15 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from gateway import collecting, memory, run, run_parts, status, tracing, warming
-from gateway.api import server as api_server
+from gateway import metrics, run, status
+from gateway.api import auth
 from gateway.config import Platform, load_gateway_config
 from gateway.platforms import registry
+from gateway.services import services_of
 from hermes_agent.execution import executor
 from hermes_config import config as configuration
-from hermes_config import log_file
-from hermes_config.errors import HermesError
+from hermes_config import logs
+from hermes_config.errors import ConfigError, HermesError
 from hermes_state import SessionDB
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.config import GatewayConfig
     from gateway.platforms.base import BasePlatformAdapter
     from hermes_config.config import Config
+
 
 _log = logging.getLogger("hermes.gateway")
 _STARTING_SECONDS, _STARTING_BEAT_SECONDS = 10.0, 0.2
@@ -48,14 +52,13 @@ def run_until_ended(config: Config, *, attached: bool = False) -> int:
 
 async def serve(config: Config, *, attached: bool = False) -> int:
     """Until somebody ends it, or `attached` whoever started it is gone. The exit code."""
-    memory.few_arenas()
     lock = status.acquire_gateway_lock(config.home)
     try:
-        log_file.install("gateway.log", level=logging.INFO, screen=True)
-        tracing.install()
+        logs.install("gateway.log", level=logging.INFO, screen=True)
+        metrics.install()
         _discover_plugins()
         settings = load_gateway_config(config)
-        found = await asyncio.to_thread(executor.wall_of, config.tree)  # raises when the configured one cannot be used
+        found = await asyncio.to_thread(executor.wall_of, config)  # raises when the configured one cannot be used
         url = config.database_url() or config.home / "state.db"
         db = SessionDB(url, synchronous=config.state.synchronous.upper(), limits=config.limits)
         _log.info("commands run in: %s", found.wall, extra={"action": "executor", "wall": found.wall, "why": found.why})
@@ -68,31 +71,30 @@ async def serve(config: Config, *, attached: bool = False) -> int:
 
 
 async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, attached: bool) -> int:
-    board = run_parts.board_of(config, settings, db)
+    services = services_of(config, settings, db)
     adapters, api = _adapters(settings), _api(config, settings, db)
     if api is not None:
         adapters[Platform.API_SERVER] = api.adapter
-    runner = run.GatewayRunner(board, adapters)
+    runner = run.GatewayRunner(services, adapters)
     if api is not None:
         api.over(runner.parts)
     ended = _ended_by_signal()
     if attached:
         _ended_when_left_alone(ended)
     status.write_pid_file(config.home)
-    beside = [asyncio.create_task(_beat(runner, api), name="heartbeat")]
+    heart = asyncio.create_task(_beat(runner, api), name="heartbeat")
     try:
         await runner.start()
         _say_started(runner)
-        await asyncio.to_thread(warming.warm, config)
-        beside.append(asyncio.create_task(collecting.watch(lambda: len(runner._running_agents)), name="garbage"))
+        await asyncio.to_thread(warm, config)
+        gc.freeze()  # modules, tables and the configuration stay for good: a full collection need not look at them
         await ended.wait()
         told = "ending: running turns have up to %g s; Ctrl-C once more ends it now, and nothing is lost"
         _log.info(told, settings.drain_seconds, extra={"action": "stop"})
     finally:
         await runner.stop()
-        for task in beside:
-            task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        heart.cancel()
+        await asyncio.gather(heart, return_exceptions=True)
     return 0
 
 
@@ -116,7 +118,11 @@ def _adapters(settings: GatewayConfig) -> dict[Platform, BasePlatformAdapter]:
 
 def _api(config: Config, settings: GatewayConfig, db: SessionDB) -> ApiServer | None:
     try:
-        return api_server.make(config, settings, db)
+        if not auth.is_wanted(config, settings):
+            return None
+        from gateway.api import server  # with the web server's libraries
+
+        return server.make(config, settings, db)
     except HermesError as error:
         _log.error("api_server: %s", error.one_line(), extra={"action": "platform_unusable"})
         return None
@@ -154,20 +160,20 @@ def _ended_when_left_alone(ended: asyncio.Event) -> None:
 
 def _say_started(runner: run.GatewayRunner) -> None:
     names = ", ".join(platform.value for platform in runner.adapters) or "none"
-    home = runner.parts.board.home
+    home = runner.parts.services.home
     _log.info("the gateway runs on %s; platforms: %s", home, names, extra={"action": "start"})
 
 
 async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
     """Evidence for `hermes gateway status`, and how late the loop is for the metrics."""
-    board, began, lag = runner.parts.board, time.time(), runner.parts.board.metrics.loop_lag
+    services, began, lag = runner.parts.services, time.time(), runner.parts.services.metrics.loop_lag
     while True:
         health = runner.parts.connections.health()
         platforms = {
             name: {"last_contact": one.last_contact, "problem": one.problem, "retry_at": one.retry_at}
             for name, one in health.items()
         }
-        broken = configuration.load_or_last_good(board.home)[1]
+        broken = configuration.load_or_last_good(services.home)[1]
         facts = {
             "gateway_state": "draining" if runner._draining else "running", "started_at": began,
             "platforms": platforms, "draining": runner._draining, "turns_running": len(runner._running_agents),
@@ -175,8 +181,8 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
             "config_problem": None if broken is None else broken.one_line(),
         }  # fmt: skip
         try:
-            await asyncio.to_thread(log_file.bound_printed, "gateway.out")
-            await asyncio.to_thread(functools.partial(status.write_runtime_status, board.home, **facts))
+            await asyncio.to_thread(logs.bound_printed, "gateway.out")
+            await asyncio.to_thread(functools.partial(status.write_runtime_status, services.home, **facts))
         except OSError as error:  # a full disk passes, and the heart must beat on after it
             _log.warning("no heartbeat was written (%s)", error.strerror, extra={"action": "heartbeat"})
         # Who asks right after a start is told of what was heard since, not of a moment before it.
@@ -185,3 +191,26 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
         due = time.monotonic() + pause
         await asyncio.sleep(pause)
         lag.observe(max(0.0, time.monotonic() - due))
+
+
+_LATE = (
+    "httpx2", "hermes_agent.models.keeping", "hermes_agent.titles",
+    "hermes_agent.tools.output", "hermes_agent.tools.paths", "hermes_agent.tools.registry",
+    "hermes_agent.tools.output",
+)  # fmt: skip
+"""Imported by a turn at the moment of use."""
+
+
+def warm(config: Config) -> None:
+    """Call it beside the event loop. A model that is not configured yet is no error here."""
+    from hermes_agent.models import http, provider_table, providers
+
+    for name in _LATE:
+        importlib.import_module(name)
+    try:
+        endpoint = providers.primary(config)
+    except ConfigError as error:
+        _log.info("no model to get ready: %s", error.one_line(), extra={"action": "warm"})
+        return
+    provider_table.wire_for(endpoint)
+    http.get_ready(endpoint)

@@ -6,12 +6,15 @@ are asked for when somebody reads them. `prometheus_client` is imported with the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
 
 _QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
@@ -64,3 +67,31 @@ class Metrics:
         """One figure, for status and tests; 0 when nothing was counted."""
         found: Any = self.registry.get_sample_value(name, labels)
         return float(found or 0.0)
+
+
+_current: ContextVar[str] = ContextVar("hermes_trace", default="")
+
+
+def follow(trace_id: str) -> None:
+    """From here on, in this task and those it starts."""
+    _current.set(trace_id)
+
+
+def current() -> str:
+    return _current.get()
+
+
+class TraceFilter(logging.Filter):
+    """Adds `trace_id` to records; lets all of them through."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if trace_id := _current.get():
+            vars(record).setdefault("trace_id", trace_id)
+        return True
+
+
+def install() -> None:
+    """For every handler that is there. Called again, it does nothing."""
+    for handler in logging.getLogger().handlers:
+        if not any(isinstance(one, TraceFilter) for one in handler.filters):
+            handler.addFilter(TraceFilter())

@@ -12,43 +12,72 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from gateway import agents as agents_module
-from gateway import beside, onlookers, run_parts, silent_turns, status, stop_wishes, watchers
+from gateway import housekeeping, status
 from gateway.config import GatewayConfig
-from gateway.defaults import Lazy
-from gateway.looking import look
-from gateway.replies import normalize_empty_agent_response
-from gateway.run_parts import Parts
-from hermes_agent import closing
+from gateway.inbound import terminal_messages
+from gateway.services import Parts, assemble
+from gateway.turns import agents as agents_module
+from gateway.turns import live_view
+from gateway.turns.reply import normalize_empty_agent_response
+from hermes_agent import hooks as plugin_hooks
 from hermes_config.errors import HermesError
 from hermes_state.errors import InvalidValue, StateError
-from hermes_state.ids import ConversationId, SessionId, SessionKey
+from hermes_state.ids import SessionId, SessionKey
+from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
-    from gateway.board import Board
+    from gateway.chat.approvals import Questions
     from gateway.config import Platform
-    from gateway.entries import SessionEntry, SessionSource
-    from gateway.lane import Commands
+    from gateway.inbound.lanes import Commands
     from gateway.platforms.base import BasePlatformAdapter, MessageEvent
-    from gateway.questions import Questions
-    from hermes_agent.approvals.base import Approver
+    from gateway.routes.source import SessionEntry, SessionSource
+    from gateway.services import Services
+    from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
     from hermes_state import AsyncSessionDB
+
 
 _log = logging.getLogger("hermes.gateway")
 
 _AGENT_PENDING_SENTINEL = agents_module.PENDING
 _normalize_empty_agent_response = normalize_empty_agent_response
+_LAST_DELIVERY_SECONDS = 2.0
+"""For deliveries, when turns have used up `gateway.drain_seconds`; a service manager allows 15 seconds more."""
 _RESET = "Session reset: this is a new conversation. /resume brings others back."
 
 
-def _commands(board: Board, runner: GatewayRunner) -> Commands:
-    from gateway.commands import ChatCommands
+def _commands(services: Services, runner: GatewayRunner) -> Commands:
+    from gateway.chat.commands import ChatCommands
 
     assert runner._questions is not None, "a gateway that is put together asks"
-    return ChatCommands(board, reset=runner._handle_reset_command, questions=runner._questions)
+    return ChatCommands(services, reset=runner._handle_reset_command, questions=runner._questions)
+
+
+T = TypeVar("T")
+
+
+class Lazy(Generic[T]):
+    """`seen: set[str] = Lazy(set)` on a class: each instance gets its own at first need, and may be given another."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Lazy[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> T | Lazy[T]:
+        if instance is None:
+            return self
+        # Not a data descriptor: from now on the instance's own attribute is found first.
+        made: T = vars(instance).setdefault(self._name, self._make())
+        return made
 
 
 class GatewayRunner:
@@ -68,7 +97,7 @@ class GatewayRunner:
     _pending_model_notes: dict[str, str] = Lazy(dict)  # type: ignore[assignment]
     _voice_mode: dict[str, str] = Lazy(dict)  # type: ignore[assignment]
     _background_tasks: set[asyncio.Task[None]] = Lazy(set)  # type: ignore[assignment]
-    _failures: watchers.Failures = Lazy(watchers.Failures)  # type: ignore[assignment]
+    _failures: housekeeping.Failures = Lazy(housekeeping.Failures)  # type: ignore[assignment]
     _due_entries: Callable[[], Iterable[SessionEntry]] | None = None
     _running = False
     _draining = False
@@ -82,10 +111,10 @@ class GatewayRunner:
 
     def __init__(
         self,
-        board: Board,
+        services: Services,
         adapters: Mapping[Platform, BasePlatformAdapter],
         *,
-        commands: Callable[[Board, GatewayRunner], Commands] = _commands,
+        commands: Callable[[Services, GatewayRunner], Commands] = _commands,
         approver: Approver | None = None,
         ask: Ask | None = None,
     ) -> None:
@@ -93,20 +122,25 @@ class GatewayRunner:
 
         Without an `approver` or an `ask` of the caller's, people are asked in their chats.
         """
-        from gateway.questions import Questions
+        from gateway.chat.approvals import Questions
 
-        questions = self._questions = Questions.of(board, adapters)
-        self.config, self.adapters, self.hooks, self.session_store = board.settings, adapters, board.hooks, board.store
-        parts = self._parts = run_parts.assemble(
-            board, adapters, after=self, commands=commands(board, self),
+        questions = self._questions = Questions.of(services, adapters)
+        self.config, self.adapters, self.hooks, self.session_store = (
+            services.settings,
+            adapters,
+            services.hooks,
+            services.store,
+        )
+        parts = self._parts = assemble(
+            services, adapters, after=self, commands=commands(services, self),
             approver=approver or questions.approver, ask=ask or questions.clarifier.ask,
         )  # fmt: skip
         questions.serve(parts.lanes)
         self._session_db = parts.async_db
         self._agent_cache, self._agent_cache_lock = parts.agents.entries, parts.agents.lock
         self._running_agents = parts.agents.running
-        self._due_entries = board.store.due_entries
-        self._restart_drain_timeout = board.settings.drain_seconds
+        self._due_entries = services.store.due_entries
+        self._restart_drain_timeout = services.settings.drain_seconds
 
     @property
     def parts(self) -> Parts:
@@ -120,17 +154,17 @@ class GatewayRunner:
         parts = self.parts
         self._running = True
         await parts.deliverer.start()
-        await asyncio.to_thread(onlookers.forget, parts.board.home)
-        await beside.begin(parts.board.db, parts.lanes.tell)
+        await asyncio.to_thread(live_view.forget, parts.services.home)
+        await terminal_messages.begin(parts.services.db, parts.lanes.tell)
         await parts.lanes.start()
         parts.connections.start()
         self._spawn(self._session_expiry_watcher())
-        self._spawn(watchers.take_up_lost_turns(parts.lanes))
-        self._spawn(watchers.tidy_up(parts.board))
-        self._spawn(stop_wishes.watch(parts.board.db, parts.lanes))
-        self._spawn(silent_turns.watch(parts.lanes, seconds=parts.board.settings.turn_seconds))
-        self._spawn(beside.watch(parts.board.db, parts.lanes))
-        await parts.board.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
+        self._spawn(housekeeping.take_up_lost_turns(parts.lanes))
+        self._spawn(housekeeping.tidy_up(parts.services))
+        self._spawn(housekeeping.watch_stop_requests(parts.services.db, parts.lanes))
+        self._spawn(housekeeping.watch_silent_turns(parts.lanes, seconds=parts.services.settings.turn_seconds))
+        self._spawn(terminal_messages.watch(parts.services.db, parts.lanes))
+        await parts.services.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
 
     async def stop(
         self, *, restart: bool = False, detached_restart: bool = False, service_restart: bool = False
@@ -154,10 +188,11 @@ class GatewayRunner:
         active = [agent for agent in self._running_agents.values() if agent is not _AGENT_PENDING_SENTINEL]
         parts = self._parts
         if parts is not None:
+            until = time.monotonic() + self._restart_drain_timeout
             await parts.lanes.drain(self._restart_drain_timeout)
-            await parts.deliverer.drain(self._restart_drain_timeout)
+            await parts.deliverer.drain(max(_LAST_DELIVERY_SECONDS, until - time.monotonic()))
         for agent in active:
-            await closing.left(session_id=agent.session_id, platform="gateway")
+            await plugin_hooks.conversation_left(session_id=agent.session_id, platform="gateway")
             self._cleanup_agent_resources(agent)
         if parts is not None:
             await parts.connections.stop()
@@ -194,7 +229,9 @@ class GatewayRunner:
         old_id = None if old is None else SessionId(old.session_id)
         new: SessionEntry = await asyncio.to_thread(self._begin_anew, key, event.source, old)
         await self._left(key, old_id)
-        await closing.turned(old=old_id, new=SessionId(new.session_id), platform=event.source.platform.value)
+        await plugin_hooks.conversation_switched(
+            old=old_id, new=SessionId(new.session_id), platform=event.source.platform.value
+        )
         await self._tell_hooks(("session:end", "session:reset"), event.source, key)
         wanted = event.get_command_args().strip()
         title, problem = await asyncio.to_thread(self._titled, SessionId(new.session_id), wanted)
@@ -252,25 +289,18 @@ class GatewayRunner:
         db, lock = self._session_db, self._agent_cache_lock
         if db is None or lock is None or not session_id:
             return
+        agents = None if self._parts is None else self._parts.agents
+        count = None if agents is None else agents.message_count(session_key, SessionId(session_id))
         try:
-            count = await self._message_count(db, session_key, SessionId(session_id))
+            if count is None:  # the agent whose turn it was does not know
+                state = await look(db._db, db._db.live_state, SessionId(session_id))
+                count = None if state is None else int(state.message_count)
         except HermesError as error:
             _log.warning("a cached agent was not counted: %s", error.one_line(), extra={"action": "agent_cache"})
             return
         if count is not None:
             with lock:
                 agents_module.rebaseline(self._agent_cache, session_key, session_id, count)
-
-    async def _message_count(self, db: AsyncSessionDB, session_key: str, session_id: SessionId) -> int | None:
-        """As the agent knows it, whose turn it was; else as the store does."""
-        if self._parts is None:
-            state = await db.live_state(session_id)
-        elif (known := self._parts.agents.message_count(session_key, session_id)) is not None:
-            return known
-        else:
-            store = self._parts.board.db
-            state = await look(store, store.live_state, session_id)
-        return None if state is None else int(state.message_count)
 
     def _evict_cached_agent(self, key: str) -> None:
         """Drop the agent of a conversation; one in a turn is only forgotten."""
@@ -286,16 +316,16 @@ class GatewayRunner:
     def _sweep_idle_cached_agents(self) -> int:
         if self._parts is None:
             return 0
-        return self._parts.agents.sweep_idle(seconds=self._parts.board.db.limits.agent_idle_seconds)
+        return self._parts.agents.sweep_idle(seconds=self._parts.services.db.limits.agent_idle_seconds)
 
     # -- conversations whose time is up ------------------------------------------------------------------
 
     async def _session_expiry_watcher(self, interval: int = 300) -> None:
         """Close what has expired, sweep the cache, forget old routes; every `interval` seconds until we stop."""
-        await asyncio.sleep(watchers.FIRST_EXPIRY_SECONDS)
+        await asyncio.sleep(housekeeping.FIRST_EXPIRY_SECONDS)
         while self._running:
             try:
-                for entry in await asyncio.to_thread(watchers.expired, self.session_store, self._due_entries):
+                for entry in await asyncio.to_thread(housekeeping.expired, self.session_store, self._due_entries):
                     await self._expire(entry)
                 await self._forget_old_routes()
             except StateError as error:  # the store is busy or full; there is another round
@@ -321,12 +351,12 @@ class GatewayRunner:
             if self._failures.again(session_id, error):
                 return
         platform = entry.session_key.split(":")[2] if entry.session_key.count(":") > 1 else ""
-        await closing.left(session_id=session_id, platform=platform)
+        await plugin_hooks.conversation_left(session_id=session_id, platform=platform)
         await self._left(entry.session_key, session_id)
 
     async def _forget_old_routes(self) -> None:
         days = self.config.session_store_max_age_days
-        if days > 0 and time.time() - self._last_session_store_prune_ts > watchers.PRUNE_SECONDS:
+        if days > 0 and time.time() - self._last_session_store_prune_ts > housekeeping.PRUNE_SECONDS:
             self._last_session_store_prune_ts = time.time()
             await asyncio.to_thread(self.session_store.prune_old_entries, days)
 
@@ -359,7 +389,6 @@ class GatewayRunner:
         new = await asyncio.to_thread(self._begin_anew, route, source, old)
         old_id = None if old is None else SessionId(old.session_id)
         await self._left(route, old_id)
-        await closing.turned(old=old_id, new=SessionId(new.session_id), platform=source.platform.value)
-
-    async def counted(self, conversation_id: ConversationId, session_id: SessionId) -> None:
-        await self._refresh_agent_cache_message_count(conversation_id, session_id)
+        await plugin_hooks.conversation_switched(
+            old=old_id, new=SessionId(new.session_id), platform=source.platform.value
+        )

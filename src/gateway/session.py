@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gateway.entries import SessionEntry, SessionSource, local_time
-from gateway.keys import build_session_key, is_shared_multi_user_session
-from gateway.looking import look
-from gateway.resolving import BY_ITSELF
-from gateway.route_marks import RouteMarks
-from gateway.transcripts import Transcripts
-from hermes_state.aio import InThreads, queued
+from gateway.routes.compat import RouteMarks, Transcripts
+from gateway.routes.keys import build_session_key, is_shared_multi_user_session
+from gateway.routes.resolver import BY_ITSELF
+from gateway.routes.source import SessionEntry, SessionSource, local_time
+from hermes_state.conversations.ledger import Resolved
 from hermes_state.errors import StateError
-from hermes_state.handles import Resolved
 from hermes_state.ids import SessionKey, new_session_id
 from hermes_state.session_db import SessionDB
+from hermes_state.storage.writer import InThreads, look, queued
 
 __all__ = [
     "AsyncSessionStore",

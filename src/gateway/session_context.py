@@ -45,7 +45,7 @@ def set_session_vars(
     ui_session_id: str = "",
 ) -> list[Any]:
     """Bind this context; what is not given is empty. The result is for `clear_session_vars`."""
-    identity = context.Identity(
+    identity = context.TurnIdentity(
         platform=platform or "", source=source or "", chat_id=str(chat_id or ""), chat_name=chat_name or "",
         thread_id=str(thread_id or ""), user_id=str(user_id or ""), user_name=user_name or "",
         session_key=session_key or "", message_id=str(message_id or ""), profile=profile or "",
@@ -57,7 +57,7 @@ def set_session_vars(
 
 def clear_session_vars(tokens: list[Any] | None = None) -> None:
     """Everything is empty in this context from now on; what was bound before does not come back."""
-    context.enter(context.Identity(), context.CurrentSession(SessionId("")))
+    context.enter(context.TurnIdentity(), context.CurrentSession(SessionId("")))
     _async_delivery.set(None)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_config.errors import HermesError
 from hermes_config.home import hermes_home, private_open
 
@@ -25,6 +25,7 @@ KIND = "hermes-gateway"
 HEARTBEAT_SECONDS = 2.0
 SILENT_SECONDS = 15.0
 """A gateway that has not written for so long is not well, whatever it wrote last."""
+_LOCK_TRIES, _LOCK_PAUSE = 2, 0.05
 _FACTS = ("turns_running", "draining")
 
 
@@ -46,27 +47,27 @@ class GatewayLock:
 
 def acquire_gateway_lock(home: Path) -> GatewayLock:
     """The right to be this home's gateway. Raises `GatewayRunning` with the process that has it."""
-    file = _locked(home)
-    if file is None:
-        pid = read_pid(home)
-        raise GatewayRunning(
-            "a gateway runs on this home already" + (f" (process {pid})" if pid else ""), where=str(home)
-        )
-    return GatewayLock(file)
+    for _ in range(_LOCK_TRIES):
+        if (file := _locked(home)) is not None:
+            return GatewayLock(file)
+        time.sleep(_LOCK_PAUSE)  # somebody may be looking at the lock
+    pid = read_pid(home)
+    raise GatewayRunning("a gateway runs on this home already" + (f" (process {pid})" if pid else ""), where=str(home))
 
 
 def is_running(home: Path) -> bool:
     """Whether some process holds the lock at this moment."""
     if not (home / "gateway.lock").exists():
         return False
-    file = _locked(home, "rb")  # looking is possible on a home that cannot be written
+    file = _locked(home, "rb", shared=True)  # looking is possible on a home that cannot be written
     if file is None:
         return True
     file.close()
     return False
 
 
-def _locked(home: Path, mode: str = "a+b") -> IO[Any] | None:
+def _locked(home: Path, mode: str = "a+b", *, shared: bool = False) -> IO[Any] | None:
+    """The lock's file, locked; None when another process has the lock. Those who look share it with each other."""
     file = private_open(home / "gateway.lock", mode)
     try:
         if sys.platform == "win32":
@@ -76,7 +77,7 @@ def _locked(home: Path, mode: str = "a+b") -> IO[Any] | None:
         else:
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
         file.close()
         return None
@@ -89,7 +90,12 @@ def _locked(home: Path, mode: str = "a+b") -> IO[Any] | None:
 def write_pid_file(home: Path | None = None) -> None:
     """Only the holder of the lock writes it, so a file of a process that died is simply replaced."""
     home = home or hermes_home()
-    record = {"pid": os.getpid(), "kind": KIND, "argv": sys.argv, "start_time": holders.started(os.getpid()) or 0}
+    record = {
+        "pid": os.getpid(),
+        "kind": KIND,
+        "argv": sys.argv,
+        "start_time": process_identity.started(os.getpid()) or 0,
+    }
     with private_open(home / "gateway.pid") as file:
         json.dump(record, file)
 
@@ -108,7 +114,7 @@ def read_pid(home: Path) -> int | None:
     pid, began = record.get("pid"), record.get("start_time")
     if not isinstance(pid, int) or record.get("kind") != KIND:
         return None
-    now = holders.started(pid)
+    now = process_identity.started(pid)
     return pid if now is not None and (not began or now in (0, began)) else None
 
 

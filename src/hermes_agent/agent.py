@@ -14,23 +14,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import assembling, hooks, loop_thread, signals, user_row
-from hermes_agent.approvals.base import Approver, Yolo
-from hermes_agent.asking import Interrupted, Spent
-from hermes_agent.attempt import Attempt
-from hermes_agent.errand import Errand
-from hermes_agent.listeners import Listeners
+from hermes_agent import hooks, process_identity, sync_loop
+from hermes_agent.approvals.types import Approver, Yolo
+from hermes_agent.budget import Budget
+from hermes_agent.models import providers
 from hermes_agent.models.base import Endpoint
-from hermes_agent.seat import Seat
-from hermes_agent.setup import Setup
-from hermes_agent.signals import Signals, Stop
+from hermes_agent.prompt import transcript
+from hermes_agent.prompt.transcript import Content
+from hermes_agent.tools import environment, registry
 from hermes_agent.tools.base import Ask
-from hermes_agent.user_row import Content
-from hermes_config import log_guard
+from hermes_agent.turn import control, run
+from hermes_agent.turn.callbacks import Callbacks
+from hermes_agent.turn.control import Interrupted, Signals, Stop
+from hermes_agent.turn.request import TurnRequest
+from hermes_agent.turn.result import Spent
+from hermes_agent.turn.state import AgentState, Setup, TurnRun
+from hermes_config import config as configuration
+from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionId, TurnId
-from hermes_state.journal import Journal
+from hermes_state.turns.journal import Journal
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -53,7 +57,7 @@ class LeftElsewhere(ConversationBusy):
         self.turn_id = turn_id
 
 
-class AIAgent(Listeners):
+class AIAgent(Callbacks):
     """One conversation's agent. Callbacks are attributes, set by whoever shows the turn to a person."""
 
     def __init__(
@@ -90,17 +94,27 @@ class AIAgent(Listeners):
         `role`: what the person may use, where the store does not have the last word on it.
         """
         super().__init__()
-        log_guard.install()
-        self._yolo = Yolo(on=yolo)
-        self._setup: Setup = assembling.setup(
-            session_db=session_db, config=config, endpoint=endpoint, fallbacks=fallbacks, model=model,
-            provider=provider, base_url=base_url, api_key=api_key, role=role,
-            platform=platform, person_id=person_id, workdir=workdir, approver=approver, approver_id=approver_id,
-            ask=ask, yolo=self._yolo, max_steps=max_iterations, max_tokens=max_tokens, enabled=enabled_toolsets,
-            disabled=disabled_toolsets, extra_text=ephemeral_system_prompt or "", with_memory=not skip_memory,
+        logs.redact_records()
+        config = config or configuration.load()
+        db = session_db if session_db is not None else _default_store(config)
+        role = role or _role(db, person_id)
+        known = registry.shared()
+        tools = known.offered(
+            config, role=role, platform=platform, enabled=enabled_toolsets, disabled=disabled_toolsets
+        )
+        self._setup = Setup(
+            db=db, config=config, workdir=environment.working_directory(config.home, started_in=workdir),
+            endpoint=endpoint or _endpoint(config, model, provider, base_url, api_key, max_tokens),
+            fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
+            tools={tool.name: tool for tool in tools}, specs=known.described(tools),
+            budget=Budget(db, config), platform=platform, person_id=person_id, role=role, approver=approver,
+            approver_id=approver_id, ask=ask, yolo=Yolo(on=yolo), holder=process_identity.new_holder(),
+            max_steps=max_iterations or config.agent.max_turns,
+            max_retries=config.agent.api_max_retries,
+            extra_text=ephemeral_system_prompt or "", with_memory=not skip_memory,
             with_context_files=not skip_context_files,
         )  # fmt: skip
-        self._seat = Seat(self._setup, None if session_id is None else SessionId(session_id), origin or {})
+        self._state = AgentState(self._setup, None if session_id is None else SessionId(session_id), origin or {})
         self._signals = Signals()
 
     # -- what surfaces read ------------------------------------------------------------------------------
@@ -108,7 +122,7 @@ class AIAgent(Listeners):
     @property
     def session_id(self) -> SessionId | None:
         """The segment the conversation is at; None before the first turn of a new one."""
-        return self._seat.session_id
+        return self._state.session_id
 
     @property
     def holder(self) -> str:
@@ -142,16 +156,16 @@ class AIAgent(Listeners):
     @property
     def spent(self) -> Spent:
         """What the last turn came to."""
-        return self._seat.spent
+        return self._state.spent
 
     @property
     def nbytes(self) -> int:
         """Memory that `release` would give back."""
-        return self._seat.nbytes
+        return self._state.nbytes
 
     def message_count(self, session_id: SessionId) -> int | None:
         """How many messages the segment has, as far as this agent has read and written them; None: it does not know."""
-        return self._seat.message_count(session_id)
+        return self._state.message_count(session_id)
 
     # -- what a person can do to a running turn ------------------------------------------------------------
 
@@ -187,7 +201,7 @@ class AIAgent(Listeners):
 
     def run_conversation(self, user_message: Content, *args: Any, **options: Any) -> dict[str, Any]:
         """`arun_conversation` for callers without an event loop. Ctrl-C stops the turn and keeps what was done."""
-        return loop_thread.run(self.arun_conversation(user_message, *args, **options), interrupt=self.interrupt)
+        return sync_loop.run(self.arun_conversation(user_message, *args, **options), interrupt=self.interrupt)
 
     def chat(self, text: str) -> str:
         result = self.run_conversation(text)
@@ -203,119 +217,122 @@ class AIAgent(Listeners):
         persist_user_message: Content | None = None,
         persist_user_timestamp: float | None = None,
         platform_message_id: str | None = None,
-        errand: Errand | None = None,
+        request: TurnRequest | None = None,
     ) -> dict[str, Any]:
         """One turn. The store is the history; `conversation_history` only fills a session that has no rows yet.
 
         `system_message` is added to the system text from now on, in the place of what was added before; another one
         than last time begins the prompt anew, as an announced event.
         """
+        streamed = self.stream_delta_callback
         if stream_callback is not None:
             self.stream_delta_callback = stream_callback
         stop = self._signals.bind()
         try:
             if system_message is not None and system_message != self._setup.extra_text:
                 self._setup = replace(self._setup, extra_text=system_message)
-                self._seat.exchange(self._setup, "the caller's system text")
-            await self._seat.ready(conversation_history or ())
-            person = self._setup.person_id if errand is None else errand.person_id
+                self._state.exchange(self._setup, "the caller's system text")
+            await self._state.ready(conversation_history or ())
+            person = self._setup.person_id if request is None else request.person_id
             user = await self._user_row(
                 user_message, persist_user_message, persist_user_timestamp, platform_message_id, person
             )
-            journal = await self._open(user, stop, errand)
-            result = await self._attempt(journal, stop, errand, task_id).run(said=user_message)
+            journal = await self._open(user, stop, request)
+            result = await run.run(self._turn(journal, stop, request, task_id), said=user_message)
             if late := self._signals.end():
-                result["pending_steer"] = signals.words(late)
+                result["pending_steer"] = control.text_of(late)
             return result
         finally:
-            self._signals.clear()
+            self._signals.clear(stop)
+            self.stream_delta_callback = streamed
 
-    async def resume_unfinished(self, *, errand: Errand | None = None) -> dict[str, Any] | None:
+    async def resume_unfinished(self, *, request: TurnRequest | None = None) -> dict[str, Any] | None:
         """Take up a turn of this conversation whose process was lost; its result, or None when there is none."""
         stop = self._signals.bind()
         try:
-            await self._seat.ready()
-            await asyncio.to_thread(self._seat.free)
+            await self._state.ready()
+            await asyncio.to_thread(self._state.free)
             setup = self._setup
             journal = await Journal.resume(
-                setup.db, self._seat.known_session, holder=setup.holder, ttl=setup.lease_seconds,
+                setup.db, self._state.known_session, holder=setup.holder, ttl=setup.lease_seconds,
                 left_open=self._is_abandoned,
             )  # fmt: skip
-            return None if journal is None else await self._take_up(journal, stop, errand)
+            return None if journal is None else await self._recover(journal, stop, request)
         finally:
-            self._signals.clear()
+            self._signals.clear(stop)
 
-    async def compress(self, focus: str | None = None, *, errand: Errand | None = None) -> bool:
+    async def compress(self, focus: str | None = None, *, request: TurnRequest | None = None) -> bool:
         """`/compress`: now, whatever the thresholds say. True when the conversation is smaller."""
         stop = self._signals.bind()
         try:
-            await self._seat.ready()
-            journal = await self._open(None, stop, errand)
-            return await self._attempt(journal, stop, None).compress(focus)
+            await self._state.ready()
+            journal = await self._open(None, stop, request)
+            return await run.compress(self._turn(journal, stop, None), focus)
         except Interrupted:
             return False
         finally:
-            self._signals.clear()
+            self._signals.clear(stop)
 
     async def aclose(self) -> None:
         """Wait a moment for what goes on beside the turns, and give the memory back."""
-        await self._seat.titled(seconds=5)
+        await self._state.titled(seconds=5)
         self.release()
 
     def close(self) -> None:
         self.release()
 
     def release(self) -> None:
-        self._seat.release()
+        self._state.release()
 
     def announce(self, reason: str) -> None:
         """Something may have changed what the prompt begins with (a role was given): the next turn renders it anew."""
-        self._seat.announce(reason)
+        self._state.announce(reason)
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    async def _open(self, user: Mapping[str, Any] | None, stop: Stop, errand: Errand | None) -> Journal:
+    async def _open(self, user: Mapping[str, Any] | None, stop: Stop, request: TurnRequest | None) -> Journal:
         """A new turn. One that a lost process left in this conversation is brought to its end first."""
-        setup, seat = self._setup, self._seat
-        route, lane, claim = (None, None, ()) if errand is None else (errand.route, errand.lane, errand.claim)
+        setup, state = self._setup, self._state
+        route, lane, claim = (None, None, ()) if request is None else (request.route, request.lane, request.claim)
         freed = False
         while True:
             try:
                 journal = await Journal.open(
-                    setup.db, seat.known_session, holder=setup.holder, ttl=setup.lease_seconds, user=user,
+                    setup.db, state.known_session, holder=setup.holder, ttl=setup.lease_seconds, user=user,
                     route=route, lane=lane, claim=claim, left_open=self._is_abandoned,
                 )  # fmt: skip
             except SessionNotFound:
-                if not seat.warm or route is not None:
+                if not state.warm or route is not None:
                     raise  # the route decides where it goes
                 self.tell_status("warn", "this conversation was erased elsewhere; what you say begins it anew")
-                await seat.begin_anew()
+                await state.begin_anew()
                 continue
             if journal is None:
-                if freed or not await asyncio.to_thread(seat.free):
-                    raise ConversationBusy(where=str(seat.session_id))
+                if freed or not await asyncio.to_thread(state.free):
+                    raise ConversationBusy(where=str(state.session_id))
                 freed = True
             elif journal.resumed:
-                result = await self._take_up(journal, stop, errand)
-                if errand is not None:
-                    errand.taken_up(result)
+                result = await self._recover(journal, stop, request)
+                if request is not None:
+                    request.taken_up(result)
             else:
                 return journal
 
-    async def _take_up(self, journal: Journal, stop: Stop, errand: Errand | None) -> dict[str, Any] | None:
-        """Whoever cannot say what a chat is owed leaves its turn to those who can, and one place that of another."""
-        if errand is None and journal.work.inbox:
+    async def _recover(self, journal: Journal, stop: Stop, request: TurnRequest | None) -> dict[str, Any] | None:
+        """End a turn that a lost process left open. A chat's turn is left to those who can deliver its answer, and one
+        of another route to that route."""
+        if request is None and journal.work.inbox:
             await journal.leave()
             raise ConversationBusy("a chat's message waits here for its answer", hint="hermes gateway run gives it.")
-        if errand is not None and not errand.covers(journal.work.turn):
+        if request is not None and not request.covers(journal.work.turn):
             await journal.leave()
             raise LeftElsewhere(journal.turn_id, where=str(journal.session_id))
-        return await self._attempt(journal, stop, errand).take_up()
+        return await run.recover(self._turn(journal, stop, request))
 
-    def _attempt(self, journal: Journal, stop: Stop, errand: Errand | None, task_id: str | None = None) -> Attempt:
-        journal.lane = None if errand is None else errand.lane
-        return Attempt(
-            self._setup, self._seat, journal, listeners=self, signals=self._signals, stop=stop, errand=errand,
+    def _turn(self, journal: Journal, stop: Stop, request: TurnRequest | None, task_id: str | None = None) -> TurnRun:
+        journal.lane = None if request is None else request.lane
+        return TurnRun(
+            self._setup, self._state, journal, callbacks=self, signals=self._signals, stop=stop, request=request,
             task_id=task_id,
         )  # fmt: skip
 
@@ -340,7 +357,36 @@ class AIAgent(Listeners):
                 platform=self.platform, sender_id=person_id,
             )
         )  # fmt: skip
-        return user_row.made(
+        return transcript.user_message(
             message, persist=persist, added=added, person_id=person_id, platform_message_id=platform_id,
             timestamp=self._setup.db.clock() if timestamp is None else timestamp,
         )  # fmt: skip
+
+
+def _endpoint(
+    config: Config,
+    model: str | None,
+    provider: str | None,
+    base_url: str | None,
+    api_key: str | None,
+    max_tokens: int | None,
+) -> Endpoint:
+    found = providers.primary(config, model=model, provider=provider)
+    changes: dict[str, Any] = {"base_url": base_url, "api_key": api_key, "max_tokens": max_tokens}
+    return replace(found, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _role(db: SessionDB, person_id: PersonId | None) -> str:
+    """What the person may use; somebody unknown is a guest."""
+    if person_id is None:
+        return "guest"
+    known = db.people.get(person_id)
+    if known is not None:
+        return known.role
+    return db.people.owner().role if person_id == LOCAL_OWNER else "guest"
+
+
+def _default_store(config: Config) -> SessionDB:
+    from hermes_state import SessionDB
+
+    return SessionDB(config.database_url(), limits=config.limits)

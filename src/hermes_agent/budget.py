@@ -3,7 +3,7 @@
 `reserve` takes the most a call can come to — its input as estimated, at the dearest of the input prices, and as many
 tokens of answer as it may give — out of `budget.{day,person_day,conversation}.{usd,tokens}`. When that does not fit,
 the call is not made. `settle` puts what the provider reports in its place. The sums are rows that all processes share
-(`hermes_state.budgets`); without any limit in the configuration nothing is written.
+(`hermes_state.people.budgets`); without any limit in the configuration nothing is written.
 
 What a limit cannot see: input is estimated, so one call may come out dearer than reserved, and the next ones stop the
 sooner; the answer of a call without `max_tokens` is taken as `limits.budget_answer_tokens`. A provider that reports no
@@ -17,18 +17,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hermes_agent import holders, tokens
+from hermes_agent import process_identity
 from hermes_agent.models.base import Endpoint, ModelError, Price, Usage
 from hermes_agent.models.prices import price_for
-from hermes_config.budget import SCOPES, BudgetConfig
+from hermes_agent.prompt import tokens
 from hermes_config.errors import ConfigError
-from hermes_state.budgets import NANO, Amount, Held, Limit, Warned
+from hermes_config.sections import SCOPES, BudgetSection
 from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId
+from hermes_state.people import usage as usage_report
+from hermes_state.people.budgets import NANO, Amount, Held, Limit, Warned
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
+    from hermes_state.ids import PersonId
+    from hermes_state.people.budgets import Limit
+
 
 _NANO_FOR_A_TOKEN = NANO // 1_000_000  # prices are for a million tokens
 
@@ -90,7 +95,7 @@ class Budget:
         try:
             reservation.held = await self._db.budgets.reserve(
                 self._limits, estimate, conversation_id=conversation_id, person_id=person_id, model=endpoint.model,
-                task=task, holder=holders.new_holder(),
+                task=task, holder=process_identity.new_holder(),
             )  # fmt: skip
         except OverLimit as over:
             small = _most(reservation.price, reservation.estimated_input, 0)
@@ -129,7 +134,7 @@ class Budget:
         return price
 
 
-def limits_of(config: BudgetConfig) -> tuple[Limit, ...]:
+def limits_of(config: BudgetSection) -> tuple[Limit, ...]:
     """The configured limits in the units of the store."""
     found = []
     for scope in SCOPES:
@@ -204,3 +209,28 @@ def _unknown_price(endpoint: Endpoint, limits: Iterable[Limit]) -> ModelError:
         hint=f"Set models.{endpoint.model}.price to {{input: …, output: …}}, dollars for a million tokens; 0 where it "
         "costs nothing.",
     )
+
+
+def spent_today(db: SessionDB, config: Config, person_id: PersonId) -> str:
+    """`today $0.12 of $1.00`. Reads the store: not on an event loop."""
+    daily = [limit for limit in limits_of(config.budget) if limit.scope != "conversation"]
+    if daily:
+        used, limit = max(((_used(db, limit, person_id), limit) for limit in daily), key=_nearest)
+        return f"today {amount(used, limit.unit)} of {amount(limit.most, limit.unit)}"
+    total = usage_report.report(db, "day", since=db.clock()).total
+    if total.unpriced_calls:
+        return "cost today not known: the model has no price"
+    return f"today {amount(round(total.cost_usd * NANO), 'usd')}, no limit set"
+
+
+def _used(db: SessionDB, limit: Limit, person_id: PersonId) -> int:
+    if limit.scope == "day":
+        return db.budgets.used("day")[1].of(limit.unit)
+    person = db.people.get(person_id)
+    return db.budgets.used("person_day", person_id, zone=person.zone if person else None)[1].of(limit.unit)
+
+
+def _nearest(row: tuple[int, Limit]) -> tuple[float, bool]:
+    """The limit of which most is used matters most; among equals money does."""
+    used, limit = row
+    return (used / limit.most if limit.most else 1.0, limit.unit == "usd")

@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
-from hermes_config.records import record
 from hermes_state.ids import SessionId
 
 SESSION_ID = "HERMES_SESSION_ID"
@@ -32,8 +32,8 @@ class CurrentSession:
         self.session_id = session_id
 
 
-@record(kw_only=True)
-class Identity:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnIdentity:
     """What is known of where a turn comes from. Empty means that there is none, never that it was not looked up."""
 
     platform: str = ""
@@ -71,11 +71,11 @@ class Identity:
         }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Bound:
     """What a context is bound to. Without an identity only the session is known: nobody called `bind`."""
 
-    identity: Identity | None
+    identity: TurnIdentity | None
     session: CurrentSession
 
 
@@ -83,7 +83,7 @@ _bound: ContextVar[Bound | None] = ContextVar("hermes_turn", default=None)
 
 
 @contextmanager
-def bind(identity: Identity, session: CurrentSession) -> Iterator[Bound]:
+def bind(identity: TurnIdentity, session: CurrentSession) -> Iterator[Bound]:
     """Run the block, and all that it starts, as this identity in this session."""
     bound = Bound(identity, session)
     token = _bound.set(bound)
@@ -93,7 +93,7 @@ def bind(identity: Identity, session: CurrentSession) -> Iterator[Bound]:
         _bound.reset(token)
 
 
-def enter(identity: Identity, session: CurrentSession) -> None:
+def enter(identity: TurnIdentity, session: CurrentSession) -> None:
     """Bind this context for good: for a task that serves one turn and ends with it."""
     _bound.set(Bound(identity, session))
 

@@ -1,7 +1,6 @@
 """The plug-in hooks a turn calls, in one place (contract §2.3).
 
-They are looked up on the module at call time, so that plug-ins loaded later and tests that replace `invoke_hook` are
-seen. They run beside the event loop and have `limits.hook_ms`: nothing a hook does, raises or waits for can break a
+`invoke_hook` is looked up on the module at call time, so that plug-ins loaded later and tests that replace it are seen. They run beside the event loop and have `limits.hook_ms`: nothing a hook does, raises or waits for can break a
 turn or hold up another.
 """
 
@@ -11,19 +10,18 @@ import logging
 from typing import Any
 
 from hermes_cli import plugins
+from hermes_state.ids import SessionId
 
 _log = logging.getLogger("hermes.agent")
 
 
 async def fire(name: str, **facts: Any) -> list[Any]:
     """What the callbacks of a hook returned; nothing when there are none, or the call itself fails or hangs."""
-    answers = await _fired(name, facts)
-    return [] if answers is None else answers
+    return (await _called(name, facts) or []) if plugins.has_hook(name) else []
 
 
-async def _fired(name: str, facts: dict[str, Any]) -> list[Any] | None:
-    if not plugins.has_hook(name):
-        return []
+async def _called(name: str, facts: dict[str, Any]) -> list[Any] | None:
+    """What the callbacks returned; None when the call itself failed."""
     seconds = plugins.get_plugin_manager().limits.hook_ms / 1000
     try:
         return list(await plugins.call_plugin(plugins.invoke_hook, name, seconds=seconds, **facts))
@@ -50,7 +48,26 @@ def added_context(answers: list[Any]) -> str:
 
 async def decided(**facts: Any) -> plugins.PreToolDecision | None:
     """What `pre_tool_call` hooks want done with a call. One that may guard it and fails has not let it through."""
-    answers = await _fired("pre_tool_call", facts)
+    if not plugins.has_hook("pre_tool_call"):
+        return None
+    answers = await _called("pre_tool_call", facts)
     if answers is None:
         return plugins.PreToolDecision("block", "a plug-in that checks calls failed, so this one was not made")
     return plugins.resolve_pre_tool_block(answers)
+
+
+# -- leaving a conversation ---------------------------------------------------------------------------------------
+# Called after the transition has committed, with exactly `session_id` and `platform`. Best effort: a crash in between
+# may lose one and never repeats one.
+
+
+async def conversation_switched(*, old: SessionId | None, new: SessionId, platform: str) -> None:
+    """A chat or terminal has turned to another conversation: /new, /resume, /branch."""
+    if old is not None:
+        await conversation_left(session_id=old, platform=platform)
+    await _called("on_session_reset", {"session_id": new, "platform": platform})
+
+
+async def conversation_left(*, session_id: SessionId, platform: str) -> None:
+    """A chat or terminal has closed. The conversation itself may go on elsewhere."""
+    await _called("on_session_finalize", {"session_id": session_id, "platform": platform})

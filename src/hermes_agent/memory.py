@@ -19,14 +19,15 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hermes_agent.suspicion import suspicion
+from hermes_agent.prompt.injection_scan import suspicion
 from hermes_config.errors import HermesError
 from hermes_config.home import advice, private_open, write_atomic
 from hermes_config.limits import DEFAULTS, Limits
-from hermes_config.records import record
+from hermes_config.sections import MemorySection
 from hermes_state.ids import LOCAL_OWNER, PersonId
 
 Target = Literal["memory", "user", "shared"]
@@ -39,15 +40,10 @@ _TITLES: Mapping[str, str] = {
     "user": "USER (who you are talking to)",
     "shared": "SHARED MEMORY (known to everybody who talks to you)",
 }
-_CHARS: Mapping[str, tuple[str, int]] = {
-    "memory": ("memory_char_limit", 2_200),
-    "user": ("user_char_limit", 1_375),
-    "shared": ("memory_char_limit", 2_200),
-}
 _POLL_SECONDS = 0.02
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Memory:
     """One target as it is now."""
 
@@ -78,14 +74,14 @@ class MemoryStore:
         home: Path,
         person: PersonId,
         *,
-        config: Mapping[str, Any] | None = None,
+        settings: MemorySection | None = None,
         may_share: bool = False,
         limits: Limits = DEFAULTS,
     ) -> None:
-        """`config` is config.yaml's tree: `memory.memory_char_limit`, `memory.user_char_limit`."""
+        """`settings`: how many characters each memory holds."""
         self._root = home / "memories"
         self._own = self._root if person == LOCAL_OWNER else self._root / "people" / _folder(person)
-        self._config = config or {}
+        self._settings = settings or MemorySection()
         self._may_share = may_share
         self._limits = limits
 
@@ -138,10 +134,7 @@ class MemoryStore:
         return Memory(target, unique, len(SEPARATOR.join(unique)), self._limit(target))
 
     def _limit(self, target: Target) -> int:
-        key, default = _CHARS[target]
-        section = self._config.get("memory")
-        chosen = section.get(key) if isinstance(section, Mapping) else None
-        return chosen if isinstance(chosen, int) and not isinstance(chosen, bool) and chosen > 0 else default
+        return self._settings.user_char_limit if target == "user" else self._settings.memory_char_limit
 
     def _text(self, path: Path, *, errors: str) -> str:
         try:

@@ -15,13 +15,18 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from hermes_agent.suspicion import suspicion
+from hermes_agent.prompt.injection_scan import suspicion
+from hermes_agent.text import brief
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS, Limits
-from hermes_config.records import record
+
+if TYPE_CHECKING:
+    from hermes_config.sections import SkillsSection
+
 
 MAIN = "SKILL.md"
 GENERAL = "general"
@@ -43,7 +48,7 @@ class Registered(Protocol):
     def description(self) -> str: ...
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Skill:
     name: str
     description: str
@@ -53,8 +58,8 @@ class Skill:
     tags: tuple[str, ...] = ()
 
 
-@record
-class View:
+@dataclass(frozen=True, slots=True)
+class SkillView:
     skill: Skill
     file: str
     """Relative to the skill's folder."""
@@ -63,7 +68,7 @@ class View:
     """What else can be viewed."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Skills:
     """What was found, in order of category and name."""
 
@@ -100,30 +105,28 @@ class Skills:
         hint = f"Did you mean {', '.join(near)}?" if near else f"{listed_by} shows what there is."
         raise SkillNotFound(f"there is no skill {wanted!r:.80}", hint=hint)
 
-    def view(self, name: str, file: str | None = None, *, listed_by: str = "skills_list") -> View:
+    def view(self, name: str, file: str | None = None, *, listed_by: str = "skills_list") -> SkillView:
         """SKILL.md, or a file inside the skill's folder."""
         skill = self.get(name, listed_by=listed_by)
         wanted = file.strip() if file and file.strip() else MAIN
         content = _read_inside(skill, wanted, self.limits)
         others = tuple(other for other in _files(skill.folder, self.limits.skill_files) if other != wanted)
-        return View(skill, wanted, content, others)
+        return SkillView(skill, wanted, content, others)
 
 
 def discover(
     home: Path,
-    config: Mapping[str, Any],
+    settings: SkillsSection,
     *,
     platform: str = "",
     registered: Iterable[Registered] | None = None,
     limits: Limits = DEFAULTS,
 ) -> Skills:
-    """`config` is config.yaml's tree: `skills.external_dirs`, `skills.disabled`, `skills.platform_disabled`.
+    """The skills of a home, of `skills.external_dirs` and of plug-ins, without those that are disabled.
 
     `registered` are the skills of plug-ins: those that were loaded, unless given.
     """
-    settings = config.get("skills")
-    settings = settings if isinstance(settings, Mapping) else {}
-    disabled = _disabled(settings, platform)
+    disabled = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
     found: dict[str, Skill] = {}
     problems: list[str] = []
     looked = 0
@@ -155,15 +158,9 @@ def _result(found: Mapping[str, Skill], problems: list[str], limits: Limits) -> 
     return Skills(tuple(order), tuple(problems), limits)
 
 
-def _disabled(settings: Mapping[str, Any], platform: str) -> frozenset[str]:
-    per_platform = settings.get("platform_disabled")
-    here = per_platform.get(platform) if isinstance(per_platform, Mapping) else None
-    return frozenset((*_texts(settings.get("disabled")), *_texts(here)))
-
-
-def _roots(home: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
+def _roots(home: Path, settings: SkillsSection) -> Iterator[Path]:
     yield home / "skills"
-    for given in _texts(settings.get("external_dirs")):
+    for given in settings.external_dirs:
         yield home / Path(os.path.expandvars(given)).expanduser()
 
 
@@ -249,7 +246,7 @@ def _brief(description: str, chars: int) -> str:
     why = suspicion(description)
     if why is not None:
         return f"[its description is not shown: {why}]"
-    return description if len(description) <= chars else f"{description[: chars - 1]}…"
+    return brief(description, chars)
 
 
 # -- files -------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("HERMES_DEBUG"):
             _cover_secrets()
             raise
-        from hermes_cli import crash
+        from hermes_cli.framework import crash
 
         if (line := crash.fault_of_the_machine(error)) is not None:
             _complain(line)
@@ -111,7 +111,7 @@ def _dispatch(arguments: list[str]) -> int:
     command = COMMANDS.get(name) or _of_plugin(name)
     if command is None:
         raise UsageError(f"there is no command {name[:60]!r}", hint=_suggestion(name))
-    from hermes_cli.parser import Parser
+    from hermes_cli.framework.parser import Parser
 
     about = f"{command.help[:1].upper()}{command.help[1:]}."
     parser = Parser(prog=f"hermes {name}", description=about, given=rest)
@@ -143,9 +143,9 @@ def _overview() -> str:
 
 
 def _of_plugin(name: str) -> Command | None:
-    from hermes_cli import plugins_cli  # whoever uses our own commands never pays for it
+    from hermes_cli.maintenance import plugin_commands
 
-    return plugins_cli.find(name)
+    return plugin_commands.find(name)
 
 
 def _suggestion(name: str) -> str:
@@ -157,13 +157,13 @@ def _suggestion(name: str) -> str:
 
 def _cover_secrets() -> None:
     """The traceback that Python is about to print must not show one either."""
-    from hermes_cli import crash
+    from hermes_cli.framework import crash
 
     sys.excepthook = crash.show
 
 
 def _complain(line: str) -> None:
-    from hermes_cli.text import harmless
+    from hermes_cli.framework.text import harmless
 
     try:
         print(f"hermes: {harmless(line)}", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """Reads `<home>/config.yaml` and `<home>/.env`; changes single keys of the one, adds single variables to the other.
 
-A home made by the reference loads unchanged. The keys that Hermes uses are checked, with file, line, key
+A home of hermes-agent loads unchanged. The keys that Hermes uses are checked, with file, line, key
 and reason in the error; all others are carried in `Config.tree` and survive a save. Results are frozen and
 shared: a second `load` costs two `stat` calls until one of the files changes.
 
@@ -19,54 +19,35 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from hermes_config import document, dotenv, edit
-from hermes_config.budget import BudgetConfig, read_budget
+from hermes_config import dotenv, schema, yaml_file
 from hermes_config.errors import ConfigError
 from hermes_config.home import advice, ensure_home, hermes_home, write_atomic
-from hermes_config.limits import DEFAULTS, Limits, table
-from hermes_config.records import field, fields, record
-from hermes_config.section import Section
+from hermes_config.limits import DEFAULTS
+from hermes_config.schema import Problem, Value
+from hermes_config.sections import Settings
 
-DATABASE_SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
 _SAVE_ATTEMPTS = 5
 _DOCTOR = "hermes doctor says what to do."
+_STRICT = ("state", "sessions", "budget", "limits")
+"""Sections in which a default in place of what was meant would do harm: another store, data removed, no limit."""
 
 
-@record
-class StateConfig:
-    """`state:` — where conversations are stored, and how durably a commit is written."""
-
-    database_url: str | None = field(default=None, repr=False)
-    synchronous: Literal["full", "normal"] = "full"
-
-
-@record
-class SessionsConfig:
-    """`sessions:` — what maintenance may remove by itself."""
-
-    auto_prune: bool = False
-    retention_days: int = 90
-    min_interval_hours: int = 24
-    vacuum_after_prune: bool = True
-
-
-@record
-class Config:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(Settings):
     """Everything a home says about itself. Frozen; secrets stay out of its `repr`."""
 
     home: Path
-    state: StateConfig
-    sessions: SessionsConfig
-    limits: Limits
     tree: Mapping[str, Any] = field(repr=False)
     """All of config.yaml, read-only, with the keys that are not ours."""
     dotenv: Mapping[str, str] = field(repr=False)
     """The entries of `.env`."""
-    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    problems: tuple[Problem, ...] = field(default=(), repr=False)
+    """Values that do not fit, in whose place the last good one or the default holds."""
 
     def environ(self, name: str) -> str | None:
         """A variable of the environment or, when it is not there, of `.env`."""
@@ -75,6 +56,15 @@ class Config:
     def database_url(self) -> str | None:
         """From `HERMES_DATABASE_URL`, then `state.database_url`; None stands for `<home>/state.db`."""
         return self.environ("HERMES_DATABASE_URL") or self.state.database_url
+
+    def problem(self, *keys: str) -> Problem | None:
+        """The first value that does not fit, at one of these keys or below it."""
+        return next((one for one in self.problems if one.at_or_below(*keys)), None)
+
+    def require(self, *keys: str) -> None:
+        """Raise `ConfigError` when a value at one of these keys, or below it, does not fit."""
+        if (found := self.problem(*keys)) is not None:
+            raise found.error()
 
 
 class Saved(NamedTuple):
@@ -136,11 +126,13 @@ def set_value(
     for _ in range(_SAVE_ATTEMPTS):
         before = load(file.parent)  # a save never follows a failed read
         stamp, text = _read(file)
-        changed = edit.set_in_text(text, path, value, file=str(file))
+        changed = yaml_file.set_in_text(text, path, value, file=str(file))
         keeps_layout = changed is not None
         if changed is None:
-            changed = edit.dump(edit.set_in_data(document.parse(text, file=str(file)).data, path, value))
+            changed = yaml_file.dump(yaml_file.set_in_data(yaml_file.parse(text, file=str(file)).data, path, value))
         after = _check_before_saving(changed, file, before.dotenv)
+        if (problem := after.problem(key)) is not None:
+            raise _not_saved(problem.error(line=0))
         if check is not None:
             _check_for_another_room(check, before, after, key)
         if _stamp(file) != stamp:
@@ -166,10 +158,10 @@ def unset_value(key: str, home: Path | None = None) -> Saved | None:
         source = _document(text, file)
         if not _holds(source.data, path):
             return None
-        changed = edit.remove_in_text(text, path, file=str(file))
+        changed = yaml_file.remove_in_text(text, path, file=str(file))
         keeps_layout = changed is not None
         if changed is None:
-            changed = edit.dump(edit.remove_in_data(source.data, path))
+            changed = yaml_file.dump(yaml_file.remove_in_data(source.data, path))
         after = _fault(changed, file)
         if after is not None and _fault(text, file) is None:  # what was wrong before may stay so, one key at a time
             raise ConfigError(after.reason, file=str(file), key=after.key, hint="Nothing was saved.")
@@ -262,7 +254,7 @@ def free_name(file: Path) -> Path:
 
 def _check_before_saving(text: str, file: Path, entries: Mapping[str, str]) -> Config:
     try:
-        return _build(file.parent, document.parse(text, file=str(file)), dict(entries))
+        return _build(file.parent, yaml_file.parse(text, file=str(file)), dict(entries))
     except ConfigError as error:
         raise _not_saved(error) from error
 
@@ -300,7 +292,7 @@ def _look(home: Path) -> _Remembered:
             env_stamp, env_text = _read(files[1])
             stamps = (yaml_stamp, env_stamp)
             entries = dotenv.parse(env_text, file=str(files[1])) if env_text else {}
-            outcome = _build(home, _document(yaml_text, files[0]), entries)
+            outcome = _build(home, _document(yaml_text, files[0]), entries, last_good)
             last_good = outcome
         except ConfigError as error:
             outcome = error
@@ -312,45 +304,34 @@ def _look(home: Path) -> _Remembered:
         return found
 
 
-def _document(text: str, file: Path) -> document.Document:
+def _document(text: str, file: Path) -> yaml_file.Document:
     # An absent or blank file needs no parser, and most homes of tests and first runs have none.
     if not text.strip():
-        return document.Document({}, None, str(file))
+        return yaml_file.Document({}, None, str(file))
     try:
-        return document.parse(text, file=str(file))
+        return yaml_file.parse(text, file=str(file))
     except ConfigError as error:
         raise ConfigError(
             f"{file.name}: {error.reason}", file=error.file, line=error.line, hint=error.hint or _opens(file)
         ) from error
 
 
-def _build(home: Path, source: document.Document, entries: dict[str, str]) -> Config:
-    state = Section(source, "state", known=("database_url", "synchronous"))
-    sessions = Section(source, "sessions", known=[row.name for row in fields(SessionsConfig)])
-    return Config(
-        home=home,
-        state=StateConfig(
-            database_url=state.url("database_url", DATABASE_SCHEMES),
-            synchronous=cast(Literal["full", "normal"], state.choice("synchronous", "full", ("full", "normal"))),
-        ),
-        sessions=SessionsConfig(
-            auto_prune=sessions.flag("auto_prune", False),
-            retention_days=sessions.whole("retention_days", 90, minimum=1),
-            min_interval_hours=sessions.whole("min_interval_hours", 24, minimum=0),
-            vacuum_after_prune=sessions.flag("vacuum_after_prune", True),
-        ),
-        limits=_limits(source),
-        tree=document.freeze(source.data, file=source.file),
-        dotenv=MappingProxyType(entries),
-        budget=read_budget(source),
-    )
+def of(home: Path, data: Mapping[str, Any], entries: Mapping[str, str] | None = None) -> Config:
+    """A configuration from data, to try it before it is saved. Raises `ConfigError`."""
+    source = yaml_file.Document(schema.plain(data), None, str(home / "config.yaml"))
+    return _build(home, source, dict(entries or {}))
 
 
-def _limits(source: document.Document) -> Limits:
-    if "limits" not in source.data:
-        return DEFAULTS
-    bounds = Section(source, "limits", known=[row.name for row in table() if not row.fixed], closed=True)
-    return Limits(**{row.name: bounds.whole(row.name, row.default, minimum=row.minimum) for row in table()})
+def _build(home: Path, source: yaml_file.Document, entries: dict[str, str], before: Config | None = None) -> Config:
+    """`before` is the last good configuration of a running process."""
+    tree = yaml_file.freeze(source.data, file=source.file)
+    problems: list[Problem] = []
+    read = schema.read(Settings, [Value(tree, home / "config.yaml")], problems, before=before)
+    for one in problems:
+        if one.at_or_below(*_STRICT):
+            raise one.error(line=source.line(one.value.path))
+    values = {name: getattr(read, name) for name in schema.settings_of(Settings)}
+    return Config(**values, home=home, tree=tree, dotenv=MappingProxyType(entries), problems=tuple(problems))
 
 
 def _opens(file: Path) -> str:
@@ -398,9 +379,8 @@ def unsupported_backend(tree: Mapping[str, Any]) -> str:
 
     `local` means `executor: confined`. A backend that we do not have is never replaced by another one unasked.
     """
-    section = tree.get("terminal")
-    named = section.get("backend") if isinstance(section, Mapping) else None
-    backend = "" if named is None else str(named).strip().lower()
+    section = tree.get("terminal")  # also of a home that is to be imported, of which no `Config` can be made
+    backend = str((section.get("backend") if isinstance(section, Mapping) else None) or "").strip().lower()
     if backend in ("", "local") or tree.get("executor") is not None:
         return ""
     return f"terminal.backend {backend[:40]} is not supported; set executor: confined (recommended) or executor: host"

@@ -7,10 +7,11 @@ docs`. A number that bounds something and does not stand here is a defect.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import NamedTuple
 
-from hermes_config.records import field, fields, record
+from hermes_config.schema import Whole, setting, settings_of
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -30,15 +31,12 @@ class Limit(NamedTuple):
 
 
 def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = "", fixed: bool = False) -> int:
-    # The declared type is the type of the value, as with `field` itself.
-    value: int = field(
-        default=default,
-        metadata={"default": default, "unit": unit, "rule": rule, "minimum": minimum, "area": area, "fixed": fixed},
-    )
+    # The declared type is the type of the value, as with `setting` itself.
+    value: int = setting(default, Whole(minimum, name=unit), rule, area=area, fixed=fixed)
     return value
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Limits:
     """The values in force. Frozen: a change of configuration makes a new one."""
 
@@ -270,11 +268,10 @@ class Limits:
 def table() -> tuple[Limit, ...]:
     """The rows, in order. A row without an area of its own belongs to the area above it."""
     area, rows = "", []
-    for row in fields(Limits):
-        about = row.metadata
-        area = about["area"] or area
-        default = about["default"]  # as the field has it, but known to be a number
-        rows.append(Limit(row.name, default, about["unit"], about["rule"], about["minimum"], area, about["fixed"]))
+    for name, row in settings_of(Limits).items():
+        assert isinstance(row.kind, Whole)
+        area = row.area or area
+        rows.append(Limit(name, row.default, row.kind.name, row.about, int(row.kind.least), area, row.fixed))
     return tuple(rows)
 
 
@@ -286,48 +283,3 @@ def limits() -> Limits:
     from hermes_config import config  # config is built from this table
 
     return config.load().limits
-
-
-def _amount(row: Limit) -> str:
-    if row.unit == "bytes":
-        for size, name in ((_GIB, "GiB"), (_MIB, "MiB"), (_KIB, "KiB")):
-            if row.default >= size:
-                return f"{row.default // size} {name}"
-    return f"{row.default:,} {row.unit}"
-
-
-def page() -> str:
-    """The table as a page of the operators' guide."""
-    lines = [
-        "# Limits",
-        "",
-        "Everything in Hermes has a bound, and a rule for what happens there. To change one, in config.yaml:",
-        "",
-        "```yaml",
-        "limits:",
-        f"  events_per_conversation: {DEFAULTS.events_per_conversation * 2}",
-        "```",
-        "",
-        "Values are whole numbers in the unit of the row (sizes are in bytes). A misspelt name or a value",
-        "below the smallest allowed is refused with the file, the line and the reason. A row marked fixed",
-        "holds before a configuration can be read, and is not a setting.",
-    ]
-    area = ""
-    for row in table():
-        if row.area != area:
-            area = row.area
-            lines += [
-                "",
-                f"## {area}",
-                "",
-                "| name | default | smallest | at the bound |",
-                "|---|--:|--:|---|",
-            ]
-        smallest = "fixed" if row.fixed else f"{row.minimum:,}"
-        lines.append(f"| `{row.name}` | {_amount(row)} | {smallest} | {row.rule} |")
-    lines += ["", "This page is made by `make docs` from `src/hermes_config/limits.py`."]
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(page(), end="")

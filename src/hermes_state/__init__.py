@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hermes_state.aio import AsyncSessionDB as AsyncSessionDB
+    from hermes_state.conversations.ledger import Handle as Handle
     from hermes_state.errors import HeadMoved as HeadMoved
     from hermes_state.errors import IntegrityError as IntegrityError
     from hermes_state.errors import OutcomeUnknown as OutcomeUnknown
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from hermes_state.errors import SessionNotFound as SessionNotFound
     from hermes_state.errors import StaleFence as StaleFence
     from hermes_state.errors import StateError as StateError
-    from hermes_state.handles import Handle as Handle
+    from hermes_state.session_db import AsyncSessionDB as AsyncSessionDB
     from hermes_state.session_db import SessionDB as SessionDB
 
 _WHERE = {
-    "AsyncSessionDB": "aio",
-    "Handle": "handles",
+    "AsyncSessionDB": "session_db",
+    "Handle": "conversations.ledger",
     "HeadMoved": "errors",
     "IntegrityError": "errors",
     "OutcomeUnknown": "errors",

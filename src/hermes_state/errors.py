@@ -101,8 +101,12 @@ class FutureSchema(StateError):
     """The database was written by a newer version; it was left untouched."""
 
 
+class OldSchema(StateError):
+    """The database was made before 0.1; it was left untouched."""
+
+
 class ForeignHome(StateError):
-    """The database belongs to the reference system; it was left untouched."""
+    """The database belongs to hermes-agent; it was left untouched."""
 
 
 class NetworkFilesystem(StateError):

@@ -7,7 +7,7 @@ def warn(action: str, message: str, *args: object) -> None:
     """One line for the operator; `action` is the word that metrics and filters go by."""
     import logging  # here, because most runs have nothing to say
 
-    from hermes_config import log_guard
+    from hermes_config import logs
 
-    log_guard.install()
+    logs.redact_records()
     logging.getLogger("hermes_state").warning(message, *args, extra={"action": action})

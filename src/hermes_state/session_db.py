@@ -11,39 +11,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_config.limits import Limits
-from hermes_state import opening
-from hermes_state.deletion import Deletion
-from hermes_state.exchange import Exchange
-from hermes_state.handoff import Handoffs
-from hermes_state.lists import Lists
-from hermes_state.live import Live
-from hermes_state.locks import CompressionGuards
-from hermes_state.messages import Messages
-from hermes_state.meta import Meta
-from hermes_state.pruning import Pruning
-from hermes_state.routing import Routing
-from hermes_state.search import Search
-from hermes_state.sessions import Sessions
-from hermes_state.store import Clock, Store
-from hermes_state.titles import Titles
-from hermes_state.usage import Usage
-from hermes_state.windows import Windows
+from hermes_state.compat.messages import Messages
+from hermes_state.compat.routing import RoutingIndex
+from hermes_state.compat.sessions import SessionRows
+from hermes_state.maintenance.prune import Pruning
+from hermes_state.people.usage import Usage
+from hermes_state.search import MessageSearch
+from hermes_state.storage import schema
+from hermes_state.storage.base import Clock, Store
+from hermes_state.storage.writer import InThreads
+from hermes_state.transfer.session_json import SessionJson
 
 if TYPE_CHECKING:
-    from hermes_state.approvals import Approvals
-    from hermes_state.budgets import Budgets
-    from hermes_state.effects import Effects
-    from hermes_state.events import Events
-    from hermes_state.inbox import Inbox
-    from hermes_state.leases import Leases
-    from hermes_state.ledger import Ledger
-    from hermes_state.outbox import Outbox
-    from hermes_state.pairings import Pairings
-    from hermes_state.people import People
-    from hermes_state.prefixes import Prefixes
-    from hermes_state.traces import Traces
-    from hermes_state.turns import Turns
-    from hermes_state.undo import Undo
+    from hermes_state.conversations.ledger import Ledger
+    from hermes_state.conversations.undo import Undo
+    from hermes_state.people.budgets import Budgets
+    from hermes_state.people.pairings import Pairings
+    from hermes_state.people.people import People
+    from hermes_state.turns.approvals import Approvals
+    from hermes_state.turns.effects import Effects
+    from hermes_state.turns.events import Events, Traces
+    from hermes_state.turns.inbox import Inbox
+    from hermes_state.turns.leases import Leases
+    from hermes_state.turns.outbox import Outbox
+    from hermes_state.turns.prefixes import Prefixes
+    from hermes_state.turns.turns import Turns
 
 
 class _LazyPart:
@@ -69,24 +61,7 @@ def lazy_part(module: str, kind: str) -> Any:
     return _LazyPart(module, kind)
 
 
-class SessionDB(
-    Sessions,
-    Messages,
-    Live,
-    Windows,
-    Titles,
-    Lists,
-    Usage,
-    Routing,
-    CompressionGuards,
-    Handoffs,
-    Meta,
-    Deletion,
-    Pruning,
-    Exchange,
-    Search,
-    Store,
-):
+class SessionDB(SessionRows, Messages, RoutingIndex, Usage, Pruning, SessionJson, MessageSearch, Store):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(
@@ -98,7 +73,7 @@ class SessionDB(
         synchronous: str = "FULL",
         limits: Limits | None = None,
     ) -> None:
-        engine = opening.open_engine(db_path, read_only=read_only, synchronous=synchronous, limits=limits)
+        engine = schema.open_engine(db_path, read_only=read_only, synchronous=synchronous, limits=limits)
         super().__init__(engine, clock=clock, limits=limits)
 
     @classmethod
@@ -108,21 +83,29 @@ class SessionDB(
         """`sqlite:///path` or `postgresql://user@host/database`."""
         return cls(url, read_only, clock=clock, limits=limits)
 
-    ledger: Ledger = lazy_part("ledger", "Ledger")
-    people: People = lazy_part("people", "People")
-    pairings: Pairings = lazy_part("pairings", "Pairings")
-    inbox: Inbox = lazy_part("inbox", "Inbox")
-    leases: Leases = lazy_part("leases", "Leases")
-    turns: Turns = lazy_part("turns", "Turns")
-    effects: Effects = lazy_part("effects", "Effects")
-    approvals: Approvals = lazy_part("approvals", "Approvals")
-    budgets: Budgets = lazy_part("budgets", "Budgets")
-    prefixes: Prefixes = lazy_part("prefixes", "Prefixes")
-    outbox: Outbox = lazy_part("outbox", "Outbox")
-    events: Events = lazy_part("events", "Events")
-    traces: Traces = lazy_part("traces", "Traces")
-    undo: Undo = lazy_part("undo", "Undo")
+    ledger: Ledger = lazy_part("conversations.ledger", "Ledger")
+    people: People = lazy_part("people.people", "People")
+    pairings: Pairings = lazy_part("people.pairings", "Pairings")
+    inbox: Inbox = lazy_part("turns.inbox", "Inbox")
+    leases: Leases = lazy_part("turns.leases", "Leases")
+    turns: Turns = lazy_part("turns.turns", "Turns")
+    effects: Effects = lazy_part("turns.effects", "Effects")
+    approvals: Approvals = lazy_part("turns.approvals", "Approvals")
+    budgets: Budgets = lazy_part("people.budgets", "Budgets")
+    prefixes: Prefixes = lazy_part("turns.prefixes", "Prefixes")
+    outbox: Outbox = lazy_part("turns.outbox", "Outbox")
+    events: Events = lazy_part("turns.events", "Events")
+    traces: Traces = lazy_part("turns.events", "Traces")
+    undo: Undo = lazy_part("conversations.undo", "Undo")
 
     def close(self) -> None:
         self.close_index()
-        opening.close_engine(self.engine)
+        schema.close_engine(self.engine)
+
+
+class AsyncSessionDB(InThreads):
+    """`SessionDB` for event loops: any method can be awaited and runs in a worker thread."""
+
+    def __init__(self, db: SessionDB) -> None:
+        super().__init__(db)
+        self._db = db

@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from gateway import run, run_parts
+from gateway import run
 from gateway.config import load_gateway_config
+from gateway.services import Parts, services_of
 from hermes_config import config as configuration
-from hermes_testing.pretend import PretendAdapter
+from hermes_testing.memory_platform import PretendAdapter
 
 if TYPE_CHECKING:
-    from gateway.board import Board
-    from gateway.lane import Commands
+    from gateway.inbound.lanes import Commands
+    from gateway.services import Services
     from hermes_state import SessionDB
-    from hermes_state.inbox import InboxRow
-    from hermes_testing.scripted_model import ScriptedModel
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_testing.scripted.model import ScriptedModel
 
-MakeCommands = Callable[["Board", "run.GatewayRunner"], "Commands"]
+MakeCommands = Callable[["Services", "run.GatewayRunner"], "Commands"]
 OWNER = "42"
 
 
@@ -85,17 +86,17 @@ class PretendGateway:
 
     async def start(self) -> None:
         config = configuration.load(self._home)
-        board = run_parts.board_of(config, load_gateway_config(config), self._db)
+        services = services_of(config, load_gateway_config(config), self._db)
         adapters = {self.chat.platform: self.chat}
         if self._commands is None:
-            self.runner = run.GatewayRunner(board, adapters)
+            self.runner = run.GatewayRunner(services, adapters)
         else:
-            self.runner = run.GatewayRunner(board, adapters, commands=self._commands)
+            self.runner = run.GatewayRunner(services, adapters, commands=self._commands)
         await self.runner.start()
         await self.parts.connections.settled(5)
 
     @property
-    def parts(self) -> run_parts.Parts:
+    def parts(self) -> Parts:
         return self.runner.parts
 
     @property

@@ -32,10 +32,10 @@ from typing import Any, Protocol, Self
 
 import yaml
 
-from hermes_testing.scripted_model import ScriptedModel
-from hermes_testing.scripted_server import ScriptedServer
-from hermes_testing.telegram_answers import Json
-from hermes_testing.telegram_client import Person
+from hermes_testing.scripted.model import ScriptedModel
+from hermes_testing.scripted.server import ScriptedServer
+from hermes_testing.telegram.answers import Json
+from hermes_testing.telegram.client import Person
 
 GATEWAY = (sys.executable, "-m", "hermes_cli", "gateway", "run")
 SECONDS = 30.0

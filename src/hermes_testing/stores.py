@@ -17,11 +17,8 @@ import shutil
 import tempfile
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, LiteralString
 from urllib.parse import urlsplit, urlunsplit
-
-import psycopg
-from psycopg import sql
 
 from hermes_state.session_db import SessionDB
 
@@ -85,6 +82,8 @@ class TestPostgres:
 
     def __init__(self, url: str | None = None) -> None:
         given = url or os.environ.get("HERMES_TEST_POSTGRES", "").strip()
+        import psycopg  # an extra; stores on SQLite do without
+
         self._own = None if given else _start_server()
         self.url = given if self._own is None else self._own.get_uri()
         self._admin = psycopg.connect(self.url, autocommit=True)
@@ -106,17 +105,20 @@ class TestPostgres:
     def _create(self, template: str) -> str:
         self._count += 1
         name = f"{self._prefix}_{self._count}"
-        self._admin.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-        )
+        self._execute("CREATE DATABASE {} TEMPLATE {}", name, template)
         self._made.append(name)
         return name
 
     def drop(self, url: str) -> None:
         name = urlsplit(url).path.lstrip("/")
         if name in self._made:
-            self._admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+            self._execute("DROP DATABASE {} WITH (FORCE)", name)
             self._made.remove(name)
+
+    def _execute(self, statement: LiteralString, *names: str) -> None:
+        from psycopg import sql
+
+        self._admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
     def database_url(self, name: str) -> str:
         return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))

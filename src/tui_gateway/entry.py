@@ -18,7 +18,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, TextIO
 
-from hermes_config import log_file
+from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_config.home import ensure_folder, ensure_home, private_open
 
@@ -38,7 +38,7 @@ def main() -> int:
     except HermesError as error:
         print(f"hermes: {error.one_line()}", file=sys.stderr)
         return 1
-    log_file.install()
+    logs.install()
     from hermes_cli import plugins
     from tui_gateway import server
     from tui_gateway.wire import frames, transports

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from gateway.api import sockets
+from gateway.api import server as api_server
 from hermes_config.limits import DEFAULTS
 from tui_gateway import server
 from tui_gateway.wire import frames
@@ -20,7 +20,7 @@ from tui_gateway.wire.frames import Frame
 from tui_gateway.wire.outgoing import Outgoing
 
 if TYPE_CHECKING:
-    from gateway.run_parts import Parts
+    from gateway.services import Parts
 
 _log = logging.getLogger("hermes.rpc")
 PATH = "/api/ws"
@@ -30,11 +30,11 @@ _TRY_AGAIN_LATER, _GOING_AWAY = 1013, 1001
 
 def mount() -> None:
     """For the gateways of this process."""
-    sockets.add(PATH, _over)
+    api_server.add(PATH, _over)
 
 
-def _over(parts: Parts) -> sockets.Handle:
-    server._db = parts.board.db
+def _over(parts: Parts) -> api_server.SocketHandler:
+    server._db = parts.services.db
     server._stdio_transport.close(0.0)  # a gateway's stdout is no client's: closed sessions still tell something
     return handle_ws
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.support.processes import Worker
 
 from hermes_config.limits import Limits
 from hermes_state.errors import StateError, StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.processes import Worker
 
 WORKERS = Path(__file__).parent / "workers"
 MIB = 1 << 20

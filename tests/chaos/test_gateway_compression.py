@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.support.kill_points import Points
 
 from hermes_state import SessionDB
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.killpoints import Points
-from hermes_testing.scripted_model import ScriptedModel, ScriptedRequest, Step, say
-from hermes_testing.scripted_request import text_of
+from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, say
+from hermes_testing.scripted.steps import text_of
 
 ROUTE = "agent:main:telegram:dm:42"
 LONG = "The maples in Kyoto peak in late November, so book the small inn near the river early. " * 8

@@ -1,6 +1,6 @@
 """The gateway is killed again and again under load, and keeps every promise; one that breaks a promise is found out.
 
-`make chaos` has the long form: `python -m hermes_testing.storm --kills 200`.
+`make chaos` has the long form: `python -m tests.support.storm --kills 200`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.history import ANSWER
+from tests.support.storm import FAULTS, Storm
 
-from hermes_testing.history import ANSWER
 from hermes_testing.stores import EngineName, TestStores
-from hermes_testing.storm import FAULTS, Storm
-from hermes_testing.telegram_faults import Fault
+from hermes_testing.telegram.faults import Fault
 
 CARELESS = Path(__file__).parent / "workers" / "careless_gateway.py"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
-from hermes_testing.scripted_model import ScriptedModel, ScriptedRequest, Step, call, say
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, call, say
+from hermes_testing.telegram.server import FakeTelegram
 
 _GIVEN_UP = "This turn was given up"
 _GATEWAY = """$(sed 's/.*"pid": \\([0-9]*\\).*/\\1/' "$HERMES_HOME/gateway.pid")"""

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.old_homes import ReferenceHome
+from tests.support.processes import Worker
 
 from hermes_cli.commands import COMMANDS, Command
-from hermes_cli.parser import Parser
+from hermes_cli.framework.parser import Parser
 from hermes_state.errors import WriteLost
 from hermes_state.session_db import SessionDB
-from hermes_testing.processes import Worker
-from hermes_testing.reference_homes import ReferenceHome
 
 WORKERS = Path(__file__).parent / "workers"
 

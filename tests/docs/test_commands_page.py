@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import commands_page
 
-from hermes_cli import reference_page
 from hermes_cli.commands import COMMANDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "users" / "commands.md"
@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "users" / "commands.md"
 @pytest.mark.parametrize("columns", ["40", "200"])
 def test_the_page_is_current_in_a_terminal_of_any_width(columns: str) -> None:
     made = subprocess.run(
-        [sys.executable, "-m", "hermes_cli.reference_page"],
+        [sys.executable, "-m", "tools.commands_page"],
         env={**os.environ, "COLUMNS": columns},
         capture_output=True,
         text=True,
@@ -28,7 +28,7 @@ def test_the_page_is_current_in_a_terminal_of_any_width(columns: str) -> None:
 
 
 def test_every_command_and_verb_is_there_with_an_example() -> None:
-    sections = dict(section.split("`\n", 1) for section in reference_page.page().split("# `")[1:])
+    sections = dict(section.split("`\n", 1) for section in commands_page.page().split("# `")[1:])
     assert set(COMMANDS) == {name.split()[1] for name in sections}
     nouns = {name.rpartition(" ")[0] for name in sections}
     silent = [name for name, says in sections.items() if name not in nouns and f"\n{name.split()[0]} " not in says]
@@ -39,6 +39,6 @@ def test_what_help_shows_is_on_the_page() -> None:
     said = subprocess.run(
         [sys.executable, "-m", "hermes_cli", "backup", "restore", "--help"], capture_output=True, text=True, check=True
     ).stdout
-    section = reference_page.page().partition("`hermes backup restore`\n")[2].partition("\n#")[0]
+    section = commands_page.page().partition("`hermes backup restore`\n")[2].partition("\n#")[0]
     for words in ("Put a backup in the place of the store", "--yes", "do not ask", "hermes backup restore hermes-"):
         assert words in said and words in section

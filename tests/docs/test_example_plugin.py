@@ -17,7 +17,7 @@ from hermes_cli.main import main
 from hermes_config import config
 from hermes_state.session_db import SessionDB
 from hermes_testing.plugins import PluginHome, plugin_home
-from hermes_testing.scripted_model import ScriptedModel, call, say
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -52,7 +52,7 @@ def test_its_hooks_and_its_command(tally: PluginHome) -> None:
 
 def test_its_tool_is_offered_to_the_model(tally: PluginHome) -> None:
     tally.load("tally")
-    specs = {spec["name"]: spec for spec in registry.shared().specs(config.load().tree, role="owner")}
+    specs = {spec["name"]: spec for spec in registry.shared().specs(config.load(), role="owner")}
     assert specs["count_words"]["description"] == "Count the words of a text."
     assert plugins.get_plugin_tools()[0].handler({"text": "three little words"}) == {"words": 3}
 

@@ -15,11 +15,10 @@ from pathlib import Path
 
 import pytest
 from tests.hermes_cli.model_server import ModelServer
+from tests.support.old_homes import ReferenceHome
 
-from hermes_cli import text
-from hermes_testing.reference_homes import ReferenceHome
-from hermes_testing.terminal import Terminal
-from hermes_testing.window import Window
+from hermes_cli.framework import text
+from hermes_testing.terminal import Terminal, Window
 
 pytestmark = pytest.mark.xdist_group("demo")
 
@@ -95,7 +94,10 @@ class Phone(Terminal):
 
     def __init__(self, name: str, *, lines: int) -> None:
         super().__init__(
-            [sys.executable, "-m", "hermes_testing.phone", "--as", name], env={"NO_COLOR": "1"}, columns=80, lines=lines
+            [sys.executable, "-m", "hermes_testing.phone.app", "--as", name],
+            env={"NO_COLOR": "1"},
+            columns=80,
+            lines=lines,
         )
 
     def frame(self) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools import commands_page
 
-from hermes_cli import reference_page
 from hermes_cli.commands import COMMANDS
 
 OPERATORS = Path(__file__).parents[2] / "docs" / "operators"
@@ -31,7 +31,7 @@ def test_every_page_is_on_the_list() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_command_and_flag_it_names_is_there(page: Path) -> None:
-    known = dict(section.split("`\n", 1) for section in reference_page.page().split("# `")[1:])
+    known = dict(section.split("`\n", 1) for section in commands_page.page().split("# `")[1:])
     assert [call for call in _calls(page) if not _exists(call, known)] == []
 
 

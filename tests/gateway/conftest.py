@@ -1,4 +1,4 @@
-"""What tests of the gateway can ask for: a board with real parts on a store of either engine."""
+"""What tests of the gateway can ask for: a services with real parts on a store of either engine."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from gateway.board import Board
+from gateway.access.policy import PolicyKeeper
 from gateway.config import GatewayConfig
 from gateway.hooks import HookRegistry
 from gateway.metrics import Metrics
-from gateway.policy import PolicyKeeper
+from gateway.services import Services
 from gateway.session import SessionStore
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_config import config
 from hermes_state.session_db import SessionDB
 
 
 @pytest.fixture
-def board(db: SessionDB, home: Path) -> Board:
+def services(db: SessionDB, home: Path) -> Services:
     settings = GatewayConfig()
-    return Board(
+    return Services(
         db=db,
         config=config.load(),
         settings=settings,
@@ -28,5 +28,5 @@ def board(db: SessionDB, home: Path) -> Board:
         policy=PolicyKeeper(db, home),
         hooks=HookRegistry(home),
         metrics=Metrics(),
-        holder=holders.new_holder(),
+        holder=process_identity.new_holder(),
     )

@@ -6,21 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gateway.agents import Agents
-from gateway.board import Board
-from gateway.intake import event_of, source_of
-from gateway.lane import Kind
-from gateway.lanes import Lanes
+from gateway.inbound.lanes import Kind, Lanes
+from gateway.inbound.stored_message import event_of, source_of
 from gateway.run import GatewayRunner
-from gateway.running import Running
-from gateway.watching import Watcher
+from gateway.services import Services
+from gateway.turns.agents import Agents
+from gateway.turns.running_turn import Running, Watcher
 from hermes_state import SessionDB
-from hermes_state.aio import queued
 from hermes_state.ids import SessionKey
-from hermes_state.inbox import InboxRow
-from hermes_state.outbox import Parcel
+from hermes_state.storage.writer import queued
+from hermes_state.turns.inbox import InboxRow
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import ScriptedModel
+from hermes_testing.scripted.model import ScriptedModel
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 _NOW = ("new", "stop", "status")
@@ -29,8 +27,8 @@ _NOW = ("new", "stop", "status")
 class FewCommands:
     """/new /stop /catchup /again, each through the doors that all commands use."""
 
-    def __init__(self, board: Board, runner: GatewayRunner) -> None:
-        self._db, self._runner = board.db, runner
+    def __init__(self, services: Services, runner: GatewayRunner) -> None:
+        self._db, self._runner = services.db, runner
         self.ran: list[str] = []
 
     def serve(self, lanes: Lanes, agents: Agents) -> None:

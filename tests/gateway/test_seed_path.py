@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from tests.gateway.engine import ROUTE
 
-from gateway import run, watchers
+from gateway import housekeeping, run
 from gateway.session import SessionStore
 from hermes_cli import plugins
 from hermes_state import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, in_system, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, in_system, say
 
 _METHODS = (
     "_handle_reset_command", "_session_expiry_watcher", "stop", "_refresh_agent_cache_message_count",
@@ -71,11 +71,11 @@ def test_a_real_new(
             async with PretendGateway(db, home, model) as here:
                 await here.chat.say("hello")
                 await here.quiet()
-                old = here.parts.board.store.peek_session_id(ROUTE)
+                old = here.parts.services.store.peek_session_id(ROUTE)
                 await here.chat.say("/new")
                 await _told(here, "Session reset")
                 await here.quiet()
-                new = here.parts.board.store.peek_session_id(ROUTE)
+                new = here.parts.services.store.peek_session_id(ROUTE)
         assert old != new
         about = [(name, facts) for name, facts in hooks if name in ("on_session_finalize", "on_session_reset")]
         assert about == [
@@ -97,7 +97,7 @@ def test_a_real_expiry(
     entered: dict[str, list[Any]],
     hooks: list[tuple[str, dict[str, Any]]],
 ) -> None:
-    monkeypatch.setattr(watchers, "FIRST_EXPIRY_SECONDS", 0.2)
+    monkeypatch.setattr(housekeeping, "FIRST_EXPIRY_SECONDS", 0.2)
     # Its passes come quickly, so that one of them is after the clock has moved, however slow the machine is.
     monkeypatch.setattr(run.GatewayRunner, "_rest", lambda self, seconds: asyncio.sleep(0.1))
 
@@ -107,15 +107,15 @@ def test_a_real_expiry(
             async with PretendGateway(db, home, model, **idle) as here:
                 await here.chat.say("hello")
                 await here.quiet()
-                old = here.parts.board.store.peek_session_id(ROUTE)
+                old = here.parts.services.store.peek_session_id(ROUTE)
                 clock.advance(3_600)
                 closed = ("on_session_finalize", {"session_id": old, "platform": "telegram"})
                 await here.until(lambda: closed in hooks)
-                entry = here.parts.board.store._entries[ROUTE]
+                entry = here.parts.services.store._entries[ROUTE]
                 assert entry.expiry_finalized
                 await here.chat.say("back again", at=clock())
                 await here.quiet()
-                assert here.parts.board.store.peek_session_id(ROUTE) != old
+                assert here.parts.services.store.peek_session_id(ROUTE) != old
                 assert hooks.count(closed) == 1, "closed once, by the watcher"
                 await _told(here, "automatically reset")
         for name in (
@@ -140,10 +140,10 @@ def test_a_real_compression(db: SessionDB, home: Path, entered: dict[str, list[A
                 for number in range(14):
                     await here.chat.say(f"say more about animal {number} " + "please " * 200)
                     await here.quiet()
-                    first = first or here.parts.board.store.peek_session_id(ROUTE)
-                    if here.parts.board.store.peek_session_id(ROUTE) != first:
+                    first = first or here.parts.services.store.peek_session_id(ROUTE)
+                    if here.parts.services.store.peek_session_id(ROUTE) != first:
                         break
-                now = here.parts.board.store.peek_session_id(ROUTE)
+                now = here.parts.services.store.peek_session_id(ROUTE)
                 await here.chat.say("and after it?")
                 await here.quiet()
                 cached = next(iter(here.parts.agents.entries.values()))
@@ -166,7 +166,7 @@ def test_a_real_shutdown(
             await here.start()
             await here.chat.say("hello")
             await hold.reached()
-            running = here.parts.board.store.peek_session_id(ROUTE)
+            running = here.parts.services.store.peek_session_id(ROUTE)
             asyncio.get_running_loop().call_later(0.1, hold.release)
             await here.runner.stop()
             assert here.chat.chat() == ["ok"], "what runs is finished first"

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from tests.gateway.engine import Start, starter
 
-from gateway import beside
 from gateway.config import Platform
-from gateway.entries import SessionSource
+from gateway.inbound import terminal_messages
+from gateway.routes.source import SessionSource
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say
 
 pytestmark = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 
@@ -69,7 +69,7 @@ def test_by_messages_tools_commands_and_what_is_typed_beside(
             async with gateway(model, commands=None) as here:
                 await said(here, "one")
                 await said(here, "two")
-                await asyncio.to_thread(beside.hand_in, db, CHAT, "typed at the desk", person_id=LOCAL_OWNER)
+                await asyncio.to_thread(terminal_messages.hand_in, db, CHAT, "typed at the desk", person_id=LOCAL_OWNER)
                 await here.chat.heard(4)
                 await here.quiet()
                 for command in COMMANDS:

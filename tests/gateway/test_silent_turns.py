@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes_state import SessionDB
 from hermes_testing.gateways import PretendGateway
-from hermes_testing.scripted_model import Hold, ScriptedModel, call, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 
 SECONDS = 1.5
 """Far longer than a turn takes that is heard of, on a busy machine too."""
@@ -57,7 +57,7 @@ def test_the_time_a_person_took_is_not_counted_against_the_command_they_allow(db
         tidies = call("terminal", {"command": "rm -rf old; sleep 0.5"})  # longer than the pause between two looks
         with ScriptedModel(say(calls=[tidies]), say("Tidied up.")) as model:
             async with gateway(db, home, model) as here:
-                (here.parts.board.home / "workspace").mkdir(exist_ok=True)
+                (here.parts.services.home / "workspace").mkdir(exist_ok=True)
                 await here.chat.say("tidy up")
                 shown = await here.until(lambda: next((one for one in here.chat.messages if one.buttons), None))
                 await asyncio.sleep(1.5 * SECONDS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import watchers
+from gateway import housekeeping
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
 from hermes_testing.clock import Clock
@@ -17,7 +17,7 @@ from hermes_testing.gateways import PretendGateway
 def test_what_ended_long_ago_goes_while_the_gateway_runs(
     db: SessionDB, home: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchers, "_FIRST_TIDY_SECONDS", 0.05)
+    monkeypatch.setattr(housekeeping, "_FIRST_TIDY_SECONDS", 0.05)
     row = db.inbox.accept(platform="telegram", chat_id="42", message_id="1", route=SessionKey("r"), payload={}).row
     db.inbox.finish([row.id], "answered")
     clock.advance((db.limits.inbox_done_days + 1) * 86_400)

@@ -12,7 +12,7 @@ import pytest
 from hermes_agent import AIAgent
 from hermes_config import config as configuration
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel
+from hermes_testing.scripted.model import ScriptedModel
 
 MakeAgent = Callable[..., AIAgent]
 

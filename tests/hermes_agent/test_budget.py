@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.support.processes import Worker
 
 from hermes_agent.agent import AIAgent
 from hermes_agent.budget import Budget, Reservation, amount
 from hermes_agent.models.base import Endpoint, ModelError, Usage
 from hermes_config import config
-from hermes_state import usage_report
-from hermes_state.budgets import NANO
 from hermes_state.ids import ConversationId, PersonId
+from hermes_state.people import usage as usage_report
+from hermes_state.people.budgets import NANO
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.processes import Worker
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 
 T = TypeVar("T")
 Make = Callable[..., Budget]

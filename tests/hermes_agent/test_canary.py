@@ -17,7 +17,7 @@ import pytest
 from hermes_agent import AIAgent
 from hermes_config import config as configuration
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel, call, fail, say
+from hermes_testing.scripted.model import ScriptedModel, call, fail, say
 
 KEY = "sk-canary-4f1d2c3b4a59687f0e1d"
 OTHER = "xoxb-canary-998877665544"

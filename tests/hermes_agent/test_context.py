@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from hermes_agent import context
-from hermes_agent.context import CurrentSession, Identity, child_environment, get_session_env
+from hermes_agent.context import CurrentSession, TurnIdentity, child_environment, get_session_env
 from hermes_state.ids import SessionId
 
 
@@ -21,7 +21,7 @@ def session(name: str) -> CurrentSession:
 
 
 def test_a_turn_knows_who_it_is_for() -> None:
-    with context.bind(Identity(platform="telegram", chat_id="42", user_name="Ana"), session("s1")):
+    with context.bind(TurnIdentity(platform="telegram", chat_id="42", user_name="Ana"), session("s1")):
         assert get_session_env("HERMES_SESSION_PLATFORM") == "telegram"
         assert get_session_env("HERMES_SESSION_CHAT_ID") == "42"
         assert get_session_env("HERMES_SESSION_USER_NAME") == "Ana"
@@ -34,7 +34,7 @@ def test_outside_of_a_turn_the_environment_answers_and_inside_it_never_does(monk
     monkeypatch.setenv("HERMES_SESSION_THREAD_ID", "7")
     monkeypatch.setenv("HERMES_SOMETHING", "else")
     assert get_session_env("HERMES_SESSION_ID") == "of the parent"
-    with context.bind(Identity(), session("s1")):
+    with context.bind(TurnIdentity(), session("s1")):
         assert get_session_env("HERMES_SESSION_ID") == "s1"
         assert get_session_env("HERMES_SESSION_THREAD_ID", "default") == "", "empty is an answer"
         assert get_session_env("HERMES_SOMETHING") == "else"
@@ -43,7 +43,7 @@ def test_outside_of_a_turn_the_environment_answers_and_inside_it_never_does(monk
 
 def test_nothing_writes_the_environment() -> None:
     before = dict(os.environ)
-    with context.bind(Identity(platform="cli"), session("s1")):
+    with context.bind(TurnIdentity(platform="cli"), session("s1")):
         context.set_current_session_id("s2")
         child_environment()
     contextvars.copy_context().run(context.set_current_session_id, "s3")
@@ -60,7 +60,7 @@ def test_a_rotation_is_seen_by_tools_that_are_running() -> None:
         return [*seen, get_session_env("HERMES_SESSION_ID"), from_thread, child_environment()["HERMES_SESSION_ID"]]
 
     async def turn(name: str, rotates: bool) -> list[str]:
-        with context.bind(Identity(platform="cli"), session(name)):
+        with context.bind(TurnIdentity(platform="cli"), session(name)):
             go_on = asyncio.Event()
             running = asyncio.create_task(tool(go_on))
             await asyncio.sleep(0)
@@ -95,7 +95,7 @@ def test_without_a_turn_an_id_stays_in_its_own_context() -> None:
 
 def test_a_plain_thread_knows_nothing_unless_it_is_given_the_context() -> None:
     seen: list[str] = []
-    with context.bind(Identity(), session("s1")):
+    with context.bind(TurnIdentity(), session("s1")):
         look = threading.Thread(target=lambda: seen.append(get_session_env("HERMES_SESSION_ID", "none")))
         look.start()
         look.join()
@@ -104,7 +104,7 @@ def test_a_plain_thread_knows_nothing_unless_it_is_given_the_context() -> None:
 
 def test_a_child_process_gets_the_turns_identity_whatever_strangers_call_themselves() -> None:
     name = "Ada\0" + "é" * 5_000 + "\udc80"
-    with context.bind(Identity(platform="telegram", user_name=name, chat_name="a\nb"), session("s9")):
+    with context.bind(TurnIdentity(platform="telegram", user_name=name, chat_name="a\nb"), session("s9")):
         environment = child_environment()
     code = "import os; print(os.environ['HERMES_SESSION_ID'], len(os.environ['HERMES_SESSION_USER_NAME']) > 500)"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

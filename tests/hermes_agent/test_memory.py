@@ -10,6 +10,7 @@ import pytest
 
 from hermes_agent.memory import MemoryRefused, MemoryStore, Target
 from hermes_config.limits import Limits
+from hermes_config.sections import MemorySection
 from hermes_state.ids import LOCAL_OWNER, PersonId
 
 
@@ -65,17 +66,15 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
 
 
 def test_what_does_not_fit_is_refused_with_what_is_there(home: Path) -> None:
-    store = MemoryStore(home, LOCAL_OWNER, config={"memory": {"memory_char_limit": 30}})
+    store = MemoryStore(home, LOCAL_OWNER, settings=MemorySection(30))
     store.add("memory", "a" * 20)
     with pytest.raises(MemoryRefused, match="that would be 31 characters, and memory holds 30") as refused:
         store.add("memory", "b" * 8)
     assert refused.value.memory is not None and refused.value.memory.entries == ("a" * 20,)
     assert store.add("memory", "b" * 7).used == 30
-    smaller = MemoryStore(home, LOCAL_OWNER, config={"memory": {"memory_char_limit": 10}})
+    smaller = MemoryStore(home, LOCAL_OWNER, settings=MemorySection(10))
     assert smaller.remove("memory", "bbb").used == 20, "what makes it smaller is always allowed"
     assert (MemoryStore(home, LOCAL_OWNER).read("memory").limit, store.read("user").limit) == (2_200, 1_375)
-    nonsense = MemoryStore(home, LOCAL_OWNER, config={"memory": {"memory_char_limit": "many"}})
-    assert nonsense.read("memory").limit == 2_200
 
 
 def test_everybody_has_a_memory_of_their_own(home: Path, store: MemoryStore) -> None:

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.hermes_cli import doctors
+from tests.hermes_cli.model_server import KEY, ModelServer
 
 from hermes_cli.main import main
 from hermes_config import config
-
-from . import doctors
-from .model_server import KEY, ModelServer
 
 
 class Ran(NamedTuple):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hermes_config import config
-from hermes_config.budget import BudgetConfig
 from hermes_config.errors import ConfigError
+from hermes_config.sections import BudgetSection, SessionsSection
 
 Write = Callable[[str], Path]
 
@@ -70,7 +70,7 @@ def changed_lines(before: str, after: str) -> tuple[list[str], list[str]]:
 def test_a_home_without_files_has_the_defaults(home: Path) -> None:
     loaded = config.load()
     assert loaded.home == home
-    assert loaded.sessions == config.SessionsConfig(False, 90, 24, True)
+    assert loaded.sessions == SessionsSection(False, 90, 24, True)
     assert loaded.state.synchronous == "full"
     assert loaded.database_url() is None
     assert list(home.iterdir()) == []
@@ -129,7 +129,7 @@ def test_a_spending_limit_is_taken_as_people_write_it(write: Write, written: str
 
 def test_without_a_word_about_it_nothing_is_limited(write: Write) -> None:
     write("budget:\n")
-    assert config.load().budget == BudgetConfig()
+    assert config.load().budget == BudgetSection()
 
 
 BAD = [

@@ -1,6 +1,6 @@
 """A state machine drives the store and a plain-Python model side by side, with restarts in between.
 
-Every rule does one thing twice, in the store and in `hermes_testing.model`; after each step everything the store
+Every rule does one thing twice, in the store and in `tests.support.store_model`; after each step everything the store
 holds must be what the model holds. `test_it_finds_a_planted_bug` shows that it can fail: it plants three bugs.
 """
 
@@ -13,14 +13,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from tests.support import store_model
 
 from hermes_config.limits import Limits
-from hermes_state import leases, ledger, messages
+from hermes_state.conversations import routes, transcript
 from hermes_state.errors import ConversationHeld, HeadMoved, SessionEnded, StaleFence, TurnOver
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
-from hermes_state.statements import Statement
-from hermes_testing import compare, model, model_work
+from hermes_state.storage.statements import Statement
+from hermes_state.turns import leases
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.stores import EngineName, TestStores
 
@@ -47,8 +48,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.address, self.discard = address, discard
         self.clock = Clock()
         self.db = self.open_store()
-        self.said = model.Conversations()
-        self.work = model_work.Work(LIMITS.delivery_attempts)
+        self.said = store_model.Conversations()
+        self.work = store_model.Work(LIMITS.delivery_attempts)
         self.fences: list[leases.Lease] = []
         self.claims: list[Any] = []
         self.used = 0
@@ -71,15 +72,15 @@ class StoreMachine(RuleBasedStateMachine):
     def both(self, in_model: Callable[[], Any], in_store: Callable[[], Any]) -> tuple[Any, Any]:
         """What the model and the store answer; where the model refuses, the store must refuse for the same reason."""
         refusals: dict[type[Exception], type[Exception]] = {
-            model.Ended: SessionEnded, model_work.Stale: StaleFence, model_work.Over: TurnOver,
-            model_work.Held: ConversationHeld,
+            store_model.Ended: SessionEnded, store_model.Stale: StaleFence, store_model.Over: TurnOver,
+            store_model.Held: ConversationHeld,
         }  # fmt: skip
         try:
             expected = in_model()
         except tuple(refusals) as refused:
             with pytest.raises(refusals[type(refused)]) as caught:
                 in_store()
-            if isinstance(refused, model.Ended):
+            if isinstance(refused, store_model.Ended):
                 assert caught.value.tip == refused.tip
             return None, None
         return expected, in_store()
@@ -198,18 +199,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     @ANY_SESSION
     @rule(data=st.data())
-    def rewind_and_restore(self, data: st.DataObject) -> None:
+    def rewind(self, data: st.DataObject) -> None:
         session = self.session(data)
         visible = self.said.segments[session].visible()
         users = [n for n, row in enumerate(visible) if row.role == "user"]
         if users:
             index = data.draw(st.sampled_from(users), "message")
             target = self.db.get_messages(session, include_inactive=True)[index]["id"]
-            if any(row.state != "live" for row in visible[index:]):
-                assert self.db.restore_rewound(session, target) == self.said.restore(session, index)
-            else:
-                rewound = self.db.rewind_to_message(session, target)["rewound_count"]
-                assert rewound == self.said.rewind(session, index)
+            rewound = self.db.rewind_to_message(session, target)["rewound_count"]
+            assert rewound == self.said.rewind(session, index)
 
     @ANY_SESSION
     @rule(data=st.data(), compact=st.booleans())
@@ -401,7 +399,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def store_is_as_the_model(self) -> None:
-        assert self.db.engine.read(compare.stored, snapshot=True) == compare.modelled(self.said, self.work)
+        assert self.db.engine.read(store_model.stored, snapshot=True) == store_model.modelled(self.said, self.work)
 
     def teardown(self) -> None:
         self.db.close()
@@ -445,9 +443,9 @@ def test_the_store_does_what_the_model_does(
 LOOK_AWAY = Statement("planted", "SELECT ?, ?", "SELECT %s, %s")
 TAKE_BACK_ALL = "UPDATE messages SET active = 0 WHERE session_id = ? AND ? IS NOT NULL AND active = 1"
 PLANTED: dict[str, tuple[object, str, object, str]] = {
-    "a rotation leaves the routes behind": (ledger.Q, "move_routes", LOOK_AWAY, "'routes'"),
+    "a rotation leaves the routes behind": (routes.Q, "move_routes", LOOK_AWAY, "'routes'"),
     "a lost fence may write": (leases, "check", lambda *_: None, "DID NOT RAISE.*StaleFence"),
-    "undo undoes too much": (messages.Q, "take_back", Statement("planted", TAKE_BACK_ALL, ""), r"assert \d+ == \d+"),
+    "undo undoes too much": (transcript.Q, "take_back", Statement("planted", TAKE_BACK_ALL, ""), r"assert \d+ == \d+"),
 }
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hermes_state import traces, work
-from hermes_state.approvals import Exit
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, TurnId
-from hermes_state.leases import Lease
-from hermes_state.outbox import Parcel
+from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
+from hermes_state.turns import events
+from hermes_state.turns.approvals import Exit
+from hermes_state.turns.leases import Lease
+from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.stores import TestStores
 
@@ -117,7 +118,7 @@ def test_a_trace_tells_what_the_log_has_of_a_turn_that_retention_removed(db: Ses
     live(db, clock, "b")
     before = told(db, "trace-a")
     clock.advance(400 * 86_400)
-    work.prune(db)
+    retention.prune(db)
     assert db.turns.list() == () and told(db, "trace-a") == before == ["turn.begun", "turn.done"]
 
 
@@ -130,7 +131,7 @@ def test_a_trace_tells_of_events_that_are_no_turns(db: SessionDB) -> None:
 @pytest.mark.parametrize("name", ["inbox", "turns", "effects", "approvals", "outbox", "events", "begun"])
 def test_a_trace_walks_no_table(stores: TestStores, name: str) -> None:
     db = SessionDB(stores.sqlite())
-    statement = getattr(traces.Q, name)
+    statement = getattr(events.Q, name)
     params = (None,) * statement.sqlite.count("?")
     plan = db._read(lambda conn: [row[3] for row in conn.rows(f"EXPLAIN QUERY PLAN {statement.sqlite}", params)])
     assert plan and not any(step.startswith("SCAN") for step in plan), plan
@@ -142,12 +143,12 @@ def test_everything_goes_with_its_conversation_and_nothing_else(db: SessionDB, c
     one = counts(db)
     assert all(one.values()), "the life above touches every table"
     live(db, clock, "b")
-    db._execute_write(lambda conn: work.erase(conn, [ConversationId("a")]))
+    db._execute_write(lambda conn: retention.erase(conn, [ConversationId("a")]))
     assert counts(db) == one
     assert db.traces.get("trace-a") == () and db.traces.get("trace-b")
-    db._execute_write(lambda conn: work.erase(conn, [ConversationId("b")]))
+    db._execute_write(lambda conn: retention.erase(conn, [ConversationId("b")]))
     assert set(counts(db).values()) == {0}
-    db._execute_write(lambda conn: work.erase(conn, []))
+    db._execute_write(lambda conn: retention.erase(conn, []))
 
 
 def test_what_a_turn_owes_goes_with_its_conversation_named_or_not(db: SessionDB, clock: Clock) -> None:
@@ -164,14 +165,14 @@ def test_what_a_turn_owes_goes_with_its_conversation_named_or_not(db: SessionDB,
             parcel = Parcel(dedup_key=f"{key}-{name}", platform="telegram", chat_id=name, payload={}, **names)
             db.outbox.enqueue(parcel)
     db.outbox.enqueue(Parcel(dedup_key="neither", platform="telegram", chat_id="a", payload={}))
-    db._execute_write(lambda conn: work.erase(conn, [ConversationId("a")]))
+    db._execute_write(lambda conn: retention.erase(conn, [ConversationId("a")]))
     left = {item.dedup_key for item in db.outbox.list()}
     assert left == {"reply-b", "turn-b", "conversation-b", "both-b", "neither"}
 
 
 def test_a_conversation_id_used_again_does_not_revive_an_old_fence(db: SessionDB, clock: Clock) -> None:
     old = live(db, clock, "a")
-    db._execute_write(lambda conn: work.erase(conn, [old.conversation_id]))
+    db._execute_write(lambda conn: retention.erase(conn, [old.conversation_id]))
     new = db.leases.acquire(old.conversation_id, holder="h", ttl=60)
     assert new is not None and new.fence > old.fence
 
@@ -179,9 +180,9 @@ def test_a_conversation_id_used_again_does_not_revive_an_old_fence(db: SessionDB
 def test_retention_keeps_what_is_young(db: SessionDB, clock: Clock) -> None:
     live(db, clock, "a")
     before = counts(db)
-    work.prune(db)
+    retention.prune(db)
     assert counts(db) == before
     clock.advance(100 * 86_400)
-    removed = work.prune(db)
+    removed = retention.prune(db)
     assert (removed["inbox"], removed["outbox"], removed["turns"], removed["effects"]) == (1, 1, 1, 1)
     assert db.events.last(ConversationId("a")), "events are bounded by number, not by age"

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.history import RULES, History, Labelled
 
-from gateway.standing import SENT_AGAIN
-from hermes_state.inbox import InboxRow
-from hermes_state.outbox import OutboxItem
-from hermes_state.turns import Turn
-from hermes_testing.history import RULES, History, Labelled
-from hermes_testing.telegram_client import Person, Seen, Telegram
+from gateway.outbound.send_item import SENT_AGAIN
+from hermes_state.turns.inbox import InboxRow
+from hermes_state.turns.outbox import OutboxItem
+from hermes_state.turns.turns import Turn
+from hermes_testing.telegram.client import Person, Seen, Telegram
 
 ADA = Person(Telegram(), "ada", 42)
 

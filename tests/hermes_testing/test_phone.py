@@ -12,10 +12,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from hermes_testing import phone, phone_screen
-from hermes_testing.phone_screen import Style, cells
-from hermes_testing.telegram_command import announce
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.phone import app, screen
+from hermes_testing.phone.screen import Style, cells
+from hermes_testing.telegram.server import FakeTelegram, announce
 from hermes_testing.terminal import Terminal, rendered
 
 BUTTONS = {"inline_keyboard": [[{"text": "Once", "callback_data": "o"}, {"text": "Deny", "callback_data": "d"}]]}
@@ -40,7 +39,15 @@ class Window(Terminal):
     """The phone in a window of 60 × 24; `frame` is what it shows now."""
 
     def __init__(self, tmp_path: Path) -> None:
-        command = [sys.executable, "-m", "hermes_testing.phone", "--as", "ada", "--at", str(tmp_path / "phone.json")]
+        command = [
+            sys.executable,
+            "-m",
+            "hermes_testing.phone.app",
+            "--as",
+            "ada",
+            "--at",
+            str(tmp_path / "phone.json"),
+        ]
         super().__init__(command, columns=60, lines=24)
 
     def frame(self, words: str, seconds: float = 20.0) -> str:
@@ -146,7 +153,7 @@ def test_a_key_is_no_text(fake: FakeTelegram, tmp_path: Path) -> None:
 
 
 def test_the_help_fits_a_window_of_80_columns() -> None:
-    assert cells(phone._HELP) <= 77
+    assert cells(app._HELP) <= 77
 
 
 def test_a_long_line_stays_on_its_row(fake: FakeTelegram, tmp_path: Path) -> None:
@@ -209,7 +216,7 @@ def _piped(tmp_path: Path, lines: str, *arguments: str) -> subprocess.CompletedP
     command = [
         sys.executable,
         "-m",
-        "hermes_testing.phone",
+        "hermes_testing.phone.app",
         "--as",
         "ada",
         "--at",
@@ -224,7 +231,7 @@ def test_no_line_is_wider_than_the_window(fake: FakeTelegram) -> None:
     ada.say("京都" * 200)
     bot(fake, "sendMessage", chat_id=ada.id, text="x" * 300 + " word " * 50 + "\n    indented", reply_markup=BUTTONS)
     for width in (24, 40, 80, 200):
-        shown = phone_screen.lines(ada.look(), width, Style(colour=False))
+        shown = screen.lines(ada.look(), width, Style(colour=False))
         assert max(cells(line) for line in shown) <= width
         assert sum(line.count("京") for line in shown) == 200
         assert any("    indented" in line for line in shown)

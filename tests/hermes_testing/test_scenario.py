@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from hermes_testing.scenario import Scenario, merged
-from hermes_testing.scripted_model import ScriptedModel, say, saying
-from hermes_testing.telegram_faults import Fault
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.scripted.model import ScriptedModel, say, saying
+from hermes_testing.telegram.faults import Fault
+from hermes_testing.telegram.server import FakeTelegram
 
 COMMAND = (sys.executable, str(Path(__file__).with_name("plain_bot.py")))
 

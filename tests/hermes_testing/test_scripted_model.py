@@ -15,9 +15,11 @@ from typing import Any, Literal
 import httpx2
 import pytest
 
-from hermes_agent.models import calling, client, wires
+from hermes_agent.models import call as model_call
+from hermes_agent.models import provider_table
 from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, Usage
-from hermes_testing.scripted_model import (
+from hermes_agent.models.http import close_clients
+from hermes_testing.scripted.model import (
     Hold,
     ScriptedModel,
     always,
@@ -43,7 +45,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
         try:
             return await work
         finally:
-            await client.close_clients()
+            await close_clients()
 
     return asyncio.run(whole())
 
@@ -57,7 +59,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def body_of(endpoint: Endpoint, *messages: dict[str, Any], system: str = "", tools: tuple[Any, ...] = (TOOL,)) -> bytes:
-    wire = wires.wire_for(endpoint)
+    wire = provider_table.wire_for(endpoint)
     return wire.join(wire.head(endpoint, system, tools), wire.fragments(messages or (USER,)))
 
 
@@ -75,7 +77,7 @@ def ask(model: ScriptedModel, place: Place, body: bytes | None = None, on_delta:
     """One call to the model at its place, through the real client."""
 
     async def once(endpoint: Endpoint) -> Reply:
-        return await calling.call(endpoint, body or body_of(endpoint), on_delta)
+        return await model_call.call(endpoint, body or body_of(endpoint), on_delta)
 
     if place == "server":
         with model.served() as server:
@@ -125,9 +127,9 @@ def test_answers_a_client_that_does_not_stream(wire: Wire) -> None:
     body["stream"] = False
 
     async def post() -> Any:
-        headers = wires.wire_for(endpoint).headers(endpoint)
+        headers = provider_table.wire_for(endpoint).headers(endpoint)
         async with httpx2.AsyncClient(transport=model.transport()) as http:
-            url = endpoint.base_url + wires.wire_for(endpoint).path()
+            url = endpoint.base_url + provider_table.wire_for(endpoint).path()
             return (await http.post(url, json=body, headers=headers)).json()
 
     answer = run(post())
@@ -188,8 +190,8 @@ def test_a_request_without_a_step_is_a_failure() -> None:
 
     async def twice() -> None:
         body = body_of(model.endpoint(), {"role": "user", "content": "and again"})
-        await calling.call(model.endpoint(), body)
-        await calling.call(model.endpoint(), body)
+        await model_call.call(model.endpoint(), body)
+        await model_call.call(model.endpoint(), body)
 
     with pytest.raises(ModelError) as caught, model:
         run(twice())
@@ -205,7 +207,7 @@ def test_steps_find_their_request_among_many_at_once() -> None:
 
     async def everybody(endpoint: Endpoint) -> list[str | None]:
         bodies = [body_of(endpoint, {"role": "user", "content": f"I am {name}"}) for name in names]
-        return [reply.content for reply in await asyncio.gather(*(calling.call(endpoint, body) for body in bodies))]
+        return [reply.content for reply in await asyncio.gather(*(model_call.call(endpoint, body) for body in bodies))]
 
     with ScriptedModel(*steps) as model:
         assert run(everybody(model.endpoint())) == [f"hello {name}" for name in names]
@@ -218,7 +220,7 @@ def test_an_answer_can_be_held(place: Place) -> None:
     heard: list[str] = []
 
     async def held(endpoint: Endpoint) -> None:
-        task = asyncio.create_task(calling.call(endpoint, body_of(endpoint), lambda delta: heard.append(delta.text)))
+        task = asyncio.create_task(model_call.call(endpoint, body_of(endpoint), lambda delta: heard.append(delta.text)))
         await hold.reached()
         await until(lambda: bool(heard))
         assert heard == ["one"]
@@ -237,7 +239,7 @@ def test_an_answer_can_be_held(place: Place) -> None:
 def test_one_connection_serves_many_calls(wire: Wire) -> None:
     async def many(endpoint: Endpoint) -> None:
         for _ in range(20):
-            await calling.call(endpoint, body_of(endpoint))
+            await model_call.call(endpoint, body_of(endpoint))
 
     with ScriptedModel(always(say("a", "b")), wire=wire).served() as server:
         run(many(server.endpoint()))
@@ -248,7 +250,7 @@ def test_a_client_that_goes_away_is_noticed() -> None:
     async def leave(model: ScriptedModel) -> None:
         async with model.served() as server:
             endpoint = server.endpoint()
-            task = asyncio.create_task(calling.call(endpoint, body_of(endpoint)))
+            task = asyncio.create_task(model_call.call(endpoint, body_of(endpoint)))
             await until(lambda: model.calls == 1)
             assert server.open_connections == 1
             task.cancel()
@@ -374,7 +376,7 @@ ANTHROPIC_REFUSED: list[tuple[Change, str]] = [
 
 async def refusal(model: ScriptedModel, content: bytes, **headers: str | None) -> httpx2.Response:
     endpoint = model.endpoint()
-    shape = wires.wire_for(endpoint)
+    shape = provider_table.wire_for(endpoint)
     every = {**shape.headers(endpoint), **{name.replace("_", "-"): value for name, value in headers.items()}}
     sent = {name: value for name, value in every.items() if value is not None}
     async with httpx2.AsyncClient(transport=model.transport()) as http:
@@ -449,7 +451,7 @@ def test_thinking_goes_back_as_it_came() -> None:
     model = ScriptedModel(say(reasoning="let me see", calls=[call("terminal", {})]), say("done"), wire="anthropic")
 
     async def loop(endpoint: Endpoint) -> str | None:
-        first = await calling.call(endpoint, body_of(endpoint))
+        first = await model_call.call(endpoint, body_of(endpoint))
         (made,) = first.tool_calls
         step = {
             "role": "assistant",
@@ -458,7 +460,7 @@ def test_thinking_goes_back_as_it_came() -> None:
             "tool_calls": [{"id": made.id, "function": {"name": made.name, "arguments": made.arguments}}],
         }
         result = {"role": "tool", "tool_call_id": made.id, "content": "ok"}
-        return (await calling.call(endpoint, body_of(endpoint, USER, step, result))).content
+        return (await model_call.call(endpoint, body_of(endpoint, USER, step, result))).content
 
     thinking = (("thinking", {"type": "enabled", "budget_tokens": 1024}),)
     with model:

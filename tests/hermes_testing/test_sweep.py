@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support import sweep
 
-from hermes_testing import sweep
 from hermes_testing.stores import EngineName, TestStores
 
 Run = Callable[[str], tuple[int, str]]

@@ -14,14 +14,14 @@ import httpx2
 import pytest
 import telegram
 from telegram.error import NetworkError, RetryAfter
+from tests.support.processes import Worker
 
-from hermes_testing.processes import Worker
-from hermes_testing.telegram_answers import BotApiError
-from hermes_testing.telegram_chats import Chat
-from hermes_testing.telegram_client import RemoteTelegram
-from hermes_testing.telegram_faults import MALFORMED, Fault
-from hermes_testing.telegram_flood import STRICT, USUAL, FloodControl, FloodRules
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram import server
+from hermes_testing.telegram.answers import BotApiError
+from hermes_testing.telegram.client import RemoteTelegram
+from hermes_testing.telegram.faults import MALFORMED, STRICT, USUAL, Fault, FloodControl, FloodRules
+from hermes_testing.telegram.server import FakeTelegram
+from hermes_testing.telegram.world import Chat
 
 
 def ask(fake: FakeTelegram, method: str, **parameters: Any) -> Any:
@@ -219,7 +219,7 @@ class _Process(Worker):
     """The fake as people start it."""
 
     def __init__(self, *arguments: object) -> None:
-        super().__init__(Path(sys.modules["hermes_testing.telegram_server"].__file__ or ""), "--port", 0, *arguments)
+        super().__init__(Path(server.__file__).with_name("__main__.py"), "--port", 0, *arguments)
 
 
 def test_in_a_process_of_its_own_it_keeps_chats_and_goes_on_counting(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_in_a_process_of_its_own_it_keeps_chats_and_goes_on_counting(tmp_path: P
 
 
 def test_attached_it_ends_with_whoever_started_it() -> None:
-    command = [sys.executable, "-m", "hermes_testing.telegram_server", "--attached"]
+    command = [sys.executable, "-m", "hermes_testing.telegram", "--attached"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -261,7 +261,7 @@ def test_attached_it_ends_with_whoever_started_it() -> None:
 
 def test_the_command_explains_itself(tmp_path: Path) -> None:
     def said(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "hermes_testing.telegram_server", *arguments]
+        command = [sys.executable, "-m", "hermes_testing.telegram", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
     assert "example:" in said("--help").stdout
@@ -269,5 +269,5 @@ def test_the_command_explains_itself(tmp_path: Path) -> None:
     wrong.write_text("{}")
     result = said("--state", str(wrong))
     assert result.returncode == 1
-    assert result.stderr.startswith(f"telegram_server: {wrong} holds no state of a fake Telegram")
-    assert said("--fault", '{"kind": "x"}').stderr.startswith("telegram_server: no such fault")
+    assert result.stderr.startswith(f"hermes_testing.telegram: {wrong} holds no state of a fake Telegram")
+    assert said("--fault", '{"kind": "x"}').stderr.startswith("hermes_testing.telegram: no such fault")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hermes_testing.telegram_answers import BotApiError
-from hermes_testing.telegram_entities import formatted, units
+from hermes_testing.telegram.answers import BotApiError
+from hermes_testing.telegram.text import formatted, units
 
 S = "\N{STADIUM} \N{STADIUM}"
 """Five UTF-16 units, nine bytes."""

@@ -15,8 +15,8 @@ from telegram import InlineKeyboardButton, InlineKeyboardMarkup, ReplyParameters
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
 
 from hermes_testing.clock import Clock
-from hermes_testing.telegram_client import Person
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.client import Person
+from hermes_testing.telegram.server import FakeTelegram
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
 Talk = Callable[[telegram.Bot], Coroutine[Any, Any, Any]]

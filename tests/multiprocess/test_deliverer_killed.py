@@ -8,12 +8,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from gateway.splitting import split_blocks
-from gateway.standing import note
-from hermes_state.outbox import OutboxItem, Parcel
+from tests.support.processes import Worker
+
+from gateway.outbound.send_item import note
+from gateway.platforms.splitting import split_blocks
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.processes import Worker
 
 WORKER = Path(__file__).parent / "workers" / "deliver.py"
 CHATS, EACH, KILLS, LIMIT = 6, 6, 12, 40

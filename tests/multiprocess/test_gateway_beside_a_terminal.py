@@ -8,9 +8,9 @@ from pathlib import Path
 
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
-from hermes_testing.scripted_model import Hold, ScriptedModel, ScriptedRequest, Step, say
-from hermes_testing.scripted_request import text_of
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.scripted.model import Hold, ScriptedModel, ScriptedRequest, Step, say
+from hermes_testing.scripted.steps import text_of
+from hermes_testing.telegram.server import FakeTelegram
 from hermes_testing.terminal import Terminal
 
 gate = Hold()

@@ -10,7 +10,7 @@ from pathlib import Path
 from hermes_state import SessionDB
 from hermes_testing.gateways import PretendGateway
 from hermes_testing.plugins import plugin_home
-from hermes_testing.scripted_model import ScriptedModel, ScriptedRequest, Step, call, say
+from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, call, say
 
 CHATS, ROUNDS = 40, 5
 NAMES = ("USER_ID", "CHAT_ID", "KEY", "ID", "MESSAGE_ID")

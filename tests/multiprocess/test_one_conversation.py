@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.support.processes import Worker
 
 from hermes_state.session_db import SessionDB
-from hermes_testing.processes import Worker
 
 WORKER = Path(__file__).parent / "workers" / "append_and_rotate.py"
 OPERATIONS = 10_000

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from tests.support.processes import Worker
+from tests.support.sweep import content
+
 from hermes_state.ids import ConversationId, SessionKey, TurnId
 from hermes_state.session_db import SessionDB
-from hermes_testing.processes import Worker
-from hermes_testing.sweep import content
 
 SLEEPER = Path(__file__).parent / "workers" / "sleepy_holder.py"
 CHAT, ROUTE = ConversationId("chat"), SessionKey("agent:main:telegram:dm:42")

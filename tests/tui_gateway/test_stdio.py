@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from tests.tui_gateway.client import RpcFailed, StdioClient
 
-from hermes_agent import holders, references
+from hermes_agent import mentions, process_identity
+from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
-from hermes_state.inbox import local_route
+from hermes_state.turns.inbox import local_route
 
 STORY = "tell me the long story"
 PACED = "model: demo\ndemo:\n  tokens_per_second: 40\nauto_title: false\n"
@@ -380,11 +381,11 @@ def test_a_prompt_that_waits_when_the_server_is_killed_is_answered_by_the_next_o
 
 
 def test_a_prompt_whose_process_died_before_the_first_turn_began_is_found_and_answered_once(demo_home: Path) -> None:
-    gone = "from hermes_agent import holders; print(holders.new_holder())"
+    gone = "from hermes_agent import process_identity; print(process_identity.new_holder())"
     holder = subprocess.run([sys.executable, "-c", gone], capture_output=True, text=True, check=True).stdout.strip()
     conversation = "20260101_000000_abcdef"
     with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
-        for name, whose in (("left", holder), ("others", holders.new_holder())):
+        for name, whose in (("left", holder), ("others", process_identity.new_holder())):
             db.inbox.accept(
                 platform="local", chat_id=conversation, message_id=f"local:{name}", route=local_route(conversation),
                 payload={"text": f"what is {len(name)}+1?", "holder": whose},
@@ -463,9 +464,11 @@ def test_words_of_a_chat_that_look_like_a_file_are_shown_whole(demo_home: Path, 
     (tmp_path / "notes.md").write_text("do as I say\n")
     with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
         place = ConversationId("room")
-        desk = references.Desk(db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={})
-        looks_so = references.whole("hello @notes.md", desk)
-        assert references.files(looks_so)
+        desk = mentions.MentionContext(
+            db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={}, config=config_of(demo_home, {})
+        )
+        looks_so = mentions.whole("hello @notes.md", desk)
+        assert mentions.files(looks_so)
         db.create_session("room", "telegram")
         db.append_message("room", "user", looks_so, platform_message_id="77")
     with StdioClient(demo_home) as client:

@@ -16,7 +16,7 @@ from tests.tui_gateway.conftest import CLIENT_KEY, KEY, said
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from gateway.api.keys import key_id
+from gateway.api.auth import key_id
 from hermes_state import SessionDB
 
 

@@ -1,5 +1,7 @@
-"""The HTTP door: OpenAI-compatible chat, conversations, health and metrics. `server.ApiServer` runs it in the gateway.
+"""API: the HTTP server with the wire format of OpenAI's chat completions.
 
-A request is a message like any other: it is authorised, stored in the inbox, answered by a turn and delivered through
-the outbox; `exchange.ApiAdapter` is the platform adapter that hands the answer to the waiting response.
+`server` opens the port and lists the paths; start there. `auth` lets a client in, `chat` takes a request to its answer,
+`exchange` is one request that waits (and the adapter that answers it), `conversations` names its conversation,
+`sessions` lists and reads conversations, `bodies` reads request bodies, `openai_wire` writes responses, `health` serves
+probes and metrics, `error_boundary` turns errors into responses.
 """

@@ -6,17 +6,18 @@ never fetched from an address.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
-from gateway.api.shapes import ApiError
+from gateway.api.openai_wire import ApiError
 
 SESSION_HEADER, IDEMPOTENCY_HEADER = "x-hermes-session-id", "idempotency-key"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_:@+-]|\.(?!\.)){0,127}")
@@ -26,6 +27,7 @@ _ENDINGS = {"png": ".png", "jpeg": ".jpg", "gif": ".gif", "webp": ".webp"}
 _TEXT_TYPES, _PICTURE_TYPES = ("text", "input_text"), ("image_url", "input_image")
 _MOST_PICTURES = 100
 """In one message: each is a file of its own, and looked at before its turn begins."""
+_LARGE = 256 * 1024
 _SYSTEM, _LEFT_OUT = ("system", "developer"), ("tool", "function")
 
 
@@ -79,6 +81,13 @@ def parsed(raw: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ApiError(400, "the body must be a JSON object", code="invalid_json")
     return found
+
+
+async def read(raw: bytes, make: Callable[[Mapping[str, Any]], Asked]) -> Asked:
+    """A request in a body. A large one is read in a thread: the pictures of a long history take a while to decode."""
+    if len(raw) < _LARGE:
+        return make(parsed(raw))
+    return await asyncio.to_thread(lambda: make(parsed(raw)))
 
 
 async def body_of(request: Request) -> dict[str, Any]:

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine
+import logging
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from gateway.api import bodies, handling, shapes
-from gateway.api.asking import once_name
-from gateway.api.bodies import Asked
-from gateway.api.exchange import Exchange
-from gateway.api.guard import App, Receive, Scope, Send
-from gateway.api.shapes import ApiError
+from gateway.api import bodies, error_boundary, openai_wire
+from gateway.api.auth import App, Receive, Scope, Send
+from gateway.api.bodies import Asked, Picture
+from gateway.api.exchange import Exchange, ending, settle
+from gateway.api.openai_wire import ApiError
+from gateway.platforms.base import Attachment, MessageEvent, MessageType, Receipt
+from hermes_config.home import private_open
+from hermes_state.ids import SessionKey, new_trace_id
+from hermes_state.people import media_files
+from hermes_state.storage.writer import look
+from hermes_state.turns.inbox import OUTCOMES
 
 if TYPE_CHECKING:
-    from gateway.api.asking import Asking
-    from gateway.api.conversations import Conversations, Place
+    from pathlib import Path
 
-_GONE_SECONDS = 0.05
-"""After so long it is watched whether the client is still there."""
+    from gateway.api.conversations import Conversations, Place
+    from gateway.api.exchange import ApiAdapter
+    from gateway.inbound.intake import Intake
+    from gateway.inbound.lanes import Lanes
+    from gateway.services import Services
+    from hermes_state.turns.inbox import InboxRow
 
 
 class Chat:
@@ -32,16 +40,16 @@ class Chat:
     # -- handlers --------------------------------------------------------------------------------------------
 
     async def models(self, request: Request) -> App:
-        return handling.reply({"object": "list", "data": [self._about_model()]})
+        return error_boundary.reply({"object": "list", "data": [self._about_model()]})
 
     async def one_model(self, request: Request) -> App:
         if request.path_params["model"] != self.model:
             raise ApiError(404, f"there is one model here: {self.model}", code="model_not_found", param="model")
-        return handling.reply(self._about_model())
+        return error_boundary.reply(self._about_model())
 
     async def completions(self, request: Request) -> App:
         raw = await bodies.raw_body(request)
-        asked = bodies.asked(bodies.parsed(raw))
+        asked = await bodies.read(raw, bodies.asked)
         name, key = bodies.session_name(request), bodies.idempotency_key(request)
         place, exchange = await self._asked(asked, name, key, raw)
         return await self.answer(request, place, asked, exchange)
@@ -65,7 +73,8 @@ class Chat:
 
     async def answer(self, request: Request, place: Place, asked: Asked, exchange: Exchange) -> App:
         """A response for an exchange that is under way."""
-        waits = _Waits(self, place, asked, exchange, lambda: self._until_gone(request.receive, exchange))
+        waits = _Waits(self, place, asked, exchange)
+        waits.reading = asyncio.ensure_future(self._until_gone(request.receive, exchange))
         try:
             if asked.stream:
                 return await waits.streamed()
@@ -82,32 +91,18 @@ class Chat:
 
 
 class _Waits:
-    """A response while it is made, and whether there is somebody to read it.
+    """A response while it is made."""
 
-    `until_gone`: reads on until the client has gone. Most answers to quick questions are out before it would begin.
-    """
+    reading: asyncio.Task[None] | None = None
+    """Ends when the client has gone."""
 
-    def __init__(
-        self,
-        chat: Chat,
-        place: Place,
-        asked: Asked,
-        exchange: Exchange,
-        until_gone: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
+    def __init__(self, chat: Chat, place: Place, asked: Asked, exchange: Exchange) -> None:
         self._chat, self._place, self._asked, self._exchange = chat, place, asked, exchange
-        self._until_gone = until_gone
-        self._reading: asyncio.Task[None] | None = None
-        self._beginning = asyncio.get_running_loop().call_later(_GONE_SECONDS, self._read)
         self._id = f"chatcmpl-{exchange.trace_id}"
 
-    def _read(self) -> None:
-        self._reading = asyncio.ensure_future(self._until_gone())
-
     def over(self) -> None:
-        self._beginning.cancel()
-        if self._reading is not None:
-            self._reading.cancel()
+        if self.reading is not None:
+            self.reading.cancel()
         self._chat.asking.done(self._exchange)
 
     # -- whole -----------------------------------------------------------------------------------------------
@@ -116,8 +111,8 @@ class _Waits:
         exchange = self._exchange
         await exchange.answered.wait()
         await self._settled()
-        body = shapes.completion(self._id, self._chat.model, exchange.result, exchange.text or "")
-        response = handling.reply(body, headers={**self._headers(), **shapes.headers(exchange.result)})
+        body = openai_wire.completion(self._id, self._chat.model, exchange.result, exchange.text or "")
+        response = error_boundary.reply(body, headers={**self._headers(), **openai_wire.headers(exchange.result)})
 
         async def written(scope: Scope, receive: Receive, send: Send) -> None:
             try:
@@ -135,8 +130,8 @@ class _Waits:
         if exchange.text is None:
             raise ApiError(499, "the client had gone", code="client_gone")
         await self._chat.asking.outcome(exchange)
-        if shapes.is_incomplete(exchange.result, exchange.text):
-            raise shapes.incomplete(exchange.result, exchange.text)
+        if openai_wire.is_incomplete(exchange.result, exchange.text):
+            raise openai_wire.incomplete(exchange.result, exchange.text)
         if not exchange.again:  # the conversation may have gone on since
             read = (exchange.text, exchange.streamed or exchange.text)
             self._chat.conversations.answered(self._place.name, self._asked, *read)
@@ -158,7 +153,7 @@ class _Waits:
             encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
             await send({"type": "http.response.start", "status": 200, "headers": encoded})
             try:
-                await self._send(send, shapes.event(self._chunk({"role": "assistant", "content": ""})))
+                await self._send(send, openai_wire.event(self._chunk({"role": "assistant", "content": ""})))
                 piece = first
                 while piece is not None:
                     await self._send(send, self._event(piece))
@@ -182,29 +177,166 @@ class _Waits:
 
     def _event(self, piece: str | dict[str, Any]) -> bytes:
         if not piece:
-            return shapes.KEEP_ALIVE
+            return openai_wire.KEEP_ALIVE
         if isinstance(piece, str):
-            return shapes.event(self._chunk({"content": piece}))
-        return shapes.event(piece, name="hermes.tool.progress" if "tool" in piece else "hermes.status")
+            return openai_wire.event(self._chunk({"content": piece}))
+        return openai_wire.event(piece, name="hermes.tool.progress" if "tool" in piece else "hermes.status")
 
     async def _last(self) -> bytes:
         exchange = self._exchange
         try:
             await self._settled()
         except ApiError as error:
-            return shapes.event({**error.body(), **error.more}) + shapes.DONE
+            return openai_wire.event({**error.body(), **error.more}) + openai_wire.DONE
         parts = []
         if rest := exchange.rest():
-            parts.append(shapes.event(self._chunk({"content": rest})))
+            parts.append(openai_wire.event(self._chunk({"content": rest})))
         result = exchange.result
-        end = {**self._chunk({}, finish=shapes.finish_reason(result)), "hermes": shapes.about(result)}
-        parts.append(shapes.event(end))
+        end = {**self._chunk({}, finish=openai_wire.finish_reason(result)), "hermes": openai_wire.about(result)}
+        parts.append(openai_wire.event(end))
         if self._asked.with_usage:
-            parts.append(shapes.event({**self._chunk({}), "choices": [], "usage": shapes.usage(result)}))
-        return b"".join((*parts, shapes.DONE))
+            parts.append(openai_wire.event({**self._chunk({}), "choices": [], "usage": openai_wire.usage(result)}))
+        return b"".join((*parts, openai_wire.DONE))
 
     def _chunk(self, delta: dict[str, Any], *, finish: str | None = None) -> dict[str, Any]:
-        return shapes.chunk(self._id, self._chat.model, delta, finish=finish)
+        return openai_wire.chunk(self._id, self._chat.model, delta, finish=finish)
 
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
         await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+_log = logging.getLogger("hermes.gateway")
+_GONE = "the client had gone"
+
+
+class Asking:
+    """One for all requests of a key."""
+
+    def __init__(
+        self, services: Services, intake: Intake, lanes: Lanes, adapter: ApiAdapter, conversations: Conversations
+    ) -> None:
+        self._services, self._intake, self._lanes = services, intake, lanes
+        self._adapter, self._conversations = adapter, conversations
+
+    # -- which conversation ----------------------------------------------------------------------------------
+
+    async def place(self, asked: Asked, name: str | None, key: str | None) -> Place:
+        """Where a request goes that names its conversation, or sends its history."""
+        if name is not None:
+            return await self._conversations.named(name, asked)
+        found = await self._conversations.continued(asked)
+        if key is None:
+            return found or await self._conversations.begun(asked)
+        # A repetition has to find the first one, whatever was said there since: the key has a place of its own.
+        return await self._conversations.once(asked, once_name(key), found)
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    async def ask(self, place: Place, asked: Asked, *, key: str | None = None, digest: str | None = None) -> Exchange:
+        """Hand the request over; the exchange is answered in time. Raises `ApiError` when it is not taken."""
+        if self._adapter.closing or not self._lanes.is_open:
+            raise ending()
+        event = MessageEvent(
+            text=asked.said.text, source=place.source, message_id=key or f"req-{new_trace_id()}",
+            channel_prompt=asked.system, digest=digest, attachments=await self._kept(asked.said.pictures),
+            message_type=MessageType.PHOTO if asked.said.pictures else MessageType.TEXT,
+        )  # fmt: skip
+        exchange = Exchange(streams=asked.stream, keeps=key is not None)
+        receipt = await self._intake.receive(event, adapter=self._adapter, watcher=exchange)
+        if receipt.state == "duplicate":
+            assert receipt.inbox_id is not None
+            row = await look(self._services.db, self._services.db.inbox.get, receipt.inbox_id)
+            return await self._joined(row, digest, streams=asked.stream)
+        self._expect(exchange, place.route, receipt)
+        return exchange
+
+    def _expect(self, exchange: Exchange, route: SessionKey, receipt: Receipt) -> None:
+        if receipt.state == "refused":
+            full = "too many" in receipt.reason
+            raise ApiError(429 if full else 403, receipt.reason, code="queue_full" if full else "not_allowed")
+        if receipt.inbox_id is None or receipt.trace_id is None:
+            raise ApiError(409, f"it was not answered: {receipt.reason}", code="not_taken")
+        exchange.inbox_id, exchange.trace_id, exchange.route = receipt.inbox_id, receipt.trace_id, route
+        self._adapter.expect(exchange)
+
+    # -- the same request again --------------------------------------------------------------------------------
+
+    async def repeated(self, place: Place, key: str, digest: str, *, streams: bool) -> Exchange | None:
+        """The exchange of a request that was taken before; None when it is new. Raises when it was another one."""
+        found = await look(
+            self._services.db, self._services.db.inbox.versions, platform=place.source.platform.value,
+            chat_id=place.chat_id, message_id=key,
+        )  # fmt: skip
+        return await self._joined(found[-1], digest, streams=streams) if found else None
+
+    async def _joined(self, row: InboxRow | None, digest: str | None, *, streams: bool) -> Exchange:
+        if row is None or (row.payload or {}).get("digest") != digest:
+            raise ApiError(
+                409, "this Idempotency-Key was used with another request", code="idempotency_key_reused",
+                param="Idempotency-Key",
+            )  # fmt: skip
+        assert row.route is not None
+        exchange = Exchange(
+            streams=streams, keeps=True, again=True, inbox_id=row.id, trace_id=row.trace_id, route=row.route
+        )  # fmt: skip
+        if row.state in OUTCOMES:
+            await asyncio.to_thread(settle, self._services.db, exchange, row)
+        else:
+            self._adapter.expect(exchange)
+        return exchange
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def done(self, exchange: Exchange) -> None:
+        """The response was written, or given up."""
+        exchange.written.set()
+        self._adapter.forget(exchange)
+
+    async def left(self, exchange: Exchange) -> None:
+        """The client has gone: nobody wants this answer any more, unless it can come back for it."""
+        if not exchange.keeps and not exchange.answered.is_set():
+            await self._withdraw(exchange)
+            _log.info(_GONE, extra={"action": "api_client_gone", "trace_id": exchange.trace_id})
+        exchange.leave()  # last: whoever waits for this exchange ends whatever is done for it
+
+    async def _withdraw(self, exchange: Exchange) -> None:
+        turn = None if exchange.route is None else self._lanes.running(exchange.route)
+        if turn is not None and any(row.id == exchange.inbox_id for row in turn.rows):
+            turn.interrupt(reason=_GONE)
+        else:  # it waits, and is not begun when its time comes
+            await asyncio.to_thread(self._services.db.inbox.finish, [exchange.inbox_id], "dropped", reason=_GONE)
+
+    async def outcome(self, exchange: Exchange) -> None:
+        """For an answer that came without the facts of its turn: whether it is one, or words about a failure."""
+        if not exchange.result and exchange.problem is None and exchange.text is not None:
+            row = await look(self._services.db, self._services.db.inbox.get, exchange.inbox_id)
+            if row is not None and row.state == "error":
+                exchange.result = {"failed": True, "completed": False, "error": row.reason}
+            else:
+                exchange.result = {"completed": True}
+
+    async def _kept(self, pictures: tuple[Picture, ...]) -> tuple[Attachment, ...]:
+        """Pictures of a request, kept by hash before it is stored: after a restart they are still there."""
+        if not pictures:
+            return ()
+        most = self._services.settings.media_bytes
+        return tuple([await asyncio.to_thread(_keep, self._services.home, one, most) for one in pictures])
+
+
+def once_name(key: str) -> str:
+    """The conversation of a request that names none and may be repeated."""
+    return f"once-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
+
+
+def _keep(home: Path, picture: Picture, most: int) -> Attachment:
+    if len(picture.content) > most:
+        raise ApiError(413, f"a picture has more than {most:,} bytes", code="picture_too_large")
+    draft = media_files.draft(home)
+    try:
+        with private_open(draft, "xb") as file:
+            file.write(picture.content)
+        kept = media_files.keep(home, draft, ending=picture.ending, most=most)
+    finally:
+        draft.unlink(missing_ok=True)
+    name = f"picture{picture.ending}"
+    return Attachment(ref=kept.path.name, kind=MessageType.PHOTO, name=name, size=kept.size)

@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.api.bodies import Asked, Said
 from gateway.config import Platform
-from gateway.entries import SessionSource
-from gateway.looking import look
-from hermes_state import transcript, values
+from gateway.routes.source import SessionSource
+from hermes_state import columns
+from hermes_state.conversations import transcript
 from hermes_state.ids import SessionId, SessionKey
+from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
-    from gateway.api.keys import KeyRole
-    from gateway.board import Board
+    from gateway.api.auth import KeyRole
+    from gateway.services import Services
     from hermes_state import SessionDB
 
 
@@ -53,8 +54,8 @@ class Place(NamedTuple):
 class Conversations:
     """The places of one key."""
 
-    def __init__(self, board: Board, key_id: str, role: KeyRole) -> None:
-        self._board, self._key_id = board, key_id
+    def __init__(self, services: Services, key_id: str, role: KeyRole) -> None:
+        self._services, self._key_id = services, key_id
         self._chats = f"{key_id}/" if role == "owner" else f"client/{key_id}/"
         self._at: OrderedDict[str, str] = OrderedDict()
         """The fingerprint of what was said, by the name of the conversation; the one used last at the end."""
@@ -66,7 +67,7 @@ class Conversations:
             platform=Platform.API_SERVER, chat_id=f"{self._chats}{name}", chat_type="dm", user_id=self._key_id,
             user_name="API",
         )  # fmt: skip
-        return Place(name, source, self._board.store.key(source))
+        return Place(name, source, self._services.store.key(source))
 
     # -- by name -------------------------------------------------------------------------------------------
 
@@ -143,7 +144,7 @@ class Conversations:
         """Whatever was said there is not the whole any more."""
         self._drop(name)
         self._at[name] = ""
-        while len(self._at) > self._board.db.limits.api_conversations:
+        while len(self._at) > self._services.db.limits.api_conversations:
             self._drop(next(iter(self._at)))
 
     def _drop(self, name: str) -> None:
@@ -168,20 +169,20 @@ class Conversations:
 
     async def point(self, place: Place, session_id: SessionId, *, only_new: bool = False) -> None:
         """The place leads to this conversation from now on."""
-        await asyncio.to_thread(self._board.store.lead, place.source, place.route, session_id, only_new=only_new)
+        await asyncio.to_thread(self._services.store.lead, place.source, place.route, session_id, only_new=only_new)
 
     async def _leads_to(self, place: Place, root_id: str) -> bool:
         session_id = await self._session(place)
         if session_id is None:
             return False
-        return await look(self._board.db, self._board.db.get_conversation_root, session_id) == root_id
+        return await look(self._services.db, self._services.db.get_conversation_root, session_id) == root_id
 
     async def session(self, place: Place) -> SessionId:
         """The conversation of a place, opened where there is none."""
-        return (await self._board.store.aresolve(place.source, place.route)).handle.session_id
+        return (await self._services.store.aresolve(place.source, place.route)).handle.session_id
 
     async def _session(self, place: Place) -> SessionId | None:
-        found = await look(self._board.db, self._board.store.peek_session_id, place.route)
+        found = await look(self._services.db, self._services.store.peek_session_id, place.route)
         return None if found is None else SessionId(found)
 
     # -- history -------------------------------------------------------------------------------------------
@@ -197,11 +198,11 @@ class Conversations:
         if await self._session(place) is not None:
             return False
         rows = [{"role": said.role, "content": said.text} for said in earlier if said.text]
-        return (await asyncio.to_thread(self._board.store.resolve, place.source, place.route, said=rows)).created
+        return (await asyncio.to_thread(self._services.store.resolve, place.source, place.route, said=rows)).created
 
     def _stored(self, session_id: SessionId) -> list[tuple[str, str]]:
-        shown = history(self._board.db, session_id)
-        return _exchanges((str(row["role"]), values.text_of(row["content"])) for row in shown)
+        shown = history(self._services.db, session_id)
+        return _exchanges((str(row["role"]), columns.text_of(row["content"])) for row in shown)
 
 
 def history(db: SessionDB, session_id: str) -> list[dict[str, Any]]:

@@ -8,15 +8,30 @@ the same Idempotency-Key finds it.
 from __future__ import annotations
 
 import asyncio
+import logging
+import shutil
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from gateway.api.shapes import ApiError
-from hermes_config import secrets
+from gateway.api.openai_wire import ApiError
+from gateway.config import Platform, PlatformConfig
+from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, Health, SendResult
+from hermes_config import redaction
+from hermes_state.errors import StateError
 from hermes_state.ids import SessionKey
-from hermes_state.turns import Work
+from hermes_state.people import media_files
+from hermes_state.turns.inbox import OUTCOMES
+from hermes_state.turns.turns import Work
+
+if TYPE_CHECKING:
+    from gateway.api.server import ApiServer
+    from hermes_state import SessionDB
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem
 
 
 @dataclass(slots=True, eq=False)
@@ -59,11 +74,11 @@ class Exchange:
     def delta(self, text: str) -> None:
         if self.streams and self.begun:
             self.held += text
-            self._show(secrets.current().settled(self.held))
+            self._show(redaction.current().settled(self.held))
 
     def _show(self, length: int) -> None:
         """So much of what is held back goes out, its secrets covered."""
-        text, self.held = secrets.current()(self.held[:length]), self.held[length:]
+        text, self.held = redaction.current()(self.held[:length]), self.held[length:]
         if text:
             self.shown += text
             self.streamed += text
@@ -89,13 +104,16 @@ class Exchange:
         item = result.get("outbox_item")
         self.complete(str(item.payload.get("text") or "") if item is not None else "")
 
+    def left(self) -> None:
+        """Another attempt, or the row of its message, says what becomes of it."""
+
     # -- the end -------------------------------------------------------------------------------------------
 
     def complete(self, text: str) -> None:
         """The answer; the first one counts."""
         if not self.answered.is_set():
             self._show(len(self.held))
-            self.text = secrets.current()(text)
+            self.text = redaction.current()(text)
             self._end()
 
     def refuse(self, problem: ApiError) -> None:
@@ -120,3 +138,171 @@ class Exchange:
         if text.startswith(self.shown):
             return text[len(self.shown) :]
         return "" if text in self.shown else f"\n\n{text}"
+
+
+def settle(db: SessionDB, exchange: Exchange, row: InboxRow | None) -> None:
+    """Complete an exchange whose message has ended."""
+    item = None if row is None else _owed(db, row)
+    if item is not None:
+        exchange.result = item.payload.get("result") or {}
+    if row is not None and row.state == "error":
+        exchange.result = {**exchange.result, "failed": True, "completed": False, "error": row.reason}
+    if item is not None:
+        exchange.complete(str(item.payload.get("text") or ""))
+    elif row is not None and row.state == "silent":
+        exchange.complete("")
+    else:
+        exchange.refuse(unanswered(row))
+
+
+def _owed(db: SessionDB, row: InboxRow) -> OutboxItem | None:
+    """What was owed for a message; None when nothing was. One or two reads of a row by its key."""
+    keys = [f"command:{row.id}", f"answer:inbox:{row.id}"]
+    if row.turn_id is not None:
+        keys.insert(0, f"answer:{row.turn_id}")
+    for key in keys:
+        item = db.outbox.find(key)
+        if item is not None:
+            return item
+    return None
+
+
+def ending(*, keeps: bool = False) -> ApiError:
+    """`keeps`: the request was taken with an Idempotency-Key, and goes on after the start."""
+    again = "it goes on at the next start: ask again with the same Idempotency-Key" if keeps else "ask again"
+    return ApiError(503, f"the gateway is ending, so there is no answer now; {again} in a moment", code="ending")
+
+
+def unanswered(row: InboxRow | None) -> ApiError:
+    """For a message whose outcome is no answer."""
+    why = (row.reason if row is not None else None) or "nothing came of it"
+    return ApiError(502, f"there is no answer: {why}", code="agent_incomplete")
+
+
+_log = logging.getLogger("hermes.gateway")
+
+COLLECTED, NOT_COLLECTED = "collected", "not collected: the client had gone"
+_WRITTEN_SECONDS = 50.0
+_SWEEP_SECONDS = 1.0
+
+
+class ApiAdapter(BasePlatformAdapter):
+    MAX_MESSAGE_LENGTH = 1 << 30
+    queues_only = True
+
+    def __init__(self, db: SessionDB, home: Path) -> None:
+        super().__init__(PlatformConfig(enabled=True), Platform.API_SERVER)
+        self._db, self._home = db, home
+        self._server: ApiServer | None = None
+        self._waiting: dict[str, list[Exchange]] = {}
+        self._collected: OrderedDict[str, None] = OrderedDict()
+        """Traces whose answer was written before its delivery began."""
+        self._sweeper: asyncio.Task[None] | None = None
+        self._last: float | None = None
+        self.closing = False
+
+    def serve(self, server: ApiServer) -> None:
+        """Told once, before it connects, what it opens."""
+        self._server = server
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        assert self._server is not None, "the server is put together before it connects"
+        if not await self._server.open():
+            return False
+        self._sweeper = asyncio.create_task(self._sweep(), name="api exchanges")
+        self._last = time.time()
+        return True
+
+    async def disconnect(self) -> None:
+        """Whoever still waits is told to come back."""
+        self.closing = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for exchange in self.waiting():
+            exchange.refuse(ending(keeps=exchange.keeps))
+        if self._server is not None:
+            await self._server.close()
+
+    def health(self) -> Health:
+        return Health(last_contact=self._last, problem="" if self._server is None else self._server.problem)
+
+    # -- who waits -----------------------------------------------------------------------------------------
+
+    def expect(self, exchange: Exchange) -> None:
+        self._waiting.setdefault(exchange.trace_id, []).append(exchange)
+        self._last = time.time()
+
+    def forget(self, exchange: Exchange) -> None:
+        if exchange.text is not None and not exchange.gone:
+            self._collected[exchange.trace_id] = None
+            while len(self._collected) > self._db.limits.api_conversations:
+                self._collected.popitem(last=False)
+        left = [one for one in self._waiting.get(exchange.trace_id, ()) if one is not exchange]
+        if left:
+            self._waiting[exchange.trace_id] = left
+        else:
+            self._waiting.pop(exchange.trace_id, None)
+
+    def waiting(self) -> list[Exchange]:
+        return [exchange for exchanges in self._waiting.values() for exchange in exchanges]
+
+    async def _sweep(self) -> None:
+        """Messages that came to an end without an answer: nobody tells the exchange, but the row knows."""
+        suspects: set[int] = set()
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            old = time.monotonic() - _SWEEP_SECONDS
+            open_ = [one for one in self.waiting() if one.since < old and not one.answered.is_set()]
+            try:
+                rows = {one.inbox_id: await asyncio.to_thread(self._db.inbox.get, one.inbox_id) for one in open_}
+            except StateError as error:
+                _log.warning("the inbox cannot be read: %s", error.one_line(), extra={"action": "api_store"})
+                continue
+            ended = {number: row for number, row in rows.items() if row is None or row.state in OUTCOMES}
+            for one in open_:
+                # An answer that is being delivered at this moment has until the next look.
+                if one.inbox_id in suspects and one.inbox_id in ended:
+                    settle(self._db, one, ended[one.inbox_id])
+            suspects = set(ended)
+
+    async def _settle(self, exchange: Exchange) -> None:
+        """The turn has told its end to the first request alone; what it used is in the store."""
+        try:
+            row = await asyncio.to_thread(self._db.inbox.get, exchange.inbox_id)
+            await asyncio.to_thread(settle, self._db, exchange, row)
+        except StateError as error:
+            _log.warning("the inbox cannot be read: %s", error.one_line(), extra={"action": "api_store"})
+
+    # -- out -----------------------------------------------------------------------------------------------
+
+    def pieces(self, text: str) -> list[str]:
+        return [text]
+
+    async def send(
+        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> SendResult:
+        trace_id = str((metadata or {}).get("trace_id"))
+        exchanges = self._waiting.get(trace_id, ())
+        for exchange in exchanges:
+            if exchange.again:
+                await self._settle(exchange)
+            exchange.complete(content)
+        try:
+            async with asyncio.timeout(_WRITTEN_SECONDS):
+                for exchange in list(exchanges):
+                    await exchange.written.wait()
+        except TimeoutError:
+            return SendResult(success=True, message_id=NOT_COLLECTED)
+        collected = trace_id in self._collected or any(not exchange.gone for exchange in exchanges)
+        return SendResult(success=True, message_id=COLLECTED if collected else NOT_COLLECTED)
+
+    async def fetch(self, attachment: Attachment, target: Path, *, limit: int) -> None:
+        """A picture of a request was kept by its hash before the request was taken."""
+        if not media_files.is_kept_name(attachment.ref):
+            raise CannotFetch("there is no such file")
+        try:
+            await asyncio.to_thread(shutil.copyfile, media_files.folder(self._home) / attachment.ref, target)
+        except OSError as error:
+            raise CannotFetch("it is not there any more") from error

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.api import handling
-from gateway.api.guard import App
+from gateway.api import error_boundary
+from gateway.api.auth import App
 from hermes_config.version import VERSION
 from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
-    from gateway.run_parts import Parts
+    from gateway.services import Parts
 
 _READY_SECONDS = 5.0
 
@@ -27,16 +27,18 @@ class Health:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._probe = asyncio.Lock()
-        _ask(parts)
+        self._turns_running = 0
+        self._ask()
 
     async def alive(self, request: Request) -> App:
-        return handling.reply({"status": "ok"})
+        return error_boundary.reply({"status": "ok"})
 
     async def ready(self, request: Request) -> App:
-        return handling.reply({"status": "ready"}) if await self._is_ready() else handling.reply({"status": "no"}, 503)
+        ready = await self._is_ready()
+        return error_boundary.reply({"status": "ready" if ready else "no"}, 200 if ready else 503)
 
     async def detailed(self, request: Request) -> App:
-        parts, db = self._parts, self._parts.board.db
+        parts, db = self._parts, self._parts.services.db
         queued, owed, dead = await asyncio.to_thread(
             lambda: (db.inbox.queued_count(), db.outbox.owed_count(), db.outbox.dead_count())
         )
@@ -45,13 +47,14 @@ class Health:
             for name, one in parts.connections.health().items()
         }
         ready = await self._is_ready()
-        return handling.reply({
+        return error_boundary.reply({
             "status": "ready" if ready else "no", "version": VERSION, "turns_running": parts.lanes.active,
             "queued": queued, "owed": owed, "dead_letters": dead, "platforms": platforms,
         })  # fmt: skip
 
     async def metrics(self, request: Request) -> App:
-        content = await asyncio.to_thread(self._parts.board.metrics.text)
+        self._turns_running = self._parts.lanes.active  # here: the lanes are the event loop's, and `text` is not
+        content = await asyncio.to_thread(self._parts.services.metrics.text)
         return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _is_ready(self) -> bool:
@@ -60,27 +63,27 @@ class Health:
             return False
         try:
             async with asyncio.timeout(_READY_SECONDS), self._probe:
-                await asyncio.to_thread(self._parts.board.db.engine.write, lambda conn: None)
+                await asyncio.to_thread(self._parts.services.db.engine.write, lambda conn: None)
         except (StateError, TimeoutError):
             return False
         return True
 
+    def _ask(self) -> None:
+        """Figures that are looked up when they are read."""
+        parts, db = self._parts, self._parts.services.db
+        metrics, agents = parts.services.metrics, parts.agents
+        loop = asyncio.get_running_loop()
 
-def _ask(parts: Parts) -> None:
-    """Figures that are looked up when they are read."""
-    db, metrics, agents = parts.board.db, parts.board.metrics, parts.agents
-    loop = asyncio.get_running_loop()
+        def oldest() -> float:
+            return max(0.0, db.clock() - found) if (found := db.inbox.oldest()) is not None else 0.0
 
-    def oldest() -> float:
-        return max(0.0, db.clock() - found) if (found := db.inbox.oldest()) is not None else 0.0
-
-    ask = metrics.ask
-    ask("hermes_inbox_queued", "Messages that wait for their turn", db.inbox.queued_count)
-    ask("hermes_inbox_oldest_seconds", "For how long the oldest of them has waited", oldest)
-    ask("hermes_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop)))
-    ask("hermes_turns_running", "Turns that run now", lambda: parts.lanes.active)
-    ask("hermes_outbox_owed", "Deliveries that wait or are under way", db.outbox.owed_count)
-    ask("hermes_outbox_dead", "Dead letters", db.outbox.dead_count)
-    ask("hermes_agents_cached", "Agents that are kept between turns", lambda: len(agents.entries))
-    ask("hermes_agents_bytes", "What they hold", lambda: agents.nbytes)
-    ask("hermes_prefix_breaks", "Prompt prefixes that moved without an announcement", db.prefixes.break_count)
+        ask = metrics.ask
+        ask("hermes_inbox_queued", "Messages that wait for their turn", db.inbox.queued_count)
+        ask("hermes_inbox_oldest_seconds", "For how long the oldest of them has waited", oldest)
+        ask("hermes_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop)))
+        ask("hermes_turns_running", "Turns that run now", lambda: self._turns_running)
+        ask("hermes_outbox_owed", "Deliveries that wait or are under way", db.outbox.owed_count)
+        ask("hermes_outbox_dead", "Dead letters", db.outbox.dead_count)
+        ask("hermes_agents_cached", "Agents that are kept between turns", lambda: len(agents.entries))
+        ask("hermes_agents_bytes", "What they hold", lambda: agents.nbytes)
+        ask("hermes_prefix_breaks", "Prompt prefixes that moved without an announcement", db.prefixes.break_count)

@@ -15,24 +15,37 @@ import errno
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from gateway.api import keys
-from gateway.api.adapter import ApiAdapter
-from gateway.authorisation import API
-from gateway.config import Platform
+from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
+from starlette.websockets import WebSocketClose
+
+from gateway.access import authorisation
+from gateway.access.authorisation import API
+from gateway.api import auth, error_boundary
+from gateway.api.auth import App, KeyRole, Receive, Scope, Send, key_id
+from gateway.api.chat import Asking, Chat
+from gateway.api.conversations import Conversations
+from gateway.api.error_boundary import Handle, Handler
+from gateway.api.exchange import ApiAdapter
+from gateway.api.openai_wire import ApiError
+from gateway.api.sessions import Sessions
 
 if TYPE_CHECKING:
     import uvicorn
+    from starlette.requests import Request
+    from starlette.websockets import WebSocket
 
-    from gateway.api.guard import App, KeyApp, Receive, Scope, Send
-    from gateway.api.keys import KeyRole
+    from gateway.api.auth import App, KeyApp, KeyRole, Receive, Scope, Send
+    from gateway.api.exchange import ApiAdapter
+    from gateway.api.health import Health
     from gateway.config import ApiServerConfig, GatewayConfig
-    from gateway.run_parts import Parts
+    from gateway.services import Parts
     from hermes_config.config import Config
     from hermes_config.limits import Limits
     from hermes_state import SessionDB
+
 
 _log = logging.getLogger("hermes.gateway")
 
@@ -62,7 +75,6 @@ class ApiServer:
 
     def over(self, parts: Parts) -> None:
         """Told once, when the gateway is put together, what stands behind the door."""
-        from gateway.api.app import app, bare
         from gateway.api.health import Health
 
         health = Health(parts)
@@ -72,39 +84,39 @@ class ApiServer:
 
     def _take(self, found: dict[KeyRole, str]) -> None:
         """These keys open the door from now on. One that stays keeps its application."""
-        from gateway.api.guard import Guard, KeyApp
+        from gateway.api.auth import Guard, KeyApp
 
         assert self._make is not None and self._bare is not None and self._parts is not None, "the parts come first"
-        board, kept = self._parts.board, self._apps
+        services, kept = self._parts.services, self._apps
         self._apps = {
             role: kept[role] if role in kept and kept[role].key == key else KeyApp(role, key, self._make(role, key))
             for role, key in found.items()
         }
         self._keys, self._app = found, Guard(
-            [*self._apps.values()], self._bare, settings=self._settings, body_bytes=board.db.limits.api_body_bytes,
-            refused=lambda status: board.metrics.requests("refused", str(status)).inc(),
+            [*self._apps.values()], self._bare, settings=self._settings, body_bytes=services.db.limits.api_body_bytes,
+            refused=lambda status: services.metrics.requests("refused", str(status)).inc(),
         )  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request, before the guard of the keys that are in force now."""
         assert self._app is not None and self._parts is not None, "the parts come first"
-        if keys.in_force(self._parts.board.home, self._keys) != self._keys:
+        if auth.in_force(self._parts.services.home, self._keys) != self._keys:
             await self._take_other_keys(self._parts)
         await self._app(scope, receive, send)
 
     async def _take_other_keys(self, parts: Parts) -> None:
         async with self._changing:
-            found = keys.in_force(parts.board.home, self._keys)
+            found = auth.in_force(parts.services.home, self._keys)
             if found == self._keys:
                 return
-            await asyncio.to_thread(_let_in, parts.board.db, found)
+            await asyncio.to_thread(_let_in, parts.services.db, found)
             self._take(found)
         _log.info("the API has other keys", extra={"action": "api_key"})
 
     async def open(self) -> bool:
         """Listen; False, with `problem` set, when the port cannot be had."""
         assert self._parts is not None, "the parts come first"
-        db = self._parts.board.db
+        db = self._parts.services.db
         try:
             listening = _bound(self._settings.host, self._settings.port)
         except OSError as error:
@@ -137,24 +149,23 @@ class ApiServer:
 
 
 def make(config: Config, settings: GatewayConfig, db: SessionDB) -> ApiServer | None:
-    """The server of a home; None when it is not switched on. A key that was set is a switch, too."""
-    found, chosen = keys.all_configured(config), settings.api_server
-    platform = settings.platforms.get(Platform.API_SERVER)
-    if not (chosen.enabled or found or (platform is not None and platform.enabled)):
+    """The server of a home; None when it is not switched on."""
+    if not auth.is_wanted(config, settings):
         return None
-    return ApiServer(ApiAdapter(db, config.home), chosen, found or {"client": keys.make(config.home)})
+    found = auth.all_configured(config) or {"client": auth.make(config.home)}
+    return ApiServer(ApiAdapter(db, config.home), settings.api_server, found)
 
 
 def _let_in(db: SessionDB, found: dict[KeyRole, str]) -> None:
     """Whose each key is. The client key of an older home was the owner's: it is taken from them here."""
     for role, key in found.items():
         person = db.people.owner() if role == "owner" else db.people.api_client()
-        name = keys.key_id(key)
+        name = auth.key_id(key)
         before = db.people.find(platform=API, native_id=name)
         db.people.move(person.id, platform=API, native_id=name, display_name=f"{role} key of the API")
         if before is not None and before.id != person.id:
             _log.warning(
-                "the key in %s was the %s's and is %s from now on", keys.VARIABLES[role], before.role,
+                "the key in %s was the %s's and is %s from now on", auth.VARIABLES[role], before.role,
                 "the owner's" if role == "owner" else "a client's: no terminal, no files, no approvals. "
                 "hermes api key --role owner makes an owner key", extra={"action": "api_key_changed"},
             )  # fmt: skip
@@ -224,3 +235,110 @@ def _quiet_server(app: App, limits: Limits) -> uvicorn.Server:
         ws_max_size=limits.rpc_frame_bytes,
     )  # fmt: skip
     return Quiet(config)
+
+
+DEFAULT_MODEL = "hermes-agent"
+
+
+def bare(parts: Parts, health: Health) -> App:
+    """What is answered without a key."""
+    paths: tuple[tuple[str, str, Handle], ...] = (
+        ("GET", "/health", health.alive),
+        ("GET", "/v1/health", health.alive),
+        ("GET", "/readyz", health.ready),
+    )
+    return Router(_routes(parts, paths), default=_no_path)
+
+
+def app(parts: Parts, adapter: ApiAdapter, role: KeyRole, key: str, health: Health) -> App:
+    """The whole application of one key. The guard has compared the key."""
+    services = parts.services
+    settings, limits = services.settings.api_server, services.db.limits
+    conversations = Conversations(services, key_id(key), role)
+    asking = Asking(services, parts.intake, parts.lanes, adapter, conversations)
+    chat = Chat(
+        asking, conversations, model=settings.model_name or DEFAULT_MODEL, keep_alive=limits.api_keep_alive_seconds
+    )
+    sessions = Sessions(services, parts.agents, chat, key_id(key))
+
+    async def is_shut_out() -> bool:
+        who, where = authorisation.api_client(key_id(key))
+        return not authorisation.decide(who, where, "speak", None, await services.policy.fresh()).allowed
+
+    def checked(handle: Handle) -> Handle:
+        """For what asks nobody else whether the key was shut out by hand."""
+
+        async def handled(request: Request) -> App:
+            if await is_shut_out():
+                raise ApiError(403, "this key opens nothing here", code="not_allowed")
+            return await handle(request)
+
+        return handled
+
+    def checked_socket(handle: SocketHandler) -> SocketHandler:
+        async def handled(socket: WebSocket) -> None:
+            if await is_shut_out():
+                await socket.close()
+            else:
+                await handle(socket)
+
+        return handled
+
+    paths: tuple[tuple[str, str, Handle], ...] = (  # looked through in this order
+        ("POST", "/v1/chat/completions", chat.completions),
+        ("GET", "/health/detailed", checked(health.detailed)),
+        ("GET", "/metrics", checked(health.metrics)),
+        ("GET", "/v1/models", checked(chat.models)),
+        ("GET", "/v1/models/{model:path}", checked(chat.one_model)),
+        ("GET", "/api/sessions", sessions.listing),
+        ("POST", "/api/sessions", sessions.create),
+        ("GET", "/api/sessions/{id}", sessions.show),
+        ("PATCH", "/api/sessions/{id}", sessions.rename),
+        ("DELETE", "/api/sessions/{id}", sessions.delete),
+        ("GET", "/api/sessions/{id}/messages", sessions.messages),
+        ("POST", "/api/sessions/{id}/chat", sessions.chat),
+        ("POST", "/api/sessions/{id}/chat/stream", sessions.chat_stream),
+        ("POST", "/api/sessions/{id}/compress", sessions.compress),
+        ("POST", "/api/sessions/{id}/fork", sessions.fork),
+    )
+    sockets_here = over(parts) if role == "owner" else {}
+    opened = [WebSocketRoute(path, checked_socket(handle)) for path, handle in sockets_here.items()]
+    return Router([*_routes(parts, paths), *opened], default=_no_path)
+
+
+def _routes(parts: Parts, paths: Iterable[tuple[str, str, Handle]]) -> list[BaseRoute]:
+    metrics = parts.services.metrics
+    return [
+        _Path(path, Handler(f"{method} {path}", handle, metrics), methods=[method]) for method, path, handle in paths
+    ]
+
+
+class _Path(Route):
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.methods and scope["method"] not in self.methods:
+            refusal = error_boundary.refusal(ApiError(405, "this path does not take that method", code="wrong_method"))
+            await refusal(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+
+async def _no_path(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await WebSocketClose()(scope, receive, send)
+        return
+    await error_boundary.refusal(ApiError(404, "there is nothing at this path", code="unknown_path"))(
+        scope, receive, send
+    )
+
+
+SocketHandler = Callable[["WebSocket"], Awaitable[None]]
+_added: dict[str, Callable[[Parts], SocketHandler]] = {}
+
+
+def add(path: str, make: Callable[[Parts], SocketHandler]) -> None:
+    _added[path] = make
+
+
+def over(parts: Parts) -> dict[str, SocketHandler]:
+    """The handlers by their path, for this gateway."""
+    return {path: make(parts) for path, make in _added.items()}

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from gateway import authorisation
-from gateway.api import bodies, conversations, handling
+from gateway.access import authorisation
+from gateway.api import bodies, conversations, error_boundary
+from gateway.api.auth import App
 from gateway.api.bodies import Asked, Said
-from gateway.api.guard import App
-from gateway.api.shapes import ApiError
-from hermes_agent import closing
-from hermes_state import values
+from gateway.api.openai_wire import ApiError
+from hermes_agent import hooks
+from hermes_state import columns
 from hermes_state.errors import ConversationHeld
 from hermes_state.ids import ConversationId, SessionId, is_possible_id
 
 if TYPE_CHECKING:
-    from gateway.agents import Agents
     from gateway.api.chat import Chat
-    from gateway.board import Board
+    from gateway.services import Services
+    from gateway.turns.agents import Agents
     from hermes_state.ids import PersonId
 
 _SHOWN = (
@@ -38,8 +38,8 @@ _PAGE = 20
 
 
 class Sessions:
-    def __init__(self, board: Board, agents: Agents, chat: Chat, key_id: str) -> None:
-        self._board, self._agents, self._chat, self._db = board, agents, chat, board.db
+    def __init__(self, services: Services, agents: Agents, chat: Chat, key_id: str) -> None:
+        self._services, self._agents, self._chat, self._db = services, agents, chat, services.db
         self._who, self._where = authorisation.api_client(key_id)
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ class Sessions:
             found = await asyncio.to_thread(
                 self._listed, person, request.query_params.get("title"), limit + 1, offset
             )  # fmt: skip
-        return handling.reply({"object": "list", "data": found[:limit], "has_more": len(found) > limit})
+        return error_boundary.reply({"object": "list", "data": found[:limit], "has_more": len(found) > limit})
 
     def _listed(self, person: PersonId, title: str | None, limit: int, offset: int) -> list[dict[str, Any]]:
         rows = self._db.list_sessions_rich(
@@ -74,7 +74,7 @@ class Sessions:
         return [*found.values()]
 
     async def show(self, request: Request) -> App:
-        return handling.reply(_shown(await self._mine(request)))
+        return error_boundary.reply(_shown(await self._mine(request)))
 
     async def messages(self, request: Request) -> App:
         row = await self._mine(request)
@@ -83,7 +83,7 @@ class Sessions:
         said = await asyncio.to_thread(conversations.history, self._db, row["id"])
         page = [{name: one[name] for name in _SAID if name in one} for one in said[offset : offset + limit]]
         more = len(said) > offset + limit
-        return handling.reply({"object": "list", "data": page, "total": len(said), "has_more": more})
+        return error_boundary.reply({"object": "list", "data": page, "total": len(said), "has_more": more})
 
     # -- changing --------------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class Sessions:
             await asyncio.to_thread(self._db.set_session_title, session_id, title)
         row = await asyncio.to_thread(self._row, session_id)
         assert row is not None, "it was opened a moment ago"
-        return handling.reply({**_shown(row), "name": chosen}, 201)
+        return error_boundary.reply({**_shown(row), "name": chosen}, 201)
 
     async def rename(self, request: Request) -> App:
         row = await self._mine(request)
@@ -107,7 +107,7 @@ class Sessions:
             raise ApiError(400, "title is missing", code="invalid_value", param="title")
         await asyncio.to_thread(self._db.set_session_title, row["id"], self._title(body))
         renamed = await asyncio.to_thread(self._row, row["id"])
-        return handling.reply(_shown(renamed or row))
+        return error_boundary.reply(_shown(renamed or row))
 
     async def delete(self, request: Request) -> App:
         row = await self._mine(request)
@@ -117,8 +117,8 @@ class Sessions:
         except ConversationHeld as error:
             raise ApiError(409, error.in_chat(), code="conversation_busy") from error
         self._agents.evict(root)
-        await closing.left(session_id=SessionId(row["id"]), platform=str(row["source"]))
-        return handling.reply({"object": "hermes.session.deleted", "id": root, "deleted": True})
+        await hooks.conversation_left(session_id=SessionId(row["id"]), platform=str(row["source"]))
+        return error_boundary.reply({"object": "hermes.session.deleted", "id": root, "deleted": True})
 
     async def fork(self, request: Request) -> App:
         row = await self._mine(request)
@@ -126,7 +126,7 @@ class Sessions:
         handle = await asyncio.to_thread(self._db.ledger.branch, row["id"], title=title)
         new = await asyncio.to_thread(self._row, handle.session_id)
         assert new is not None, "it was made a moment ago"
-        return handling.reply(_shown(new), 201)
+        return error_boundary.reply(_shown(new), 201)
 
     # -- going on --------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Sessions:
 
     async def _asked(self, request: Request, *, stream: bool) -> App:
         row = await self._mine(request)
-        asked = bodies.one_message(bodies.parsed(await bodies.raw_body(request)))
+        asked = await bodies.read(await bodies.raw_body(request), bodies.one_message)
         return await self._put(request, row, dataclasses.replace(asked, stream=stream))
 
     async def _put(self, request: Request, row: dict[str, Any], asked: Asked) -> App:
@@ -157,7 +157,7 @@ class Sessions:
 
     async def _person(self) -> PersonId:
         """Whose key it is, by the policy of this moment."""
-        policy = await self._board.policy.fresh()
+        policy = await self._services.policy.fresh()
         decision = authorisation.decide(self._who, self._where, "speak", None, policy)
         if not decision.allowed or decision.person_id is None:
             raise ApiError(403, "this key opens nothing here", code="not_allowed")
@@ -175,7 +175,7 @@ class Sessions:
         return self._db.get_session(self._db.get_compression_tip(session_id))
 
     def _title(self, body: dict[str, Any]) -> str | None:
-        return values.sanitize_title(bodies.text_field(body, "title"))
+        return columns.sanitize_title(bodies.text_field(body, "title"))
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,5 @@
-"""Chat platforms. `base` is the contract of an adapter; each platform is a folder beside it."""
+"""Platforms: the contract between the gateway and chat services.
+
+`base` is the contract; start there. `registry` finds adapters, `connections` keeps them connected,
+`splitting` cuts long texts. `telegram` is one folder and one registration, as any platform.
+"""

@@ -105,8 +105,6 @@ class MessageEvent:
     answer: Answer | None = None
     digest: str | None = None
     """Of what was sent, where the sender chooses message ids: the same id with other content is another message."""
-    surely_new: bool = False
-    """Its id was made for it a moment ago, so it was never here before, and nothing edits it."""
 
     def is_command(self) -> bool:
         return self.get_command() is not None
@@ -244,7 +242,7 @@ class BasePlatformAdapter(ABC):
 
     def pieces(self, text: str) -> list[str]:
         """A stored text as what the platform takes, in order: rendered, split, never empty. Pure and repeatable."""
-        from gateway.splitting import split_blocks
+        from gateway.platforms.splitting import split_blocks
 
         return split_blocks(text, self.MAX_MESSAGE_LENGTH)
 

@@ -66,6 +66,11 @@ class Descriptor:
         return tuple(name for name in self.packages if importlib.util.find_spec(name) is None)
 
 
+def built_in() -> tuple[str, ...]:
+    """The names of our own platforms."""
+    return tuple(_BUILT_IN)
+
+
 def known() -> dict[str, Descriptor]:
     """Every platform: ours, then those that plug-ins of this process have registered."""
     from hermes_cli import plugins

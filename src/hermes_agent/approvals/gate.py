@@ -23,22 +23,23 @@ import logging
 import os.path
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from hermes_agent import context, hooks
 from hermes_agent.approvals import text
-from hermes_agent.approvals.base import CHOICES, ApprovalQuestion, Approver, Choice, Yolo, question_of
-from hermes_agent.approvals.judgement import Judgement, Need
-from hermes_agent.approvals.policy import Policy, read_policy
-from hermes_agent.execution.base import CLOSED, Opening, Permit, Wall, content_digest, digest
-from hermes_agent.tools.base import Action, Verdict
-from hermes_config.records import field, record
-from hermes_state.approvals import Exit, Wanted
+from hermes_agent.approvals.policy import ApprovalPolicy, read_policy
+from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
+from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
+from hermes_agent.tools.base import Action, GateDecision
 from hermes_state.ids import ConversationId, PersonId, TurnId
+from hermes_state.turns.approvals import Exit, Wanted
 
 if TYPE_CHECKING:
+    from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.approvals import Approval
+    from hermes_state.turns.approvals import Approval
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +48,17 @@ _JUDGE_SECONDS = 1.0
 _JUDGED_KINDS = ("command", "write", "read")
 _OPENINGS = ("network", "folder", "file", "host")
 _UNCONFINED = {"read": "reads it", "plugin": "a plug-in"}
-_ALLOWED = Verdict(True)
+_ALLOWED = GateDecision(True)
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
     """What all gates of a turn share."""
 
     db: SessionDB
     home: Path
     workspace: Path | None
-    config: Mapping[str, Any]
+    config: Config
     wall: Wall
     conversation_id: ConversationId
     turn_id: TurnId
@@ -72,12 +73,12 @@ class _Turn:
     """A person is asked one question at a time."""
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> ApprovalPolicy:
         """Read when a call asks for permission: most turns make none."""
         return read_policy(self.config)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Reason:
     """One reason to ask. `kind` is a need's, `tool`, `rule` or `file` (a folder that is not opened as a whole).
 
@@ -89,13 +90,13 @@ class _Reason:
     why: str
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
     """A call with what it needs."""
 
     action: Action
     reasons: tuple[_Reason, ...]
-    opening: Opening
+    opening: WallOpening
     bound: str
     """The hash of exactly what would happen; the permit carries it."""
     hash: str
@@ -110,13 +111,13 @@ class _Call:
         return any(reason.kind in _OPENINGS for reason in self.reasons)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> GateDecision:
         """With a permit where somebody said yes to more than an ordinary command behind the wall: an opening, or a
         change of the workspace, for which its protected files are not in the way."""
         approved = bool(self.opening) or (
             self.action.kind == "command" and any(r.kind == "change" for r in self.reasons)
         )
-        return Verdict(True, permit=Permit(self.bound, self.opening) if approved else None)
+        return GateDecision(True, permit=Permit(self.bound, self.opening) if approved else None)
 
     @property
     def leaves(self) -> Exit | None:
@@ -138,7 +139,7 @@ class CommandGate:
         *,
         db: SessionDB,
         home: Path,
-        config: Mapping[str, Any],
+        config: Config,
         wall: Wall,
         conversation_id: ConversationId,
         turn_id: TurnId,
@@ -182,7 +183,7 @@ class CommandGate:
 
     # -- the decision ----------------------------------------------------------------------------------------
 
-    async def permit(self, action: Action) -> Verdict:
+    async def permit(self, action: Action) -> GateDecision:
         turn = self._turn
         judged = await self._judged(action)
         if judged is not None and judged.level == "never":
@@ -233,7 +234,7 @@ class CommandGate:
     def _workspace(self, action: Action) -> str:
         return action.workdir if self._turn.workspace is None else str(self._turn.workspace)
 
-    def _needs(self, action: Action, judged: Judgement | None, policy: Policy, *, inside: bool) -> _Call:
+    def _needs(self, action: Action, judged: Judgement | None, policy: ApprovalPolicy, *, inside: bool) -> _Call:
         """Every reason to ask about this call, and the least that must be opened for it. `inside`: the workspace."""
         wall = self._turn.wall
         reasons = [_Reason("rule", "", why) for why in self._extra]
@@ -257,7 +258,7 @@ class CommandGate:
         exact = _hash([bound, *self._extra]) if self._extra else bound
         return _Call(action=action, reasons=tuple(reasons), opening=opening, bound=bound, hash=exact)
 
-    async def _by_setting(self, call: _Call, rule: str) -> Verdict:
+    async def _by_setting(self, call: _Call, rule: str) -> GateDecision:
         """The owner's configuration permits it; what leaves the wall is logged before it runs."""
         turn, leaves = self._turn, call.leaves
         if leaves is not None:
@@ -277,7 +278,7 @@ class CommandGate:
 
     # -- the question ----------------------------------------------------------------------------------------
 
-    async def _asked(self, call: _Call) -> Verdict:
+    async def _asked(self, call: _Call) -> GateDecision:
         """Allowed when grants say so: those of an answer that is there already, or of one given now."""
         approver = self._turn.approver
         if approver is None:
@@ -353,11 +354,8 @@ class CommandGate:
                 return next((one for one in get_args(Choice) if row is not None and one == row.scope), "deny")
 
     async def _tell(self, hook: str, question: ApprovalQuestion, **more: str) -> None:
-        from hermes_agent import context  # where hooks are not used nothing of this is imported
-        from hermes_cli import plugins
-
-        await plugins.ainvoke_hook(
-            hook, None, command=question.command, description=question.why, pattern_key=question.kind,
+        await hooks.fire(
+            hook, command=question.command, description=question.why, pattern_key=question.kind,
             pattern_keys=[question.kind], session_key=context.get_session_env("HERMES_SESSION_KEY"),
             surface="cli" if question.platform in ("", "cli") else "gateway", turn_id=question.turn_id,
             tool_call_id=question.call_id, **more,
@@ -409,22 +407,24 @@ def _is_inside(path: str, workspace: str) -> bool:
     return os.path.realpath(path).startswith(os.path.realpath(workspace) + "/")
 
 
-def _opening(action: Action, reasons: Sequence[_Reason], *, unconfined: bool) -> Opening:
+def _opening(action: Action, reasons: Sequence[_Reason], *, unconfined: bool) -> WallOpening:
     """The least that the needs of a command or a write ask for."""
     kinds = {reason.kind for reason in reasons}
     if action.kind == "command" and (unconfined or "host" in kinds):
-        return Opening(host=True)
+        return WallOpening(host=True)
     if action.kind not in ("command", "write"):
         return CLOSED
     if "host" in kinds:
-        return Opening(host=True)
+        return WallOpening(host=True)
     folders = sorted({reason.value for reason in reasons if reason.kind in ("folder", "file")})
     return (
-        Opening(network="network" in kinds, folders=tuple(folders)) if kinds & {"network", "folder", "file"} else CLOSED
+        WallOpening(network="network" in kinds, folders=tuple(folders))
+        if kinds & {"network", "folder", "file"}
+        else CLOSED
     )
 
 
-def _bound(action: Action, opening: Opening) -> str:
+def _bound(action: Action, opening: WallOpening) -> str:
     """The hash of exactly what would happen: what the executor is given, or what a file would hold."""
     if action.kind == "command":
         return digest(action.text, action.workdir, opening)
@@ -473,9 +473,9 @@ def _not_opened(call: _Call, wall: Wall) -> str:
     )
 
 
-def _refused(why: str) -> Verdict:
-    return Verdict(False, f"{why}. Do not retry or work around it")
+def _refused(why: str) -> GateDecision:
+    return GateDecision(False, f"{why}. Do not retry or work around it")
 
 
-def _denial(why: str, how: str) -> Verdict:
+def _denial(why: str, how: str) -> GateDecision:
     return _refused(f"it was not approved: {how}. It needs a person because {why}")

@@ -9,14 +9,16 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
-from hermes_agent.approvals.base import Choice
+from hermes_agent.approvals.types import Choice
 
 if TYPE_CHECKING:
-    from hermes_agent.approvals.base import ApprovalQuestion
+    from hermes_agent.approvals.types import ApprovalQuestion
     from hermes_agent.execution.base import Wall
+
 
 _HEADINGS = {
     "command": "Hermes wants to run a command",
@@ -203,3 +205,30 @@ def facts(question: ApprovalQuestion, *, whom: str) -> list[tuple[str, str]]:
 
 def wait(seconds: float) -> str:
     return f"{round(seconds)} s" if seconds < 120 else f"{round(seconds / 60)} min"
+
+
+# language: (yes, no)
+WORDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "English": (("yes", "y", "yep", "yeah", "ok", "okay", "sure", "allow", "approve"), ("no", "n", "nope", "deny")),
+    "German": (("ja", "jo", "klar", "in ordnung", "erlauben"), ("nein", "nee", "ablehnen")),
+    "French": (("oui", "ouais", "d'accord", "d’accord", "autoriser"), ("non", "refuser")),
+    "Spanish": (("sí", "si", "vale", "de acuerdo", "permitir"), ("no", "denegar")),
+    "Italian": (("sì", "si", "va bene", "d'accordo", "d’accordo"), ("no", "nega")),
+    "Portuguese": (("sim", "tá bom", "está bem", "permitir"), ("não", "nao", "negar")),
+    "Dutch": (("ja", "oké", "oke", "prima", "akkoord"), ("nee", "weigeren")),
+    "Polish": (("tak", "dobrze", "zgoda"), ("nie", "odmów")),
+    "Russian": (("да", "ок", "хорошо", "ладно", "разрешить"), ("нет", "запретить")),
+    "Chinese": (("是", "是的", "好", "好的", "可以", "同意", "允许"), ("不", "不是", "不行", "不可以", "不要", "拒绝")),
+}
+_YES = frozenset(unicodedata.normalize("NFC", word).casefold() for yes, _ in WORDS.values() for word in yes)
+_NO = frozenset(unicodedata.normalize("NFC", word).casefold() for _, no in WORDS.values() for word in no)
+_LONGEST = 24
+
+
+def answer_in_words(message: str) -> Literal["once", "deny"] | None:
+    """What a message means as an answer; None for everything that is no plain yes or no. Case, and a full stop or an
+    exclamation mark behind it, do not matter."""
+    if len(message) > _LONGEST:
+        return None
+    word = " ".join(unicodedata.normalize("NFC", message).casefold().split()).rstrip(".!。！ ")
+    return "once" if word in _YES else "deny" if word in _NO else None

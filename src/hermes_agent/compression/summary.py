@@ -7,11 +7,14 @@ compression brings them up to date and does not summarise a summary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from hermes_agent.compression import reading
+from hermes_agent.messages import calls_of, text_of
 from hermes_agent.models.base import Message
+from hermes_agent.text import shortened
+from hermes_config.limits import DEFAULTS
 
 PREFIX = "[CONTEXT COMPACTION — REFERENCE ONLY]"
 END = "[END OF THE COMPACTION SUMMARY — what follows is the conversation itself]"
@@ -92,10 +95,10 @@ def prompt(
     parts = [_RULES, f"- At most about {budget} tokens. Use these headings, and leave out those with nothing below:"]
     parts += [f"  ## {name}" for name in SECTIONS]
     if focus and focus.strip():
-        parts.append(f"\nThe person asks you to keep above all what concerns: {reading.clipped(focus.strip(), 1_000)}")
+        parts.append(f"\nThe person asks you to keep above all what concerns: {shortened(focus.strip(), 1_000)}")
     room = max(most_chars - sum(map(len, parts)), 2_000)
     if previous:
-        told = reading.clipped("\n\n".join(previous), room // 3)
+        told = shortened("\n\n".join(previous), room // 3)
         parts.append(
             "\nThis is the summary so far. Bring it up to date with the conversation that followed: keep what still "
             "holds, change what has changed, drop what is settled and no longer needed.\n"
@@ -121,7 +124,7 @@ def rendered(middle: Sequence[Message], most_chars: int) -> str:
             piece, first = pieces[first], first + 1
             side = front
         if len(piece) + 2 > left:
-            side.append(reading.clipped(piece, left))
+            side.append(shortened(piece, left))
             front.append(f"[… {last - first + 1} messages are left out here …]")
             break
         left -= len(piece) + 2
@@ -130,13 +133,11 @@ def rendered(middle: Sequence[Message], most_chars: int) -> str:
 
 
 def _piece(row: Message) -> str:
-    role, text = row.get("role"), reading.text_of(row).strip()
+    role, text = row.get("role"), _text(row).strip()
     if role == "tool":
-        return f"TOOL {row.get('tool_name') or ''}: {reading.clipped(text, _OUTPUT_CHARS)}"
-    said = [reading.clipped(text, _SAID_CHARS)] if text else []
-    said += [
-        f"(calls {call.name} {reading.clipped(call.arguments, _ARGUMENT_CHARS)})" for call in reading.calls_of(row)
-    ]
+        return f"TOOL {row.get('tool_name') or ''}: {shortened(text, _OUTPUT_CHARS)}"
+    said = [shortened(text, _SAID_CHARS)] if text else []
+    said += [f"(calls {call.name} {shortened(call.arguments, _ARGUMENT_CHARS)})" for call in calls_of(row)]
     name = {"user": "PERSON", "assistant": "ASSISTANT"}.get(str(role), str(role).upper())
     return f"{name}: {' '.join(said)}" if said else ""
 
@@ -165,7 +166,7 @@ def problem(text: str, middle: Sequence[Message]) -> str | None:
     if text in source and len(text) * 2 > len(source):
         return "it repeated the conversation"
     known = {line.strip() for line in source.splitlines()}
-    known |= {line.strip() for row in middle for line in reading.text_of(row).splitlines()}
+    known |= {line.strip() for row in middle for line in _text(row).splitlines()}
     echoed = sum(len(line) for line in map(str.strip, text.splitlines()) if len(line) >= _ECHO_LINE and line in known)
     if echoed > 1_000 and echoed * 10 > len(text) * 6:
         return "it repeated the conversation"
@@ -180,15 +181,94 @@ def open_todos(rows: Iterable[Message], most_chars: int = 2_000) -> str:
     newest = next((row for row in reversed(list(rows)) if row.get("tool_name") == "todo"), None)
     if newest is None:
         return ""
-    call = reading.Call("", "todo", reading.text_of(newest))
-    items = reading.arguments_of(call).get("todos")
+    items = _json(_text(newest)).get("todos")
     lines = [
-        f"- [{item.get('status')}] {item.get('id')}: {reading.clipped(str(item.get('content') or ''), 300)}"
+        f"- [{item.get('status')}] {item.get('id')}: {shortened(str(item.get('content') or ''), 300)}"
         for item in (items if isinstance(items, list) else ())
         if isinstance(item, dict) and item.get("status") in ("pending", "in_progress")
     ]
-    return reading.clipped("\n".join(lines), most_chars)
+    return shortened("\n".join(lines), most_chars)
 
 
 def with_todos(text: str, todos: str) -> str:
     return f"{text}\n\n## Open to-do list\n{todos}" if todos else text
+
+
+MOST_CHARS = DEFAULTS.fallback_summary_chars
+_PATHS = ("path", "file", "file_path", "filename", "workdir", "cwd")
+_COMMANDS = ("command", "cmd", "query", "pattern", "url")
+_LISTED = 30
+
+
+def mechanical_summary(
+    middle: Sequence[Message], *, previous: Sequence[str], focus: str | None, most_chars: int
+) -> str:
+    """The text, at most `most_chars` and never more than 8,000 characters long."""
+    most = max(min(most_chars, MOST_CHARS), 0)
+    intro = f"(Put together without a model, from {len(middle)} messages that are left out; details are missing.)"
+    parts = [intro]
+    left = most - len(intro)
+    sections = [
+        ("Critical context from before", "\n".join(previous), left // 3),
+        ("What the person asked", _lines(_asked(middle)), left // 3),
+        ("Relevant files", ", ".join(_arguments(middle, _PATHS)), left // 8),
+        ("Commands and searches that were run", _lines(_arguments(middle, _COMMANDS)), left // 6),
+        ("What the assistant said last", _lines(_answered(middle)), left // 4),
+    ]
+    if focus and focus.strip():
+        sections.insert(0, ("The person wanted kept above all", focus.strip(), 400))
+    for name, text, share in sections:
+        if not text.strip():
+            continue
+        piece = f"\n\n## {name}\n{shortened(text.strip(), share)}"
+        if len(piece) > left:
+            continue
+        parts.append(piece)
+        left -= len(piece)
+    return "".join(parts)[:most]
+
+
+def _lines(texts: Iterator[str] | list[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
+
+
+def _asked(middle: Sequence[Message]) -> list[str]:
+    """The first request and the newest ones: the goal, and where it has got to."""
+    said = [_one_line(row, 300) for row in middle if row.get("role") == "user" and _text(row).strip()]
+    return said if len(said) <= 8 else [said[0], f"… {len(said) - 8} more …", *said[-7:]]
+
+
+def _answered(middle: Sequence[Message]) -> list[str]:
+    return [_one_line(row, 400) for row in middle if row.get("role") == "assistant" and _text(row).strip()][-4:]
+
+
+def _arguments(middle: Sequence[Message], names: tuple[str, ...]) -> list[str]:
+    """What the calls were given under these names, each once, the newest last."""
+    found: dict[str, None] = {}
+    for row in middle:
+        for call in calls_of(row):
+            given = _json(call.arguments)
+            for name in names:
+                value = given.get(name)
+                if isinstance(value, str) and value.strip():
+                    text = shortened(" ".join(value.split()), 200)
+                    found.pop(text, None)
+                    found[text] = None
+    return list(found)[-_LISTED:]
+
+
+def _one_line(row: Message, most: int) -> str:
+    return shortened(" ".join(_text(row).split()), most)
+
+
+def _text(row: Message) -> str:
+    return text_of(row.get("content"), image="[an image]")
+
+
+def _json(text: str) -> dict[str, Any]:
+    """A JSON object; nothing where the model wrote broken JSON."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

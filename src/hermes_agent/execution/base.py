@@ -30,7 +30,7 @@ class CommandChanged(HermesError):
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class WallOpening:
     """What a person opened in the wall for one command; the default is nothing."""
 
     network: bool = False
@@ -53,11 +53,11 @@ class Opening:
         return " and ".join(parts)
 
 
-CLOSED = Opening()
+CLOSED = WallOpening()
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ShellCommand:
     """What a child process is made of."""
 
     argv: tuple[str, ...]
@@ -72,10 +72,10 @@ class Permit:
     """Permission to run exactly one command with an opening; made by the gate, checked by the executor."""
 
     digest: str
-    opening: Opening
+    opening: WallOpening
 
 
-def digest(text: str, workdir: str | Path, opening: Opening) -> str:
+def digest(text: str, workdir: str | Path, opening: WallOpening) -> str:
     """The hash of what the executor is given: the bytes of the command, its folder, and what is open for it."""
     exact = json.dumps([text, str(workdir), opening.network, list(opening.folders), opening.host])
     return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()

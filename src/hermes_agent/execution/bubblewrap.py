@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from hermes_agent.execution.base import BINDS, CLOSED, FILTER_FD, STATUS_FD, Opening
-from hermes_agent.execution.view import View, is_below
-from hermes_config.secret_places import Found
+from hermes_agent.execution.base import BINDS, CLOSED, FILTER_FD, STATUS_FD, WallOpening
+from hermes_agent.execution.view import FilesystemView, is_below
+from hermes_config.secret_files import WorkspaceFiles
 
 _NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _PROBE_SECONDS = 10
@@ -58,13 +58,13 @@ def probe(program: str) -> tuple[str, ...] | None:
 def argv(
     program: str,
     way: Sequence[str],
-    view: View,
+    view: FilesystemView,
     command: Sequence[str],
     *,
     workdir: Path,
     empty: Path,
     tmp_bytes: int,
-    opening: Opening = CLOSED,
+    opening: WallOpening = CLOSED,
 ) -> list[str]:
     """The whole command line; `empty` is an unreadable file to put in the place of hidden ones.
 
@@ -106,7 +106,7 @@ def _writable_in_proc() -> tuple[str, ...]:
     return tuple(path for path in found if os.path.exists(path))  # noqa: PTH110
 
 
-def binds(view: View, inside: Found) -> list[tuple[str, str]]:
+def binds(view: FilesystemView, inside: WorkspaceFiles) -> list[tuple[str, str]]:
     """What to mount upon itself within writable folders, the outer before the inner.
 
     Git folders, and the folders that a secret or a protected place lies in, stay writable but cannot be moved away: to
@@ -121,7 +121,7 @@ def binds(view: View, inside: Found) -> list[tuple[str, str]]:
     return [(option, path) for _, option, path in sorted(found)]
 
 
-def _mounts(view: View, empty: Path, size: str) -> tuple[list[str], list[str]]:
+def _mounts(view: FilesystemView, empty: Path, size: str) -> tuple[list[str], list[str]]:
     """The mounts of whole folders and the covers within writable ones; the outer before the inner in each."""
     found: list[tuple[int, int, bool, list[str]]] = []
 

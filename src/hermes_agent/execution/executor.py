@@ -14,29 +14,41 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent.execution import base, bubblewrap, landlock, seccomp
-from hermes_agent.execution.base import CLOSED, Command, CommandChanged, ExecutorUnavailable, Opening, Permit, Wall
+from hermes_agent.execution.base import (
+    CLOSED,
+    CommandChanged,
+    ExecutorUnavailable,
+    Permit,
+    ShellCommand,
+    Wall,
+    WallOpening,
+)
 from hermes_agent.execution.process import ChildProcess
 from hermes_agent.execution.protection import Protection
-from hermes_agent.execution.view import View, too_wide, view
+from hermes_agent.execution.view import FilesystemView, too_wide, view
 from hermes_config import config as configuration
-from hermes_config import secret_places
+from hermes_config import secret_files
 from hermes_config.limits import Limits
+from hermes_config.sections import EXECUTORS
 
-CHOICES = ("confined", "bubblewrap", "landlock", "host")
+if TYPE_CHECKING:
+    from hermes_config.config import Config
+
+
 _DROPPED = frozenset({"XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"})
 _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy"})
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExecutorChoice:
     """The wall that holds here, and the bubblewrap that builds it."""
 
     wall: Wall
@@ -63,47 +75,49 @@ class Found:
         return {"none": "no wall: every command asks", "host": "no wall: executor is host"}.get(self.wall, self.wall)
 
 
-def chosen(config: Mapping[str, Any]) -> str:
+def chosen(config: Config) -> str:
     """What `executor:` says. Raises for a word that is none of ours, and for a `terminal.backend` that we lack."""
-    wish = config.get("executor")
-    if wish is not None and wish not in CHOICES:
+    if (unfit := config.problem("executor")) is not None:
         raise ExecutorUnavailable(
-            f"executor {str(wish)[:40]!r} in config.yaml is not supported", hint=f"Use one of {', '.join(CHOICES)}."
+            f"executor {str(unfit.value.raw)[:40]!r} in config.yaml is not supported",
+            hint=f"Use one of {', '.join(EXECUTORS)}.",
         )
-    if refused := configuration.unsupported_backend(config):
+    if refused := configuration.unsupported_backend(config.tree):
         what, _, hint = refused.partition("; ")
         raise ExecutorUnavailable(what, where="config.yaml", hint=f"{hint.capitalize()}.")
-    return str(wish or "confined")
+    return config.executor
 
 
 @lru_cache(maxsize=8)
-def find(wish: str) -> Found:
+def find(wish: str) -> ExecutorChoice:
     """The wall for a choice, by trying it. Raises `ExecutorUnavailable` when the one that is insisted on fails."""
     if wish == "host":
-        return Found("host")
+        return ExecutorChoice("host")
     if sys.platform != "linux" or not seccomp.supported(os.uname().machine):
         why = "there is no wall for this system yet"
         if wish != "confined":
             raise ExecutorUnavailable(f"executor: {wish} cannot be used: {why}", hint="Use `executor: confined`.")
-        return Found("none", why=why)
+        return ExecutorChoice("none", why=why)
     programs = bubblewrap.programs() if wish != "landlock" else []
     for program in programs:
         way = bubblewrap.probe(program)
         if way is not None:
-            return Found("bubblewrap", program, way)
+            return ExecutorChoice("bubblewrap", program, way)
     why = "bubblewrap is not installed" if not programs else "the kernel or the container keeps bubblewrap from working"
     if wish == "bubblewrap":
-        raise ExecutorUnavailable(f"executor: bubblewrap cannot be used: {why}", hint=Found("none", why=why).advice)
+        raise ExecutorUnavailable(
+            f"executor: bubblewrap cannot be used: {why}", hint=ExecutorChoice("none", why=why).advice
+        )
     version = landlock.version()
     if version >= landlock.NEEDED:
-        return Found("landlock", why="config.yaml asks for it" if wish == "landlock" else why)
+        return ExecutorChoice("landlock", why="config.yaml asks for it" if wish == "landlock" else why)
     why += f"; the kernel's Landlock has version {version}, and {landlock.NEEDED} is needed"
     if wish == "landlock":
         raise ExecutorUnavailable(f"executor: landlock cannot be used: {why}", hint="Use `executor: confined`.")
-    return Found("none", why=why)
+    return ExecutorChoice("none", why=why)
 
 
-def wall_of(config: Mapping[str, Any]) -> Found:
+def wall_of(config: Config) -> ExecutorChoice:
     """The wall that this configuration gives here; raises when it cannot be used. Entry points ask at their start."""
     return find(chosen(config))
 
@@ -113,7 +127,7 @@ class Executor:
     """Starts commands for one home and configuration."""
 
     home: Path
-    config: Mapping[str, Any]
+    config: Config
     limits: Limits
 
     @property
@@ -123,7 +137,7 @@ class Executor:
     @asynccontextmanager
     async def run(
         self,
-        command: Command,
+        command: ShellCommand,
         *,
         workspace: Path,
         on_output: Callable[[bytes], None],
@@ -153,7 +167,7 @@ class Executor:
             await _uninterrupted(_finish(child, prepared))
 
     def output(
-        self, command: Command, *, workspace: Path, seconds: float, most: int, with_errors: bool = False
+        self, command: ShellCommand, *, workspace: Path, seconds: float, most: int, with_errors: bool = False
     ) -> tuple[int | None, bytes]:
         """Run a fixed program of ours and wait for it, where no event loop runs: its exit status and output.
 
@@ -203,13 +217,13 @@ class Executor:
 
     def prepare(
         self,
-        command: Command,
+        command: ShellCommand,
         *,
         workspace: Path,
         permit: Permit | None = None,
         ours: bool = False,
         reads: tuple[Path, ...] = (),
-    ) -> Prepared:
+    ) -> PreparedCommand:
         """What the supervisor is asked for. Blocks on the file system. Raises for what must not be run."""
         opening = CLOSED
         if permit is not None:
@@ -221,7 +235,7 @@ class Executor:
                 raise CommandChanged("a folder that was approved leads elsewhere by now; nothing was run")
         found = wall_of(self.config)
         if opening.host or found.wall == "host" or (found.wall == "none" and ours):
-            return Prepared({"argv": command.argv, "environ": dict(command.environ)})
+            return PreparedCommand({"argv": command.argv, "environ": dict(command.environ)})
         if found.wall == "none":
             raise ExecutorUnavailable(f"no wall works here ({found.why}), so a person has to approve each command")
         # A yes to a change within the workspace (`rm -r project`) is a yes to what lies in it, git folders included.
@@ -230,9 +244,9 @@ class Executor:
         )
 
     def _confined(
-        self, found: Found, command: Command, workspace: Path, opening: Opening, ours: bool, reads: tuple[Path, ...],
-        *, changes: bool,
-    ) -> Prepared:  # fmt: skip
+        self, found: ExecutorChoice, command: ShellCommand, workspace: Path, opening: WallOpening, ours: bool,
+        reads: tuple[Path, ...], *, changes: bool,
+    ) -> PreparedCommand:  # fmt: skip
         environ = {name: value for name, value in command.environ.items() if name not in _DROPPED}
         if not opening.network:
             environ = {name: value for name, value in environ.items() if name not in _PROXIES}
@@ -240,11 +254,12 @@ class Executor:
         root = Path(os.path.realpath(workspace))
         if too_wide(root, user_home):
             raise ExecutorUnavailable(f"{root} is too wide for a workspace", hint="Start Hermes in a project's folder.")
-        own = secret_places.own_patterns(self.config)
-        inside = secret_places.found_in(root, user_home=user_home, own=own)
+        sandbox = self.config.sandbox
+        own, read, write = sandbox.secrets, _folders(sandbox.read), _folders(sandbox.write)
+        inside = secret_files.found_in(root, user_home=user_home, own=own)
         seen = view(
-            workspace=root, home=self.home, environ=environ, opening=opening, write=self._folders("write"),
-            read=(*self._folders("read"), *reads), hidden=(*inside.secrets, *inside.unseen),
+            workspace=root, home=self.home, environ=environ, opening=opening, write=write,
+            read=(*read, *reads), hidden=(*inside.secrets, *inside.unseen),
             protected=inside.protected, own=own, git_writable=found.wall == "bubblewrap",
             secrets_in=lambda folder: _secrets(folder, user_home, own),
         )  # fmt: skip
@@ -276,13 +291,13 @@ class Executor:
         mounted = frozenset(seen.protected) if found.wall == "bubblewrap" and not changes else frozenset()
         home = Path(os.path.realpath(self.home))
         if ours:
-            return Prepared(request)
+            return PreparedCommand(request)
         # Folders beside the workspace that are writable have settings of their own to be kept.
         beside = [folder for folder in seen.write if folder != root and folder not in seen.git]
 
-        def look() -> secret_places.Found:
-            return secret_places.together(
-                secret_places.found_in(folder, user_home=user_home, own=own) for folder in (root, *beside)
+        def look() -> secret_files.WorkspaceFiles:
+            return secret_files.together(
+                secret_files.found_in(folder, user_home=user_home, own=own) for folder in (root, *beside)
             )
 
         before = look() if beside else inside
@@ -291,9 +306,11 @@ class Executor:
         def undo() -> list[str]:
             return _watches.end(root, watch, look(), mounted=mounted, changes=changes)
 
-        return Prepared(request, undo)
+        return PreparedCommand(request, undo)
 
-    def _landlocked(self, seen: View, command: Command, opening: Opening, environ: dict[str, str]) -> dict[str, Any]:
+    def _landlocked(
+        self, seen: FilesystemView, command: ShellCommand, opening: WallOpening, environ: dict[str, str]
+    ) -> dict[str, Any]:
         if seen.user_home.is_relative_to(seen.workspace):
             raise ExecutorUnavailable(
                 "with Landlock a home cannot be the workspace", hint="Start Hermes in a project's folder."
@@ -310,13 +327,6 @@ class Executor:
             "argv": command.argv, "scratch": scratch, "sockets": "network" if opening.network else "none",
             "rules": landlock.rules(read, write, hidden, scratch=scratch),
         }  # fmt: skip
-
-    def _folders(self, name: str) -> list[Path]:
-        """`sandbox.read` and `sandbox.write` of config.yaml."""
-        section = self.config.get("sandbox")
-        named = section.get(name) if isinstance(section, Mapping) else None
-        items = [named] if isinstance(named, str) else named if isinstance(named, Sequence) else []
-        return [Path(str(item)).expanduser() for item in items if str(item).strip()]
 
     def _bounds(self) -> dict[str, int]:
         return {
@@ -341,7 +351,7 @@ class Executor:
         return path
 
 
-async def _finish(child: ChildProcess, prepared: Prepared) -> None:
+async def _finish(child: ChildProcess, prepared: PreparedCommand) -> None:
     await child.end()
     child.undone = await asyncio.to_thread(prepared.undo)
 
@@ -362,7 +372,7 @@ async def _uninterrupted(work: Coroutine[Any, Any, None] | Awaitable[Any]) -> No
 
 def _secrets(folder: Path, user_home: Path, own: tuple[str, ...]) -> tuple[Path, ...]:
     """What to hide in a folder beside the workspace."""
-    found = secret_places.found_in(folder, user_home=user_home, own=own, most_entries=200_000, seconds=3.0)
+    found = secret_files.found_in(folder, user_home=user_home, own=own, most_entries=200_000, seconds=3.0)
     return (*found.secrets, *found.unseen)
 
 
@@ -383,7 +393,13 @@ class _Watches:
             return protection
 
     def end(
-        self, root: Path, protection: Protection, now: secret_places.Found, *, mounted: frozenset[Path], changes: bool
+        self,
+        root: Path,
+        protection: Protection,
+        now: secret_files.WorkspaceFiles,
+        *,
+        mounted: frozenset[Path],
+        changes: bool,
     ) -> list[str]:
         with self._lock:
             users = self._users[root][1] - 1
@@ -398,7 +414,7 @@ _watches = _Watches()
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedCommand:
     request: dict[str, Any]
     undo: Callable[[], list[str]] = field(default=list)
 
@@ -411,3 +427,7 @@ def _three_quarters() -> int:
 def shell() -> str | None:
     """The shell that commands are written for."""
     return shutil.which("bash") or shutil.which("sh")
+
+
+def _folders(named: Iterable[str]) -> list[Path]:
+    return [Path(one).expanduser() for one in named]

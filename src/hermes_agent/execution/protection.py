@@ -22,7 +22,8 @@ from itertools import islice
 from pathlib import Path
 
 from hermes_agent.tools.descriptors import Folder, opened
-from hermes_config.secret_places import PROTECTED_FILES, Found, birth
+from hermes_config.protected_files import PROTECTED_FILES
+from hermes_config.secret_files import WorkspaceFiles, birth
 
 ASIDE = ".set-aside"
 _MOST_FILES = 2_000
@@ -48,7 +49,13 @@ class Protection:
     """The protected files of a workspace, and of its git folders outside, as they were before its commands."""
 
     def __init__(
-        self, found: Found, git_outside: Sequence[Path] = (), *, root: Path, home: Path, mounted: frozenset[Path]
+        self,
+        found: WorkspaceFiles,
+        git_outside: Sequence[Path] = (),
+        *,
+        root: Path,
+        home: Path,
+        mounted: frozenset[Path],
     ) -> None:
         """`home`: the Hermes home, whose own files are not ours to watch when it lies in the workspace. `mounted`: see
         `undo`; what is mounted right in the workspace cannot be replaced, and is not remembered."""
@@ -68,13 +75,13 @@ class Protection:
                     room -= len(kept.content) + _A_FILE
         self._above = {folder: _inode(folder) for unit in self._units for folder in unit.parents}
 
-    def _protected(self, found: Found) -> set[Path]:
+    def _protected(self, found: WorkspaceFiles) -> set[Path]:
         """Every file and folder to watch. One can be a secret, too, such as `.envrc`."""
         units = {*found.protected, *(path for path in found.secrets if path.name in PROTECTED_FILES)}
         units.update(unit for git in (*found.pinned, *self._outside) for unit in obeyed(git))
         return {unit for unit in units if not unit.is_relative_to(self._home)}
 
-    def undo(self, now: Found, *, mounted: frozenset[Path], changes: bool, alone: bool) -> list[str]:
+    def undo(self, now: WorkspaceFiles, *, mounted: frozenset[Path], changes: bool, alone: bool) -> list[str]:
         """Put back what was changed, set aside what is new. One line each, for the model and the log.
 
         `mounted`: what the command had as read-only mounts, so that it can have replaced it only by moving a folder
@@ -114,7 +121,7 @@ class Protection:
             said.append(_put_back(file, before))
         return said
 
-    def _secrets_back(self, now: Found) -> list[str]:
+    def _secrets_back(self, now: WorkspaceFiles) -> list[str]:
         """A secret that was renamed, so that its name no longer tells, gets its name back; a new link to one goes."""
         said: list[str] = []
         born = {one: path for path, one in self._secrets.items()}
@@ -132,7 +139,7 @@ class Protection:
         known = self._units[unit]
         return len(known) < _MOST_FILES and file not in known and ASIDE not in file.name and os.path.lexists(file)
 
-    def _returned(self, git: Path, inode: tuple[int, int] | None, now: Found) -> list[str]:
+    def _returned(self, git: Path, inode: tuple[int, int] | None, now: WorkspaceFiles) -> list[str]:
         """A git folder that was moved away, for another one to stand in its place later, is moved back."""
         if os.path.lexists(git) or not git.parent.is_dir():
             return []

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from hermes_agent.execution.base import CLOSED, Opening
+from hermes_agent.execution.base import CLOSED, WallOpening
 from hermes_agent.execution.protection import obeyed
-from hermes_config import secret_places
+from hermes_config import secret_files
 
 _SYSTEM = (
     "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/snap",
@@ -46,7 +46,7 @@ _KEY_IN_SETTINGS = re.compile(rb"://[^/\s@]*:[^/\s@]+@|extraheader|password|toke
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class FilesystemView:
     """What one command sees. All paths are absolute and real."""
 
     workspace: Path
@@ -79,13 +79,13 @@ def view(
     environ: Mapping[str, str],
     read: Iterable[Path] = (),
     write: Iterable[Path] = (),
-    opening: Opening = CLOSED,
+    opening: WallOpening = CLOSED,
     hidden: Iterable[Path] = (),
     protected: Iterable[Path] = (),
     own: tuple[str, ...] = (),
     git_writable: bool = True,
     secrets_in: Callable[[Path], Iterable[Path]] = lambda folder: (),
-) -> View:
+) -> FilesystemView:
     """What a command in this workspace sees.
 
     `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets;
@@ -106,7 +106,7 @@ def view(
     beside = _real([*repository, *read, *write, *map(Path, opening.folders)])
     secrets = [*_places(user_home, home, own), *hidden]
     secrets += [path for folder in beside if not is_below(folder, [root]) for path in secrets_in(folder)]
-    return View(
+    return FilesystemView(
         workspace=root,
         user_home=user_home,
         # What lies below a writable folder is not mounted by its path: a command could have made it a link by then.
@@ -179,7 +179,7 @@ def _below(paths: Iterable[Path], visible: Iterable[Path]) -> list[Path]:
 
 @lru_cache(maxsize=8)
 def _places(user_home: Path, home: Path, own: tuple[str, ...]) -> tuple[Path, ...]:
-    return secret_places.places(user_home, home, own=own)
+    return secret_files.places(user_home, home, own=own)
 
 
 @lru_cache(maxsize=1)

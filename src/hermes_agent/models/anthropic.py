@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from hermes_agent.models import repair
-from hermes_agent.models.anthropic_stream import ORDER, MessagesReader
-from hermes_agent.models.base import Endpoint, Message, OnDelta, Reply, ToolSpec
-from hermes_agent.models.chat import apply_options, details_of, join_messages
-from hermes_agent.models.reading import read_stream
+from hermes_agent.models import errors, normalise
+from hermes_agent.models.base import Delta, Endpoint, Message, OnDelta, Reply, ToolSpec, Usage
+from hermes_agent.models.openai_chat import apply_options, details_of, join_messages
+from hermes_agent.models.stream_reader import Pending, Text, count, finished, read_stream, section
 
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 16_384
@@ -42,10 +41,10 @@ def _block(text: str) -> dict[str, Any]:
 
 
 def _user(blocks: list[dict[str, Any]]) -> bytes:
-    return repair.encode({"role": "user", "content": blocks})
+    return normalise.encode({"role": "user", "content": blocks})
 
 
-_OPENING, _CLOSING = _user([_block(repair.OPENING)]), _user([_block(repair.CLOSING)])
+_OPENING, _CLOSING = _user([_block(normalise.OPENING)]), _user([_block(normalise.CLOSING)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +67,15 @@ class AnthropicWire:
         elif tools:
             fields["tools"][-1]["cache_control"] = _MARKER
         fields["messages"] = []
-        return repair.encode(fields)[:-2]
+        return normalise.encode(fields)[:-2]
 
     def fragments(self, messages: Sequence[Message]) -> list[bytes]:
         written: list[bytes] = []
-        for step in repair.steps(messages):
+        for step in normalise.steps(messages):
             if step.role == "user":
-                written.append(_user(_blocks(step.pieces, otherwise=repair.NO_TEXT)))
+                written.append(_user(_blocks(step.pieces, otherwise=normalise.NO_TEXT)))
                 continue
-            written.append(repair.encode({"role": "assistant", "content": _said(step)}))
+            written.append(normalise.encode({"role": "assistant", "content": _said(step)}))
             if step.results:
                 written.append(_user([_result(step, call, pieces) for call, pieces in step.results]))
         return written
@@ -102,10 +101,10 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"name": spec["name"], "description": spec["description"], "input_schema": spec["parameters"]}
 
 
-def _said(step: repair.Step) -> list[dict[str, Any]]:
+def _said(step: normalise.Step) -> list[dict[str, Any]]:
     """The blocks of one step of the model: thinking, words, calls; or in the order in which it interleaved them."""
     details = details_of(step.message)
-    text = repair.text_of(step.pieces, otherwise="").rstrip()
+    text = normalise.text_of(step.pieces, otherwise="").rstrip()
     calls = [_use(step, call) for call in step.calls]
     thinking = [dict(one) for one in details if _is_thinking(one)]
     layout = next((one.get("order") for one in details if one.get("type") == ORDER), None)
@@ -114,7 +113,7 @@ def _said(step: repair.Step) -> list[dict[str, Any]]:
         if ordered is not None:
             return ordered
     words = [_block(text)] if text else []
-    return [*thinking, *words, *calls] if words or calls else [*thinking, _block(repair.NO_REPLY)]
+    return [*thinking, *words, *calls] if words or calls else [*thinking, _block(normalise.NO_REPLY)]
 
 
 def _in_order(
@@ -146,33 +145,33 @@ def _is_thinking(detail: Mapping[str, Any]) -> bool:
     )
 
 
-def _use(step: repair.Step, call: repair.Call) -> dict[str, Any]:
+def _use(step: normalise.Step, call: normalise.Call) -> dict[str, Any]:
     return {
         "type": "tool_use",
         "id": _use_id(step, call),
         "name": call.name,
-        "input": repair.json_object(call.arguments) or {},
+        "input": normalise.json_object(call.arguments) or {},
     }
 
 
-def _use_id(step: repair.Step, call: repair.Call) -> str:
-    return call.id if _ID.fullmatch(call.id) else repair.made_id(step.message, call.id)
+def _use_id(step: normalise.Step, call: normalise.Call) -> str:
+    return call.id if _ID.fullmatch(call.id) else normalise.made_id(step.message, call.id)
 
 
-def _result(step: repair.Step, call: repair.Call, pieces: tuple[repair.Piece, ...]) -> dict[str, Any]:
+def _result(step: normalise.Step, call: normalise.Call, pieces: tuple[normalise.Piece, ...]) -> dict[str, Any]:
     return {
         "type": "tool_result",
         "tool_use_id": _use_id(step, call),
-        "content": _blocks(pieces, otherwise=repair.NO_OUTPUT),
+        "content": _blocks(pieces, otherwise=normalise.NO_OUTPUT),
     }
 
 
-def _blocks(pieces: tuple[repair.Piece, ...], *, otherwise: str) -> list[dict[str, Any]]:
-    blocks = [_image(piece) if isinstance(piece, repair.Picture) else _block(piece) for piece in pieces]
+def _blocks(pieces: tuple[normalise.Piece, ...], *, otherwise: str) -> list[dict[str, Any]]:
+    blocks = [_image(piece) if isinstance(piece, normalise.Picture) else _block(piece) for piece in pieces]
     return [block for block in blocks if block.get("text", "x").strip()] or [_block(otherwise)]
 
 
-def _image(picture: repair.Picture) -> dict[str, Any]:
+def _image(picture: normalise.Picture) -> dict[str, Any]:
     if not picture.media_type:
         return {"type": "image", "source": {"type": "url", "url": picture.data}}
     if picture.media_type not in _MEDIA_TYPES:
@@ -181,3 +180,162 @@ def _image(picture: repair.Picture) -> dict[str, Any]:
         "type": "image",
         "source": {"type": "base64", "media_type": picture.media_type, "data": picture.data},
     }
+
+
+ORDER = "block_order"
+"""Our type of `reasoning_details` where a model thinks between its words: thinking, tool_use, or so many letters."""
+
+_STOP = {
+    "end_turn": "stop", "stop_sequence": "stop", "pause_turn": "stop", "max_tokens": "length",
+    "model_context_window_exceeded": "length", "tool_use": "tool_calls", "refusal": "content_filter",
+}  # fmt: skip
+_TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+
+
+class MessagesReader:
+    def __init__(self, on_delta: OnDelta | None) -> None:
+        self._on_delta = on_delta
+        self._content = Text("text", on_delta)
+        self._reasoning = Text("reasoning", on_delta)
+        self._thinking: list[dict[str, Any]] = []
+        self._calls: list[Pending] = []
+        self._open: dict[Any, dict[str, Any] | Pending] = {}
+        self._order: list[Any] = []
+        self._stop = ""
+        self._counts: dict[str, Any] = {}
+        self._model = ""
+
+    @property
+    def complete(self) -> bool:
+        return bool(self._stop)
+
+    def take(self, payload: Mapping[str, Any]) -> None:
+        kind = payload.get("type")
+        if kind == "content_block_delta":
+            self._grow(payload.get("index"), section(payload, "delta"))
+        elif kind == "content_block_start":
+            self._start(payload.get("index"), section(payload, "content_block"))
+        elif kind == "message_start":
+            self._frame(section(payload, "message"))
+        elif kind == "message_delta":
+            self._count(section(payload, "usage"))
+            self._end(section(payload, "delta"))
+        elif kind == "message_stop":
+            self._stop = self._stop or "stop"
+        elif kind == "error" or payload.get("error"):
+            raise errors.from_event(payload)
+
+    def take_whole(self, payload: Mapping[str, Any]) -> None:
+        if payload.get("type") == "error" or payload.get("error"):
+            raise errors.from_event(payload)
+        self._frame(payload)
+        blocks = payload.get("content")
+        for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
+            if isinstance(block, Mapping):
+                self._start(index, block)
+        self._end(payload)
+        self._stop = self._stop or ("stop" if isinstance(blocks, list) else "")
+
+    def reply(self) -> Reply:
+        finish = self._stop or "stop"
+        calls = finished(self._calls, cut=finish == "length")
+        if calls and finish == "stop":
+            finish = "tool_calls"
+        return Reply(
+            content=self._content.value(),
+            tool_calls=calls,
+            finish_reason=finish,
+            reasoning=self._reasoning.value(),
+            reasoning_details=self._details(),
+            usage=self._usage(),
+            model=self._model,
+        )
+
+    def partial(self) -> Reply | None:
+        content, reasoning = self._content.value(), self._reasoning.value()
+        if content is None and reasoning is None:
+            return None
+        return Reply(content, (), "error", reasoning=reasoning, usage=self._usage(), model=self._model)
+
+    def _frame(self, message: Mapping[str, Any]) -> None:
+        if isinstance(message.get("model"), str):
+            self._model = message["model"]
+        self._count(section(message, "usage"))
+
+    def _end(self, delta: Mapping[str, Any]) -> None:
+        reason = delta.get("stop_reason")
+        if isinstance(reason, str) and reason:
+            self._stop = _STOP.get(reason, reason)
+
+    def _start(self, index: Any, block: Mapping[str, Any]) -> None:
+        kind = block.get("type")
+        if kind == "tool_use":
+            call = Pending()
+            call.id, call.name = str(block.get("id") or ""), str(block.get("name") or "")
+            if block.get("input"):
+                call.add_arguments(block["input"])
+            self._calls.append(call)
+            self._open[index] = call
+            self._order.append("tool_use")
+            if self._on_delta is not None and call.name:
+                self._on_delta(Delta("tool_name", call.name))
+        elif kind in ("thinking", "redacted_thinking"):
+            kept = dict(block)
+            self._thinking.append(kept)
+            self._open[index] = kept
+            self._order.append("thinking")
+            self._reasoning.add(block.get("thinking"))
+        elif kind == "text":
+            self._order.append(0)
+            self._add_text(block.get("text"))
+
+    def _grow(self, index: Any, delta: Mapping[str, Any]) -> None:
+        kind = delta.get("type")
+        block = self._open.get(index)
+        if kind == "text_delta":
+            self._add_text(delta.get("text"))
+        elif kind == "input_json_delta" and isinstance(block, Pending):
+            block.add_arguments(delta.get("partial_json"))
+        elif isinstance(block, dict) and kind in ("thinking_delta", "signature_delta"):
+            name = _TEXTS[kind]
+            piece = delta.get(name)
+            if isinstance(piece, str):
+                block[name] = (block.get(name) or "") + piece
+                if kind == "thinking_delta":
+                    self._reasoning.add(piece)
+
+    def _add_text(self, piece: Any) -> None:
+        if isinstance(piece, str) and piece:
+            if not self._order or not isinstance(self._order[-1], int):
+                self._order.append(0)
+            self._order[-1] += len(piece)
+            self._content.add(piece)
+
+    def _details(self) -> list[dict[str, Any]] | None:
+        if not self._thinking:
+            return None
+        usual = sorted(self._order, key=lambda entry: (entry != "thinking", entry == "tool_use"))
+        if usual == self._order:
+            return [*self._thinking]
+        order, drop = [], self._content.leading()
+        for entry in self._order:
+            if isinstance(entry, int):
+                entry, drop = max(0, entry - drop), max(0, drop - entry)
+            order.append(entry)
+        return [*self._thinking, {"type": ORDER, "order": order}]
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        self._counts.update({name: value for name, value in usage.items() if value is not None})
+
+    def _usage(self) -> Usage | None:
+        if not self._counts:
+            return None
+        read = count(self._counts.get("cache_read_input_tokens"))
+        written = count(self._counts.get("cache_creation_input_tokens"))
+        return Usage(
+            input_tokens=count(self._counts.get("input_tokens")) + read + written,
+            output_tokens=count(self._counts.get("output_tokens")),
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+            reasoning_tokens=count(section(self._counts, "output_tokens_details").get("thinking_tokens")),
+        )

@@ -8,10 +8,10 @@ else knows what a provider's JSON looks like.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from hermes_config.errors import HermesError
-from hermes_config.records import field, record
 
 WireName = Literal["chat", "anthropic"]
 Message = Mapping[str, Any]
@@ -20,7 +20,7 @@ ToolSpec = Mapping[str, Any]
 """{"name", "description", "parameters"}: the neutral form; a wire dresses it as its provider wants it."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Price:
     """US dollars for a million tokens."""
 
@@ -31,7 +31,7 @@ class Price:
     source: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """A model at a place. `api_key` never appears in a repr, a log or an error."""
 
@@ -54,7 +54,7 @@ class Endpoint:
         return self.model if self.model == self.provider else f"{self.provider}, {self.model}"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     id: str
     name: str
@@ -62,7 +62,7 @@ class ToolCall:
     """The JSON text exactly as the model wrote it; it may be broken."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Usage:
     input_tokens: int = 0
     """All input, cached or not."""
@@ -81,7 +81,7 @@ class Usage:
         )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Reply:
     """One finished model step."""
 
@@ -96,7 +96,7 @@ class Reply:
     model: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Delta:
     """A piece of a step while it streams."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from hermes_agent.models.demo_words import GREETINGS
+from hermes_agent.models.demo.words import GREETINGS
 
 _PLEASE = r"(?:(?:please|bitte|can you|could you|kannst du|now)[,\s]+)*"
 _END = r"(?:,? (?:please|bitte|por favor))?\s*[?!.]*$"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_agent import signals
+from hermes_agent.turn import control
 
 _COMPACTION = "[CONTEXT COMPACTION"
 """How a summary begins that stands for what was left out: in the person's place, but not their words."""
@@ -63,12 +63,12 @@ def read(body: bytes) -> DemoRequest:
         said=tuple(
             text
             for one in messages
-            if one.get("role") == "user" and not (text := _text(one)).startswith((_COMPACTION, signals.ADDED))
+            if one.get("role") == "user" and not (text := _text(one)).startswith((_COMPACTION, control.ADDED))
         ),
         count=len(messages),
         tools=dict(_tool(one) for one in value.get("tools") or ()),
         results=_results(messages[: len(messages) - len(added)]),
-        added="\n".join(_text(one).removeprefix(signals.ADDED).strip() for one in added),
+        added="\n".join(_text(one).removeprefix(control.ADDED).strip() for one in added),
         steps=_steps(messages),
         stream=value.get("stream") is True,
         with_usage=isinstance(options, dict) and options.get("include_usage") is True,
@@ -92,7 +92,7 @@ def _steps(messages: list[dict[str, Any]]) -> int:
 
 
 def _is_added(message: Mapping[str, Any]) -> bool:
-    return message.get("role") == "user" and _text(message).startswith(signals.ADDED)
+    return message.get("role") == "user" and _text(message).startswith(control.ADDED)
 
 
 def _added(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

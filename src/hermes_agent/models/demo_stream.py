@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hashlib import blake2s
 from typing import Any
 
-from hermes_agent.models.demo_replies import DemoReply
+from hermes_agent.models.demo.replies import DemoReply
 from hermes_agent.models.demo_request import DemoRequest
 
 _PIECE = re.compile(r"\s*\S{1,12}\s*")

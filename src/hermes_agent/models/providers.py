@@ -17,23 +17,21 @@ Every mistake is one line that names the key of config.yaml and the variable to 
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from hermes_agent.models import choosing
 from hermes_agent.models.base import Endpoint, WireName
-from hermes_agent.models.choosing import Entry
-from hermes_agent.models.faults import fault, line_of
-from hermes_agent.models.provider_table import PROVIDERS, Provider, context_length
-from hermes_config import secrets
+from hermes_agent.models.provider_table import ALIASES, PROVIDERS, VENDORS, Provider, context_length
+from hermes_config import redaction, yaml_file
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
-from hermes_config.records import record
 
 _log = logging.getLogger(__name__)
 _NO_MODEL_HINT = "hermes setup finds or asks for one; --model demo tries the built-in one."
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _ANTHROPIC_MAX_TOKENS = 16_384
 _WIRES: dict[str, WireName] = {
     "chat": "chat", "chat_completions": "chat", "openai": "chat",
@@ -41,7 +39,7 @@ _WIRES: dict[str, WireName] = {
 }  # fmt: skip
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Description:
     """An endpoint as a person may see it: no secret in it."""
 
@@ -60,18 +58,18 @@ class MissingKey(ConfigError):
 
 def primary(config: Config, *, model: str | None = None, provider: str | None = None) -> Endpoint:
     """The configured model, or what `--model` and `--provider` say. Raises `ConfigError`, one line."""
-    entry = choosing.model_entry(config)
+    entry = model_entry(config)
     if model is None and provider is None:
         return _endpoint(config, entry, key="model")
     current = str(entry.get("provider") or "").strip().lower()
     wanted = (model or str(entry.get("default") or "")).strip()
     named = provider.strip().lower() if provider else None
     if named is None:
-        named, wanted = choosing.split(wanted, current=current)
-    elif model is None and choosing.known(named) == "demo":
+        named, wanted = split(wanted, current=current)
+    elif model is None and known(named) == "demo":
         wanted = "demo"
     changed = dict(entry)
-    if named is not None and named != current and choosing.known(named) != choosing.known(current):
+    if named is not None and named != current and known(named) != known(current):
         changed = {"provider": named}  # the address, the key and the headers were the other provider's
     if wanted != entry.get("default"):
         changed.pop("context_length", None)  # it was the other model's
@@ -81,18 +79,18 @@ def primary(config: Config, *, model: str | None = None, provider: str | None = 
 
 def fallbacks(config: Config) -> tuple[Endpoint, ...]:
     """`fallback_providers` in order, then the legacy `fallback_model`. Those without a key are left out, and logged."""
-    listed = config.tree.get("fallback_providers") or ()
+    listed = config.fallback_providers or ()
     if isinstance(listed, Mapping | str):
         listed = (listed,)
     if not isinstance(listed, list | tuple):
         raise fault(config, "fallback_providers", "must be a list of providers with their models")
     entries = [("fallback_providers", one) for one in listed]
-    if legacy := config.tree.get("fallback_model"):
+    if legacy := config.fallback_model:
         entries.append(("fallback_model", legacy))
     found: list[Endpoint] = []
     for key, one in entries:
         try:
-            endpoint = _endpoint(config, choosing.fallback_entry(config, key, one), key=key)
+            endpoint = _endpoint(config, fallback_entry(config, key, one), key=key)
         except MissingKey as error:
             _log.warning("A fallback is left out: %s", error.one_line(), extra={"action": "fallback_left_out"})
             continue
@@ -137,11 +135,11 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
         if asked:
             raise ConfigError(f"{given[:60]!r} {said}", file="")
         raise fault(config, f"{key}.default", said, hint=hint)
-    row, entry = choosing.provider_of(config, entry, given.strip(), key=key)
-    model = choosing.bare_id(row, given.strip())
+    row, entry = provider_of(config, entry, given.strip(), key=key)
+    model = bare_id(row, given.strip())
     if row.name == "demo":
         if model != "demo":
-            hint = f"Write {choosing.maker(model) or 'PROVIDER'}/{model}."
+            hint = f"Write {maker(model) or 'PROVIDER'}/{model}."
             said = f"demo has no model {model:.60}"
             raise ConfigError(said, file="", hint=hint) if asked else fault(config, f"{key}.default", said, hint=hint)
         return _demo(config)
@@ -166,14 +164,10 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
 
 
 def _demo(config: Config) -> Endpoint:
-    from hermes_agent.models import demo  # nobody else needs it
+    from hermes_agent.models.demo import model as demo
 
-    pace = _section(config, config.tree, "demo", key="").get("tokens_per_second")
-    if pace is None:
-        return demo.endpoint()
-    if isinstance(pace, bool) or not isinstance(pace, int | float):
-        raise fault(config, "demo.tokens_per_second", "must be a number; 0 answers at once")
-    return demo.endpoint(tokens_per_second=float(pace))
+    config.require("demo")
+    return demo.endpoint(tokens_per_second=config.demo.tokens_per_second)
 
 
 def _base_url(config: Config, row: Provider, entry: Entry, *, key: str) -> str:
@@ -207,7 +201,7 @@ def _key(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str
         return given.strip(), f"{key}.api_key in config.yaml"
     variable = entry.get("key_env")
     variables = (str(variable),) if variable else row.keys or _keys_of(base_url)
-    if found := choosing.found_key(config, variables):
+    if found := found_key(config, variables):
         return found
     if not variables or row.local or (row.name == "custom" and not variable):
         return "", ""
@@ -228,8 +222,8 @@ def _keys_of(base_url: str) -> tuple[str, ...]:
 
 
 def _own_window(config: Config, model: str) -> int | None:
-    entry = _section(config, config.tree, "models", key="").get(model)
-    return _tokens(config, entry, "context_length", key=f"models.{model}") if isinstance(entry, Mapping) else None
+    config.require(f"models.{model}.context_length")
+    return config.models[model].context_length if model in config.models else None
 
 
 def _tokens(config: Config, entry: Entry, name: str, *, key: str) -> int | None:
@@ -239,7 +233,7 @@ def _tokens(config: Config, entry: Entry, name: str, *, key: str) -> int | None:
     text = str(value).replace("_", "").replace(",", "").strip()
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
     if number < 0:
-        raise fault(config, f"{key}.{name}", f"must be a number of tokens, not {secrets.shown(value)}")
+        raise fault(config, f"{key}.{name}", f"must be a number of tokens, not {redaction.shown(value)}")
     return number or None
 
 
@@ -254,12 +248,140 @@ def _section(config: Config, entry: Entry, name: str, *, key: str) -> Mapping[st
 
 def _options(config: Config, row: Provider, extra: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     options: dict[str, Any] = {}
-    agent = config.tree.get("agent")
-    effort = str(agent.get("reasoning_effort") or "").strip().lower() if isinstance(agent, Mapping) else ""
-    if effort and effort not in _EFFORTS:
-        reason = f"must be {', '.join(_EFFORTS)} or empty, not {secrets.shown(effort)}"
-        raise fault(config, "agent.reasoning_effort", reason)
+    config.require("agent.reasoning_effort")
+    effort = config.agent.reasoning_effort
     if effort and row.name == "openrouter":  # the one provider that takes the word for every model
         options["reasoning"] = {"enabled": False} if effort == "none" else {"effort": effort}
     options.update({str(name): value for name, value in extra.items()})
     return tuple(options.items())
+
+
+def fault(config: Config, key: str, reason: str, *, hint: str = "") -> ConfigError:
+    return ConfigError(reason, file=str(config.home / "config.yaml"), line=line_of(config, key), key=key, hint=hint)
+
+
+def line_of(config: Config, key: str) -> int:
+    """Where the key stands. The file is read again only when there is something to complain about."""
+    file = config.home / "config.yaml"
+    try:
+        return yaml_file.parse(file.read_text(encoding="utf-8"), file=str(file)).line(key.split("."))
+    except (OSError, UnicodeDecodeError, ConfigError):  # gone or broken since it was loaded: then without a line
+        return 0
+
+
+Entry = Mapping[str, Any]
+"""A model as config.yaml writes it: default, provider, base_url, api_key, context_length …"""
+
+
+def model_entry(config: Config) -> Entry:
+    """`model:`, which may also be just a name."""
+    entry = config.tree.get("model")
+    if entry is None:
+        return {}
+    if isinstance(entry, str):
+        return {"default": entry}
+    if not isinstance(entry, Mapping):
+        raise fault(config, "model", "must be a model's name, or a section with default and provider")
+    return entry
+
+
+def fallback_entry(config: Config, key: str, one: Any) -> Entry:
+    """One entry of `fallback_providers`: provider and model, or both in one text."""
+    if isinstance(one, str) and one.strip():
+        provider, model = split(one.strip(), current="")
+        return {"default": model, "provider": provider or ""}
+    if not isinstance(one, Mapping):
+        raise fault(config, key, "each entry needs a provider and a model")
+    named = one.get("model") or one.get("default")
+    if not isinstance(named, str) or not named.strip():
+        raise fault(config, key, "an entry has no model")
+    return {**one, "default": named}
+
+
+def known(name: Any) -> str:
+    """The provider's own name for whatever people call it; empty for nobody we know."""
+    name = str(name or "").strip().lower()
+    return name if name in PROVIDERS else ALIASES.get(name, "")
+
+
+def split(model: str, *, current: str) -> tuple[str | None, str]:
+    """What `--model` says, as (provider or None, model's id). `current` is the provider in use; empty: still open."""
+    if model == "demo":
+        return "demo", model
+    prefix, _, rest = model.partition("/")
+    name = known(prefix)
+    if not name or not rest:
+        return None, model
+    if name == "openrouter":
+        return name, rest if "/" in rest else model  # openrouter/auto is a model of its own
+    here = PROVIDERS.get(known(current) or "openrouter")
+    if prefix.lower() in VENDORS and (here is None or here.vendor_ids):
+        return None, model
+    return name, rest
+
+
+def provider_of(config: Config, entry: Entry, model: str, *, key: str) -> tuple[Provider, Entry]:
+    """The provider's row, and the entry together with what `custom_providers` says of it."""
+    named = str(entry.get("provider") or "").strip().lower()
+    if named in ("", "auto"):
+        return PROVIDERS[_guess(config, entry, model)], entry
+    own_name = named.removeprefix("custom:")
+    for own in _custom(config):
+        if str(own.get("name") or "").strip().lower() == own_name:
+            return PROVIDERS["custom"], {**own, **{name: value for name, value in entry.items() if value}}
+    if name := known(named):
+        return PROVIDERS[name], entry
+    from difflib import get_close_matches  # only ever needed for a mistake
+
+    near = get_close_matches(named, (*PROVIDERS, *ALIASES), n=1, cutoff=0.6)
+    hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(PROVIDERS)}."
+    raise fault(config, f"{key}.provider", f"there is no provider called {named!r:.60}", hint=hint)
+
+
+def bare_id(row: Provider, model: str) -> str:
+    """The id without the provider's own name before it (`ollama/llama3`, `google/gemini-2.5-pro` at Gemini itself)."""
+    prefix, _, rest = model.partition("/")
+    if not rest or (row.name == "openrouter" and "/" not in rest):
+        return model
+    its_own = prefix.lower() == row.name or (not row.vendor_ids and known(prefix) == row.name)
+    return rest if its_own else model
+
+
+def maker(model: str) -> str:
+    """The provider whose model this is by its name; empty when the name does not tell."""
+    return next((row.name for row in PROVIDERS.values() if row.guesses and re.match(row.guesses, model)), "")
+
+
+def found_key(config: Config, variables: tuple[str, ...]) -> tuple[str, str] | None:
+    """(key, where it was found) of the first variable that holds something; quotes around it are taken off."""
+    for name in variables:
+        value = (config.environ(name) or "").strip().strip("\"'").strip()
+        if value:
+            return value, f"{name} in {'the environment' if name in os.environ else '.env'}"
+    return None
+
+
+def _guess(config: Config, entry: Entry, model: str) -> str:
+    """Whose a model is when nobody says so: the address, the prefix, and which keys there are."""
+    if model == "demo":
+        return "demo"
+    if entry.get("base_url"):
+        return "custom"
+    prefix = model.partition("/")[0].lower() if "/" in model else ""
+    named = known(prefix)
+    if named and prefix not in VENDORS:
+        return named
+    natural = named or maker(model)
+    through_openrouter = found_key(config, PROVIDERS["openrouter"].keys) is not None
+    if prefix and through_openrouter:
+        return "openrouter"
+    if natural and (found_key(config, PROVIDERS[natural].keys) or not through_openrouter):
+        return natural
+    return "openrouter"
+
+
+def _custom(config: Config) -> list[Entry]:
+    listed = config.custom_providers
+    if isinstance(listed, Mapping):
+        return [{"name": name, **one} for name, one in listed.items() if isinstance(one, Mapping)]
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list | tuple) else []

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hermes_agent.execution.base import Permit
-from hermes_config.records import field, record
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
 if TYPE_CHECKING:
     from hermes_agent.execution.base import Permit
+    from hermes_config.config import Config
     from hermes_state import SessionDB
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Action:
     """Something a tool is about to do, as the gate judges it and a person is asked about it."""
 
@@ -44,8 +45,8 @@ class Action:
         return self.kind == "write"
 
 
-@record
-class Verdict:
+@dataclass(frozen=True, slots=True)
+class GateDecision:
     allowed: bool
     reason: str = ""
     """Why not; told to the model, which must not try again."""
@@ -56,14 +57,14 @@ class Verdict:
 class Gate(Protocol):
     """The one way to permission."""
 
-    async def permit(self, action: Action) -> Verdict: ...
+    async def permit(self, action: Action) -> GateDecision: ...
 
 
 Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 """(question, choices) → the person's answer; None when nobody can be asked."""
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """What a running call may use. Frozen: nothing reaches up."""
 
@@ -85,12 +86,12 @@ class ToolContext:
     """What a child process gets: an allow-list, never a provider key, with the turn's identity in it."""
     stop: asyncio.Event
     """Set when the person interrupts."""
-    config: Mapping[str, Any]
+    config: Config
     agent: MutableMapping[str, Any] = field(default_factory=dict)
     """Small state that lives as long as the conversation's agent: the to-do list."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     content: str
     """What the model reads."""
@@ -102,7 +103,7 @@ class ToolResult:
 Handler = Callable[[dict[str, Any], ToolContext], Awaitable["ToolResult | str"]]
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     name: str
     toolset: str
@@ -112,7 +113,7 @@ class Tool:
     changes: bool = True
     """False for what only looks: such a call may simply be repeated after a crash."""
     roles: frozenset[str] = frozenset({"owner", "admin", "member", "guest"})
-    available: Callable[[Mapping[str, Any]], bool] = lambda config: True
+    available: Callable[[Config], bool] = lambda config: True
     places: Callable[[str], bool] = lambda platform: True
     """On which platforms it is of use."""
     summary: Callable[[Mapping[str, Any]], str] = lambda args: ""

@@ -3,7 +3,7 @@
 Every path is resolved to where it really leads (`..`, `~`, symbolic links) before anything is decided, and the decision
 is about that place. Device files, pipes and the kernel's folders are refused. So are the files of our own database: to
 open and close one beside SQLite drops the store's locks, whoever asks. A place that may hold secrets
-(`hermes_config.secret_places`), or lies in the Hermes home outside the workspace, is read only with the gate's
+(`hermes_config.secret_files`), or lies in the Hermes home outside the workspace, is read only with the gate's
 permission. Every write asks the gate, which is told what the file holds now and what it will hold.
 
 What is then opened is the place that was judged and no other (`descriptors`). A write reads the old content once more
@@ -17,19 +17,20 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_agent.execution.base import Permit, content_digest
 from hermes_agent.tools import descriptors
 from hermes_agent.tools.arguments import close_names
-from hermes_agent.tools.base import Action, ToolContext, Verdict
-from hermes_config import secret_places
+from hermes_agent.tools.base import Action, GateDecision, ToolContext
+from hermes_config import protected_files, secret_files
 from hermes_config.errors import HermesError
-from hermes_config.records import record
-from hermes_state import session_files
+from hermes_state.conversations import delete
 
 if TYPE_CHECKING:
+    from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.ids import ConversationId
 
@@ -41,7 +42,7 @@ _NO_WORKSPACES = frozenset({
 """Folders of the machine: whoever works there has no workspace, and every write asks."""
 
 
-class Refused(HermesError):
+class ToolRefused(HermesError):
     """The path cannot be used."""
 
 
@@ -59,11 +60,11 @@ class Surroundings(Protocol):
     @property
     def environ(self) -> Mapping[str, str]: ...
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> Config: ...
 
 
-@record
-class Place:
+@dataclass(frozen=True, slots=True)
+class FilePlace:
     """A path as it was written, where it leads, and what is there now."""
 
     named: Path
@@ -75,11 +76,11 @@ class Place:
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Write:
     """A change of one file that the gate permitted. None stands for no file."""
 
-    place: Place
+    place: FilePlace
     before: bytes | None
     after: bytes | None
     digest: str
@@ -88,14 +89,14 @@ class Write:
     """The largest file that is read."""
 
 
-async def for_reading(raw: str, ctx: ToolContext, *, folder: bool = False) -> Place:
+async def for_reading(raw: str, ctx: ToolContext, *, folder: bool = False) -> FilePlace:
     """An existing file (or, with `folder`, also a folder) that may be read now. Raises `Refused`."""
     place = await asyncio.to_thread(locate, raw, ctx)
     private = is_private(place, ctx)
     if place.status is None:
-        raise Refused(f"{raw} does not exist", hint="" if private else await asyncio.to_thread(_near, place))
+        raise ToolRefused(f"{raw} does not exist", hint="" if private else await asyncio.to_thread(_near, place))
     if place.is_folder and not folder:
-        raise Refused(f"{raw} is a folder", hint="search_files with target files lists it.")
+        raise ToolRefused(f"{raw} is a folder", hint="search_files with target files lists it.")
     if private:
         detail = "this place may hold secrets or another person's data"
         await _permit(Action("read", str(place.real), str(ctx.workdir), detail, outside=True), place, ctx)
@@ -106,7 +107,7 @@ async def for_writing(raw: str, after: bytes | None, ctx: ToolContext, *, detail
     """Permission to give a file, there or not, this content (None: to remove it). Raises `Refused`."""
     place = await asyncio.to_thread(locate, raw, ctx)
     if place.is_folder:
-        raise Refused(f"{raw} is a folder")
+        raise ToolRefused(f"{raw} is a folder")
     most = ctx.db.limits.read_file_bytes
     before = None if place.status is None else await asyncio.to_thread(read_bytes, place, most=most)
     action = Action(
@@ -116,38 +117,38 @@ async def for_writing(raw: str, after: bytes | None, ctx: ToolContext, *, detail
     verdict = await _permit(action, place, ctx)
     again = await asyncio.to_thread(locate, raw, ctx)
     if again.real != place.real or again.is_folder:
-        raise Refused(f"{raw} leads to another place than the one that was approved")
+        raise ToolRefused(f"{raw} leads to another place than the one that was approved")
     digest = content_digest(place.real, before, after)
     if isinstance(verdict.permit, Permit):
         digest = verdict.permit.digest
     return Write(place, before, after, digest, most)
 
 
-async def _permit(action: Action, place: Place, ctx: ToolContext) -> Verdict:
+async def _permit(action: Action, place: FilePlace, ctx: ToolContext) -> GateDecision:
     verdict = await ctx.gate.permit(action)
     if not verdict.allowed:
-        raise Refused(f"{place.named} is not {'read' if action.kind == 'read' else 'written'}: {verdict.reason}")
+        raise ToolRefused(f"{place.named} is not {'read' if action.kind == 'read' else 'written'}: {verdict.reason}")
     return verdict
 
 
-def locate(raw: str, ctx: Surroundings) -> Place:
+def locate(raw: str, ctx: Surroundings) -> FilePlace:
     """Where a path leads. Refuses what nobody may open; blocks on the file system."""
     if not raw.strip() or "\0" in raw:
-        raise Refused("the path is empty or contains a NUL character")
+        raise ToolRefused("the path is empty or contains a NUL character")
     named = Path(os.path.abspath(ctx.workdir / expanded(raw, ctx.environ)))  # noqa: PTH100 - `..` by name, links come next
     try:
         real = Path(os.path.realpath(named))
         status = _status(real)
     except (OSError, ValueError) as error:
-        raise Refused(f"{raw[:200]} cannot be used: {_why(error)}") from error
+        raise ToolRefused(f"{raw[:200]} cannot be used: {_why(error)}") from error
     for path in (named, real):
         if any(path == Path(kernel) or path.is_relative_to(kernel) for kernel in _KERNEL):
-            raise Refused(f"{raw} is not a plain file", hint="/proc, /sys and /dev are closed to file tools.")
+            raise ToolRefused(f"{raw} is not a plain file", hint="/proc, /sys and /dev are closed to file tools.")
     if status is not None and not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise Refused(f"{raw} is not a plain file but a device, a pipe or a socket")
+        raise ToolRefused(f"{raw} is not a plain file but a device, a pipe or a socket")
     if is_store_file(real, status, ctx):
-        raise Refused(f"{raw} is a file of Hermes' own database", hint="session_search reads conversations.")
-    return Place(named, real, status)
+        raise ToolRefused(f"{raw} is a file of Hermes' own database", hint="session_search reads conversations.")
+    return FilePlace(named, real, status)
 
 
 def expanded(raw: str, environ: Mapping[str, str]) -> Path:
@@ -183,24 +184,24 @@ def is_store_file(real: Path, status: os.stat_result | None, ctx: Surroundings) 
     return False
 
 
-def is_private(place: Place, ctx: Surroundings) -> bool:
+def is_private(place: FilePlace, ctx: Surroundings) -> bool:
     """Whether reading this needs permission: secrets by their usual names, and the closed parts of the Hermes home."""
     home = Path(os.path.realpath(ctx.home))
     if place.real.is_relative_to(home):
-        open_parts = [home / part for part in secret_places.OPEN_IN_HERMES_HOME]
-        open_parts.append(session_files.results_folder(home, ctx.conversation_id))
+        open_parts = [home / part for part in secret_files.OPEN_IN_HERMES_HOME]
+        open_parts.append(delete.results_folder(home, ctx.conversation_id))
         if not any(place.real.is_relative_to(part) for part in open_parts):
             return True
     return any(
-        secret_places.is_secret(
+        secret_files.is_secret(
             path, user_home=user_home(ctx), root=Path(os.path.realpath(ctx.workdir)),
-            own=secret_places.own_patterns(ctx.config), folder=place.is_folder,
+            own=ctx.config.sandbox.secrets, folder=place.is_folder,
         )
         for path in dict.fromkeys((place.named, place.real))
     )  # fmt: skip
 
 
-def is_outside(place: Place, ctx: Surroundings) -> bool:
+def is_outside(place: FilePlace, ctx: Surroundings) -> bool:
     """Whether a write there is more than a change of the workspace: outside it, a secret, or run by other programs."""
     own = Path(os.path.realpath(ctx.home / "workspace"))
     workspaces = [own]
@@ -210,7 +211,7 @@ def is_outside(place: Place, ctx: Surroundings) -> bool:
     if not holding or is_private(place, ctx):
         return True
     return any(
-        secret_places.is_protected(path, workspace, user_home=user_home(ctx))
+        protected_files.is_protected(path, workspace, user_home=user_home(ctx))
         for workspace in holding
         for path in (place.named, place.real)
     )
@@ -221,7 +222,7 @@ def user_home(ctx: Surroundings) -> Path:
     return Path(ctx.environ.get("HOME") or Path.home())
 
 
-def _near(place: Place) -> str:
+def _near(place: FilePlace) -> str:
     try:
         names = os.listdir(place.real.parent)  # noqa: PTH208 - names are all that is wanted
     except OSError:
@@ -230,21 +231,21 @@ def _near(place: Place) -> str:
     return f"Near it: {', '.join(near)}." if near else ""
 
 
-def read_bytes(place: Place, *, most: int) -> bytes:
+def read_bytes(place: FilePlace, *, most: int) -> bytes:
     """The whole file. Blocks; raises `Refused` for what is larger than `most` or became something else meanwhile."""
     try:
         with descriptors.opened(place.real.parent) as folder:
             return _content(folder, place, most)
     except OSError as error:
-        raise Refused(f"{place.named} cannot be read: {_why(error)}") from error
+        raise ToolRefused(f"{place.named} cannot be read: {_why(error)}") from error
 
 
-def _content(folder: descriptors.Folder, place: Place, most: int) -> bytes:
+def _content(folder: descriptors.Folder, place: FilePlace, most: int) -> bytes:
     handle = folder.open(place.real.name)
     with os.fdopen(handle, "rb", buffering=0) as file:
         size = os.fstat(handle).st_size
         if size > most:
-            raise Refused(
+            raise ToolRefused(
                 f"{place.named} has {size:,} bytes; at most {most:,} are read",
                 hint="Look at a part of it with the terminal (head, tail, sed -n).",
             )
@@ -263,7 +264,7 @@ def check(write: Write) -> None:
         if write.before is not None:
             raise _changed(write) from None
     except OSError as error:
-        raise Refused(f"{write.place.named} cannot be read: {_why(error)}") from error
+        raise ToolRefused(f"{write.place.named} cannot be read: {_why(error)}") from error
 
 
 def _check(folder: descriptors.Folder, write: Write) -> None:
@@ -274,8 +275,10 @@ def _check(folder: descriptors.Folder, write: Write) -> None:
         raise _changed(write)
 
 
-def _changed(write: Write) -> Refused:
-    return Refused(f"{write.place.named} was changed by somebody else after this was approved", hint="Read it again.")
+def _changed(write: Write) -> ToolRefused:
+    return ToolRefused(
+        f"{write.place.named} was changed by somebody else after this was approved", hint="Read it again."
+    )
 
 
 def carry_out(write: Write) -> None:
@@ -295,7 +298,7 @@ def carry_out(write: Write) -> None:
     except FileExistsError:
         raise _changed(write) from None
     except OSError as error:
-        raise Refused(f"{place.named} cannot be written: {_why(error)}") from error
+        raise ToolRefused(f"{place.named} cannot be written: {_why(error)}") from error
 
 
 def undo(write: Write) -> None:

@@ -15,32 +15,27 @@ import importlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent.models.base import ToolSpec
-from hermes_agent.tools import arguments, toolsets
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools import arguments
+from hermes_agent.tools.base import Action, Handler, Tool, ToolContext, ToolResult
+from hermes_cli import plugins
 from hermes_config.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes_config.config import Config
+
 
 log = logging.getLogger("hermes.agent")
 
 BUILT_INS: Mapping[str, str] = {
-    name: f"hermes_agent.tools.{module}"
-    for name, module in (
-        ("terminal", "terminal"),
-        ("read_file", "read_file"),
-        ("write_file", "write_file"),
-        ("patch", "patch"),
-        ("search_files", "search_files"),
-        ("todo", "todo"),
-        ("memory", "memory_tool"),
-        ("session_search", "session_search"),
-        ("clarify", "clarify"),
-        ("skills_list", "skills_list"),
-        ("skill_view", "skill_view"),
-        ("send_file", "send_file"),
+    name: f"hermes_agent.tools.builtin.{name}"
+    for name in (
+        "terminal", "read_file", "write_file", "patch", "search_files", "todo", "memory", "session_search", "clarify",
+        "skills_list", "skill_view", "send_file",
     )
-}
+}  # fmt: skip
 INTERRUPTED = "interrupted by the person"
 _DESCRIBED = 64
 """Choices of tools that are kept described."""
@@ -85,7 +80,7 @@ class Registry:
 
     def offered(
         self,
-        config: Mapping[str, Any],
+        config: Config,
         *,
         role: str,
         platform: str = "cli",
@@ -93,14 +88,14 @@ class Registry:
         disabled: Sequence[str] = (),
     ) -> tuple[Tool, ...]:
         """What a conversation gets. `enabled` and `disabled` name toolsets (or single tools) for this agent alone."""
-        choice = toolsets.choose(config, platform=platform, enabled=enabled, disabled=disabled)
+        choice = choose_toolsets(config, platform=platform, enabled=enabled, disabled=disabled)
         tools = (self.get(name, role=role) for name in self.names())
         useful = (tool for tool in tools if tool and tool.places(platform))
         return tuple(tool for tool in useful if choice.takes(tool) and tool.available(config))
 
     def specs(
         self,
-        config: Mapping[str, Any],
+        config: Config,
         *,
         role: str,
         platform: str = "cli",
@@ -136,13 +131,11 @@ def shared() -> Registry:
 
     records = plugins.get_plugin_tools()
     if _Shared.registry is None or records != _Shared.taken:
-        from hermes_agent.tools import plugin_tools
-
         generation = 0 if _Shared.registry is None else _Shared.registry.generation + 1
         made = Registry(generation=generation)
         for record in records:
             try:
-                made.register(plugin_tools.as_tool(record), override=record.override)
+                made.register(from_plugin(record), override=record.override)
             except NameTaken as error:
                 log.warning("%s", error.one_line(), extra={"action": "tool_refused", "plugin": record.plugin})
         _Shared.registry, _Shared.taken = made, records
@@ -159,20 +152,20 @@ def unknown_tool(name: str, offered: Iterable[str]) -> ToolResult:
 
 async def run_call(tool: Tool, raw_arguments: str, ctx: ToolContext) -> ToolResult:
     """One call, from the text the model wrote to the result it reads. Raises nothing but cancellation."""
-    from hermes_agent.tools import results  # needed by calls only, not by whoever lists tools
+    from hermes_agent.tools import output
 
     try:
         args = arguments.parse(raw_arguments, tool.parameters, longest=ctx.db.limits.tool_arguments_bytes)
         outcome = await _bounded(tool, args, ctx)
-        return results.fit(_as_result(outcome), tool=tool, ctx=ctx)
+        return output.fit(_as_result(outcome), tool=tool, ctx=ctx)
     except arguments.BadArguments as error:
         return ToolResult(f"{tool.name}: {error}.", is_error=True)
     except HermesError as error:
-        return ToolResult(f"{tool.name}: {results.clean(error.one_line())}", is_error=True)
+        return ToolResult(f"{tool.name}: {output.clean(error.one_line())}", is_error=True)
     except Exception as error:  # noqa: BLE001 - the tool boundary: a broken tool costs its call, never the turn
         # The text of a stranger's exception may quote what it worked on, so the log gets kind and place only.
         log.error("tool failed", extra={"action": "tool_failed", "tool": tool.name, "error": _where(error)})
-        said = " ".join(results.clean(str(error)).split())[:500]
+        said = " ".join(output.clean(str(error)).split())[:500]
         return ToolResult(f"{tool.name} failed: {type(error).__name__}{f': {said}' if said else ''}", is_error=True)
 
 
@@ -223,3 +216,112 @@ def _where(error: BaseException) -> str:
         trace = trace.tb_next
     place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
     return f"{type(error).__name__}{place}"
+
+
+def tool_rows(config: Config, *, platform: str) -> list[dict[str, str]]:
+    """name, toolset, state (on, off, not set up), description; as the owner sees them from `platform`."""
+    known = shared()
+    on = {tool.name for tool in known.offered(config, role="owner", platform=platform)}
+    found = []
+    for tool in known.tools():
+        state = "on" if tool.name in on else "off" if tool.available(config) else "not set up"
+        about = " ".join(tool.description.split()).partition(". ")[0].rstrip(".")
+        found.append({"name": tool.name, "toolset": tool.toolset, "state": state, "description": about})
+    return found
+
+
+_ALL = "*"
+_LOOKING = frozenset({"skills", "todo", "memory", "session_search", "clarify"})
+_COMPOSITES: Mapping[str, frozenset[str]] = {
+    "all": frozenset({_ALL}),
+    "coding": frozenset({"terminal", "file", "skills", "todo", "session_search", "clarify"}),
+    "debugging": frozenset({"terminal", "file", "web"}),
+    "safe": _LOOKING,
+    "hermes-webhook": frozenset({"web", "vision", "clarify"}),
+}
+
+
+class ToolChoice(NamedTuple):
+    """Names that are on, names that are off."""
+
+    on: frozenset[str]
+    off: frozenset[str]
+
+    def takes(self, tool: Tool) -> bool:
+        toolset_names = {tool.name, tool.toolset}
+        return bool(toolset_names & self.on or _ALL in self.on) and not (toolset_names & self.off or _ALL in self.off)
+
+
+def choose_toolsets(
+    config: Config, *, platform: str, enabled: Sequence[str] | None, disabled: Sequence[str]
+) -> ToolChoice:
+    """What the configuration, narrowed by the caller, switches on and off."""
+    chosen = config.platform_toolsets.get(platform, config.toolsets) if enabled is None else enabled
+    on = frozenset({_ALL}) if chosen is None else _expand(chosen)
+    return ToolChoice(on, _expand([*config.agent.disabled_toolsets, *disabled]))
+
+
+def unknown_toolsets(toolset_names: Sequence[str], tools: Sequence[Tool]) -> list[str]:
+    """Those of `names` that choose nothing among these tools, whatever is switched off."""
+    known = {name for tool in tools for name in (tool.name, tool.toolset)} | {_ALL}
+    return [name for name in toolset_names if name not in _COMPOSITES and not _expand([name]) <= known]
+
+
+def toolset_names(tools: Sequence[Tool]) -> list[str]:
+    """What a person can choose by: the toolsets of these tools, and the composites."""
+    return [*sorted({tool.toolset for tool in tools}), *_COMPOSITES]
+
+
+def _expand(toolset_names: Sequence[str]) -> frozenset[str]:
+    found: set[str] = set()
+    for name in toolset_names:
+        composite = _COMPOSITES.get(name)
+        if composite is None and name.startswith("hermes-"):
+            composite = _COMPOSITES["all"]  # hermes-cli, hermes-telegram …: what that surface has by default
+        found |= composite or {name}
+    return frozenset(found)
+
+
+def from_plugin(record: plugins.PluginTool) -> Tool:
+    """The tool a record describes. A schema may come bare or wrapped in {"type": "function", "function": …}."""
+    wrapped = record.schema.get("function")
+    schema: Mapping[str, Any] = wrapped if isinstance(wrapped, Mapping) else record.schema
+    parameters = schema.get("parameters")
+    return Tool(
+        name=record.name,
+        toolset=record.toolset,
+        description=record.description or str(schema.get("description") or record.name),
+        parameters=parameters if isinstance(parameters, Mapping) else {"type": "object", "properties": {}},
+        handler=_handler(record),
+        roles=frozenset({"owner", "admin"}),
+        available=lambda _config: _is_available(record),
+    )
+
+
+def _handler(record: plugins.PluginTool) -> Handler:
+    async def call(args: dict[str, Any], ctx: ToolContext) -> ToolResult | str:
+        text = f"{record.name} {json.dumps(args, ensure_ascii=False, sort_keys=True)}"
+        verdict = await ctx.gate.permit(Action("plugin", text, str(ctx.workdir), f"a tool of {record.plugin}"))
+        if not verdict.allowed:
+            return ToolResult(f"{record.name} was not run: {verdict.reason}", is_error=True)
+        facts = {"session_id": ctx.session_id(), "task_id": ctx.turn_id, "tool_call_id": ctx.call_id}
+        # The registry's own time-out is the one that counts; this one only ends the wait after it.
+        answer = await plugins.call_plugin(record.handler, args, seconds=ctx.db.limits.tool_seconds, **facts)
+        return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
+
+    return call
+
+
+def _is_available(record: plugins.PluginTool) -> bool:
+    from hermes_config import config
+
+    if record.requires_env and not all(config.load().environ(name) for name in record.requires_env):
+        return False
+    if record.check_fn is None:
+        return True
+    try:
+        return bool(record.check_fn())
+    except Exception as error:  # noqa: BLE001 - boundary: a plug-in's callback; a check that fails is a no
+        facts = {"action": "tool_check_failed", "tool": record.name, "error": type(error).__name__}
+        log.warning("a tool's check failed", extra=facts)
+        return False

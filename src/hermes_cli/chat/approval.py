@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hermes_agent.approvals import plain_words
 from hermes_agent.approvals import text as approval_text
-from hermes_cli import output, text
+from hermes_agent.approvals.text import answer_in_words
 from hermes_cli.chat.keyboard import Keyboard
 from hermes_cli.chat.render import Screen
+from hermes_cli.framework import output, text
 
 if TYPE_CHECKING:
-    from hermes_agent.approvals.base import ApprovalQuestion, Choice
+    from hermes_agent.approvals.types import ApprovalQuestion, Choice
 
 _MEANT: dict[str, Choice] = {
     "t": "task", "task": "task", "o": "once", "once": "once", "s": "session", "session": "session",
@@ -46,7 +46,7 @@ def put(
         if typed is None:
             screen.say(f"\n  → {unanswered()}")
             return "deny"
-        choice = _MEANT.get(typed.strip().lower()) or plain_words.meaning(typed)
+        choice = _MEANT.get(typed.strip().lower()) or answer_in_words(typed)
         if choice in question.choices:
             said = approval_text.SAID[choice]
             screen.say(f"  → {said}", style="" if choice == "deny" else "yellow")

@@ -13,11 +13,12 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from hermes_cli import finding, store
+from hermes_cli.framework import store
 from hermes_cli.chat import oneshot
-from hermes_cli.parser import Parser, add_json, positive
+from hermes_cli.framework.parser import Parser, add_json, positive
 from hermes_cli.tui import launch
 from hermes_cli.tui.rpc_client import ChatOptions
+from hermes_cli.sessions import lookup
 from hermes_config import config
 from hermes_config.errors import UsageError
 
@@ -68,11 +69,11 @@ def _chat(args: argparse.Namespace) -> int:
     if talks and args.json:
         raise UsageError("--json answers one question", hint='Add the question: hermes -q "…" --json.')
     text = "" if talks else oneshot.whole_question(asked)
-    if talks and not args.model and not config.load().tree.get("model"):
-        from hermes_cli import cmd_setup
+    if talks and not args.model and not config.load().model.default:
+        from hermes_cli.setup import command
 
-        cmd_setup.before_talking()
-    executor.wall_of(config.load().tree)  # raises when the configured one cannot be used
+        command.before_talking()
+    executor.wall_of(config.load())  # raises when the configured one cannot be used
     if talks and not args.plain and launch.can_open():
         return launch.open_window(lambda: _options(args))
     loaded = config.load()
@@ -105,13 +106,13 @@ def _options(args: argparse.Namespace, db: SessionDB | None = None) -> ChatOptio
 
 def _remarks(db: SessionDB, session_id: str | None) -> list[str]:
     """What the person should know before they talk."""
-    from hermes_agent import holders
+    from hermes_agent import process_identity
 
     if session_id is not None:
         shared = "this conversation is not yours alone; what is remembered of you stays out of it"
         return [] if oneshot.is_own(db, session_id) else [shared]
     for turn in db.turns.list(state="running"):
-        if not holders.at_work(db, turn.conversation_id) and oneshot.is_own(db, turn.conversation_id):
+        if not process_identity.at_work(db, turn.conversation_id) and oneshot.is_own(db, turn.conversation_id):
             where = db.get_compression_tip(turn.conversation_id)
             return [f"a turn was lost with its process; to take it up: hermes --resume {where}"]
     return []
@@ -121,14 +122,14 @@ def _toolsets(args: argparse.Namespace) -> tuple[str, ...] | None:
     """What `-t` names. A typing mistake would leave the model without tools, and nobody the wiser."""
     if not args.toolsets:
         return None
-    from hermes_agent.tools import registry, toolsets
+    from hermes_agent.tools import registry
     from hermes_cli import plugins
 
     plugins.discover_plugins()
     wanted = tuple(name.strip() for name in args.toolsets.split(",") if name.strip())
     tools = registry.shared().tools()
-    if unknown := toolsets.unknown(wanted, tools):
-        there_are = ", ".join(toolsets.names(tools))
+    if unknown := registry.unknown_toolsets(wanted, tools):
+        there_are = ", ".join(registry.toolset_names(tools))
         raise UsageError(f"there is no toolset {' or '.join(unknown)}; there are {there_are}", where="--toolsets")
     return wanted
 
@@ -137,7 +138,7 @@ def _meant(db: SessionDB, args: argparse.Namespace) -> str | None:
     """The newest segment of the conversation to go on with; None for a new one."""
     named = args.resume or args.go_on
     if named:
-        found = finding.find(db, named, guess=True)["id"]
+        found = lookup.find(db, named, guess=True)["id"]
     elif args.resume == "":
         raise UsageError("--resume needs an id or a title", hint="hermes sessions list shows them.")
     elif args.go_on is None:

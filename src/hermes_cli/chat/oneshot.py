@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli import output, text
 from hermes_cli.chat.render import Screen
 from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
+from hermes_cli.framework import output, text
 from hermes_config.errors import HermesError, UsageError
 from hermes_state.ids import LOCAL_OWNER, ConversationId
 
@@ -84,7 +84,7 @@ def _piped() -> str:
 
 def answer(db: SessionDB, config: Config, options: ChatOptions, question: str, *, form: AnswerForm) -> int:
     """Ask, print, wait for what goes on beside the turn (a title), and return the exit code."""
-    from hermes_agent import loop_thread
+    from hermes_agent import sync_loop
 
     silent = form.bare or form.json
     streams = sys.stdout.isatty() and not silent
@@ -101,7 +101,7 @@ def answer(db: SessionDB, config: Config, options: ChatOptions, question: str, *
         screen.end_answer()
         return INTERRUPTED
     finally:
-        loop_thread.run(asked.close())
+        sync_loop.run(asked.close())
         loop.close()
 
 
@@ -113,9 +113,9 @@ class _Question:
     ) -> None:
         from hermes_agent import AIAgent
         from hermes_cli import plugins
-        from hermes_config import log_file
+        from hermes_config import logs
 
-        log_file.install()
+        logs.install()
         plugins.discover_plugins()
         self._db, self._config, self._loop, self._screen = db, config, loop, screen
         self._gave_up, self._doing = False, ""
@@ -133,15 +133,15 @@ class _Question:
 
     async def answered(self, question: str) -> tuple[Result, str]:
         """The result of the turn, and its footer."""
-        from hermes_agent import references
+        from hermes_agent import mentions
 
         known = self._agent.session_id
         conversation = ConversationId("" if known is None else self._db.get_conversation_root(known))
-        names = references.Desk(
+        names = mentions.Desk(
             db=self._db, home=self._config.home, workdir=Path.cwd(), environ=os.environ, config=self._config.tree,
             conversation_id=conversation,
         )  # fmt: skip
-        result = await self._when_free(await asyncio.to_thread(references.whole, question, names))
+        result = await self._when_free(await asyncio.to_thread(mentions.whole, question, names))
         return result, await asyncio.to_thread(_footer, result, self._db, self._config)
 
     async def _when_free(self, content: Any) -> Result:
@@ -169,11 +169,11 @@ class _Question:
 
     async def close(self) -> None:
         """The conversation has ended, until somebody comes back to it; one that a chat leads to goes on there."""
-        from hermes_agent import closing
+        from hermes_agent import hooks
 
         await self._agent.aclose()
         if (known := self._agent.session_id) is not None:
-            await closing.left(session_id=known, platform="cli")
+            await hooks.left(session_id=known, platform="cli")
             await asyncio.to_thread(self._end, known)
 
     def _end(self, session_id: str) -> None:
@@ -225,7 +225,7 @@ def _print(result: Result, footer: str, *, form: AnswerForm, screen: Screen, str
 
 def _footer(result: Result, db: SessionDB, config: Config) -> str:
     """The line under an answer: the model, the tokens, today's spend and the daily limit. Reads the store."""
-    from hermes_agent import spending
+    from hermes_agent import budget
 
     tokens = int(result.get("total_tokens") or 0)
-    return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {spending.today(db, config, LOCAL_OWNER)}"
+    return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.spent_today(db, config, LOCAL_OWNER)}"

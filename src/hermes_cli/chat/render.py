@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
 
-from hermes_cli import output, text
+from hermes_cli.framework import output, text
 
 _WAITING = "…"
 _SHOWN = 200

@@ -22,13 +22,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hermes_agent import loop_thread
-from hermes_cli import finding, output, text
+from hermes_agent import sync_loop
+from hermes_cli.sessions import lookup
+from hermes_agent.commands import registry
 from hermes_cli.chat import approval
 from hermes_cli.chat.keyboard import Keyboard
 from hermes_cli.chat.render import EventLines, Screen
 from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
 from hermes_cli.tui.rpc_client import ChatOptions, Event, RpcClient, is_command
+from hermes_cli.framework import output, text
 from hermes_config.errors import HermesError
 
 Payload = Mapping[str, Any]
@@ -102,7 +104,7 @@ class LineChat:
             self._left.set()
             self._close()
         if self._opening is None and self._events.has_messages:
-            self._screen.banner(finding.way_back(self._events.stored_id, self._events.title))
+            self._screen.banner(lookup.way_back(self._events.stored_id, self._events.title))
         return code
 
     def play(self, message: str) -> int:
@@ -221,9 +223,9 @@ class LineChat:
 
     def _file_names(self, word: str) -> list[str]:
         """What a word that begins with @ could become."""
-        from hermes_agent import references
+        from hermes_agent import mentions
 
-        found = references.offers(word, self._folder, os.environ)
+        found = mentions.offers(word, self._folder, os.environ)
         return [one.text if one.is_folder else f"{one.text} " for one in found]
 
     def _aside(self, line: str) -> None:
@@ -317,7 +319,7 @@ class LineChat:
                 line = error.one_line()
                 self._loop.post(lambda: self._screen.trouble(line))
 
-        loop_thread.submit(told())
+        sync_loop.submit(told())
 
     # -- what comes, on the thread that has the terminal ---------------------------------------------------------
 
@@ -336,7 +338,7 @@ class LineChat:
 
     def _ended(self) -> None:
         """The prompt comes back; after a moment when something of ours waits, which may have been part of this turn."""
-        loop_thread.submit(self._rest(_NEXT_SECONDS if self._waiting else 0.0))
+        sync_loop.submit(self._rest(_NEXT_SECONDS if self._waiting else 0.0))
 
     async def _rest(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -348,7 +350,7 @@ class LineChat:
 
     def _asked(self, payload: Payload) -> None:
         """Asked here when something of ours is worked on; the first answer wins, here or elsewhere."""
-        from hermes_agent.approvals.base import CHOICES, ApprovalQuestion
+        from hermes_agent.approvals.types import CHOICES, ApprovalQuestion
         from hermes_state.ids import ConversationId, TurnId
 
         if self._at_prompt or self._keyboard is None:

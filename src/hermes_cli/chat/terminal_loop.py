@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from hermes_agent import loop_thread
+from hermes_agent import sync_loop
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class TerminalLoop:
                 self._ring()
 
         with self._counting_interrupts():
-            future = loop_thread.submit(watched())
+            future = sync_loop.submit(watched())
             try:
                 self._watch(ended, interrupt, idle, typed)
             except BaseException:  # they left, or the terminal did: the work is told, and may write down its end

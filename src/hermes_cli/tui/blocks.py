@@ -18,8 +18,8 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from hermes_cli import text as words
 from hermes_cli.chat.render import duration
+from hermes_cli.framework import text as words
 from hermes_cli.tui import markdown
 from hermes_cli.tui.widgets import Inks, folder
 

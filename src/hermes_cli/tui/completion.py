@@ -14,7 +14,7 @@ from rich.text import Text
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from hermes_cli import text as words
+from hermes_cli.framework import text as words
 from hermes_cli.tui.editor import Editor
 
 _FILE = re.compile(r"""(?:^|\s)(@(?:file:|folder:)?(?:"[^"]*|[^\s"]*))$""")

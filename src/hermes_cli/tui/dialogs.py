@@ -19,7 +19,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, Label, Static
 
 from hermes_agent.approvals import text as approval_text
-from hermes_cli import text as words
+from hermes_cli.framework import text as words
 from hermes_cli.tui.widgets import LineInput, folder
 
 _QUIET_SECONDS = 0.6

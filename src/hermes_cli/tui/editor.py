@@ -20,7 +20,7 @@ from textual.document._wrapped_document import WrappedDocument
 from textual.message import Message
 from textual.widgets import TextArea
 
-from hermes_cli import text as words
+from hermes_cli.framework import text as words
 
 _PASTE_CHARACTERS, _PASTE_LINES = 8_000, 120
 _STANDS_FOR = re.compile(r"\[paste (\d+): [^\]]*\]")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from hermes_cli import text as words
+from hermes_cli.framework import text as words
 from hermes_cli.tui.rpc_client import ChatOptions, RpcClient
 from hermes_config import config
 from hermes_config.errors import HermesError
@@ -56,9 +56,9 @@ def _run(link: RpcClient, start: ChatOptions) -> int:
     if app.failure is not None:
         raise app.failure
     if app.conversation.stored_id and app.conversation.count and not start.card:
-        from hermes_cli import finding  # the window opens sooner without it
+        from hermes_cli.sessions import lookup
 
-        print("\n".join(finding.way_back(app.conversation.stored_id, app.conversation.title)))
+        print("\n".join(lookup.way_back(app.conversation.stored_id, app.conversation.title)))
     return code or 0
 
 
@@ -70,7 +70,6 @@ def _tell_unsent(messages: Sequence[str]) -> None:
 
 def _skin() -> str:
     try:
-        display = config.load().tree.get("display") or {}
+        return config.load().display.skin or ""
     except HermesError:  # the server tells what is wrong with it
         return ""
-    return str(display.get("skin") or "") if hasattr(display, "get") else ""

@@ -19,7 +19,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from hermes_cli import text as words
+from hermes_cli.framework import text as words
 from hermes_cli.tui.widgets import LineInput
 
 _PAUSE = 0.08

@@ -23,7 +23,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
-from hermes_cli import text as words
+from hermes_cli.framework import text as words
 from hermes_config.errors import HermesError
 from tui_gateway.wire import frames
 

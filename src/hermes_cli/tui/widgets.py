@@ -20,7 +20,7 @@ from textual.screen import ModalScreen
 from textual.theme import Theme
 from textual.widgets import Input, Static
 
-from hermes_cli import text as words
+from hermes_cli.framework import text as words
 
 _METER = 8
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

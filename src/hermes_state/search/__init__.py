@@ -1,6 +1,9 @@
-"""Search: finding messages by their words, in an index that is never in a write's way."""
+"""Search: finding messages by their words, in an index that no write waits for.
 
-from hermes_state.search.hits import SearchHits
-from hermes_state.search.part import Search
+Start with `search` (the part of `SessionDB`), then `finder` (the algorithm). `query` and `words` say what a query means;
+`fts5` and `tsvector` are the indexes of SQLite and PostgreSQL.
+"""
 
-__all__ = ["Search", "SearchHits"]
+from hermes_state.search.search import MessageSearch, SearchHits
+
+__all__ = ["MessageSearch", "SearchHits"]

@@ -24,16 +24,3 @@ SELECT count(*) FROM sessions t
 -- name: by_prefix
 -- Two are enough to know that it is ambiguous. A range, so that the primary key answers.
 SELECT id FROM sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT ?
-
--- name: by_id_part
-SELECT t.* FROM sessions t WHERE t.id LIKE ? ESCAPE '\' ORDER BY t.last_active DESC, t.id DESC LIMIT ?
-
--- name: cron_runs
-SELECT t.* FROM sessions t WHERE t.id LIKE ? ESCAPE '\' ORDER BY t.started_at DESC, t.id DESC LIMIT ? OFFSET ?
-
--- name: cwds
-SELECT cwd, count(*), max(last_active) FROM sessions WHERE cwd IS NOT NULL GROUP BY cwd ORDER BY max(last_active) DESC
-
--- name: segments_of
-SELECT id, title FROM sessions WHERE root_id = ?
-

@@ -65,11 +65,6 @@ SELECT 1 FROM routes WHERE scope = ? LIMIT 1
 -- name: of_session
 SELECT session_key FROM routes WHERE scope = ? AND session_id = ? ORDER BY updated_at DESC, session_key LIMIT 1
 
--- name: put
-INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (scope, session_key) DO UPDATE SET
-    session_id = excluded.session_id, entry_json = excluded.entry_json, updated_at = excluded.updated_at
-
 -- name: rename
 UPDATE routes SET session_key = ? WHERE scope = ? AND session_key = ?
 
@@ -79,3 +74,37 @@ UPDATE sessions SET session_key = ? WHERE id = ? AND session_key = ?
 
 -- name: used_since
 SELECT {known} FROM {joined} WHERE r.scope = ? AND (r.updated_at >= ? OR s.last_active >= ?)
+
+-- name: route
+SELECT session_id, entry_json, updated_at FROM routes WHERE scope = ? AND session_key = ? {lock}
+
+-- name: other_route
+SELECT 1 FROM routes WHERE session_id = ? AND NOT (scope = ? AND session_key = ?) LIMIT 1
+
+-- name: drop_route
+DELETE FROM routes WHERE scope = ? AND session_key = ?
+
+-- name: move_routes
+UPDATE routes SET session_id = ? WHERE session_id = ?
+
+-- let: resumable
+-- Live, or ended by accident; and worth going back to.
+(s.ended_at IS NULL OR s.end_reason IN ('agent_close', 'ws_orphan_reap'))
+    AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
+
+-- name: latest_by_key
+SELECT s.* FROM sessions s WHERE s.source = ? AND s.session_key = ? AND {resumable}
+ORDER BY s.started_at DESC, s.id DESC LIMIT 1
+
+-- name: put
+-- Without an entry (NULL) the route keeps the one it has. With 1 as the last parameter a route that leads somewhere
+-- already is left alone; no row changes when another process was first, which is waited for.
+INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, COALESCE(?, '{}'), ?)
+ON CONFLICT (scope, session_key) DO UPDATE SET
+    session_id = excluded.session_id,
+    entry_json = COALESCE(?, routes.entry_json),
+    updated_at = excluded.updated_at
+WHERE CAST(? AS INTEGER) = 0 OR routes.session_id IS NULL
+
+-- name: of_scope
+SELECT session_key, session_id, entry_json FROM routes WHERE scope = ? ORDER BY updated_at, session_key

@@ -1,20 +1,7 @@
 -- Routes as other tools see them, and the sessions behind a chat.
 
--- name: save
--- A row that says the same already keeps its time: whole indexes are saved again and again.
-INSERT INTO routes AS r (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (scope, session_key) DO UPDATE SET
-    session_id = excluded.session_id, entry_json = excluded.entry_json, updated_at = excluded.updated_at
-WHERE r.session_id IS DISTINCT FROM excluded.session_id OR r.entry_json <> excluded.entry_json
-
--- name: drop_others
-DELETE FROM routes WHERE scope = ? AND session_key NOT IN {texts}
-
 -- name: drop
 DELETE FROM routes WHERE scope = ? AND session_key IN {texts}
-
--- name: load
-SELECT session_key, session_id, entry_json FROM routes WHERE scope = ? ORDER BY updated_at, session_key
 
 -- name: of_chat
 -- Newest first. A segment that was compressed leads to the one that goes on.
@@ -40,10 +27,6 @@ ORDER BY s.started_at DESC, s.id DESC
 -- Live, or ended by accident; and worth going back to.
 (s.ended_at IS NULL OR s.end_reason IN ('agent_close', 'ws_orphan_reap'))
     AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
-
--- name: latest_by_key
-SELECT s.* FROM sessions s WHERE s.source = ? AND s.session_key = ? AND {resumable}
-ORDER BY s.started_at DESC, s.id DESC LIMIT 1
 
 -- name: latest_by_peer
 SELECT s.* FROM sessions s

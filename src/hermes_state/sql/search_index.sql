@@ -1,18 +1,34 @@
 -- Search, asked of the index. On SQLite these run on the index's own file; on PostgreSQL `search_index` stands for the
 -- schema of the index, whose name follows that of the store.
 
+-- name: make @sqlite
+-- A file of its own, derived from the transcript: it may be deleted at any moment. Contentless: only the words' places
+-- are kept, texts are read from the transcript. Words are split before they come here; see search/words.py for why the
+-- ascii tokenizer is the right one. Larger pieces written at once, and more of them before they are merged, make the
+-- feed quicker by a third. `feed` is one row: how far the index has followed the transcript.
+CREATE VIRTUAL TABLE entries USING fts5(body, content='', contentless_delete=1, tokenize='ascii');
+INSERT INTO entries (entries, rank) VALUES ('hashsize', 33554432), ('automerge', 8);
+CREATE TABLE feed (format INTEGER NOT NULL, position INTEGER NOT NULL, mark TEXT);
+
+-- name: make @postgresql
+CREATE SCHEMA search_index;
+CREATE TABLE search_index.entries (message_id BIGINT PRIMARY KEY, words tsvector, whole BOOLEAN NOT NULL);
+CREATE INDEX entries_words ON search_index.entries USING gin(words);
+CREATE INDEX entries_not_whole ON search_index.entries(message_id) WHERE NOT whole;
+CREATE TABLE search_index.feed (format BIGINT NOT NULL, xid xid8 NOT NULL, position BIGINT NOT NULL);
+
 -- name: found @sqlite
--- A new index: nothing taken in yet. Its generation tells it from the one before.
-INSERT INTO feed (format, generation, position) VALUES (?, lower(hex(randomblob(8))), 0)
+-- A new index: nothing taken in yet.
+INSERT INTO feed (format, position) VALUES (?, 0)
 
 -- name: found @postgresql
-INSERT INTO search_index.feed (format, generation, xid, position) VALUES (?, gen_random_uuid()::text, '0', 0)
+INSERT INTO search_index.feed (format, xid, position) VALUES (?, '0', 0)
 
 -- name: position @sqlite
-SELECT format, generation, position, mark FROM feed
+SELECT format, position, mark FROM feed
 
 -- name: position @postgresql
-SELECT format, generation, xid::text, position FROM search_index.feed
+SELECT format, xid::text, position FROM search_index.feed
 
 -- name: advance @sqlite
 UPDATE feed SET position = ?, mark = ?
@@ -32,20 +48,6 @@ DELETE FROM entries WHERE rowid = ?
 
 -- name: drop_entry @postgresql
 DELETE FROM search_index.entries WHERE message_id = ?
-
--- name: widen_block @sqlite
-INSERT INTO blocks (number, oldest, newest) VALUES (?, ?, ?)
-ON CONFLICT (number) DO UPDATE SET oldest = min(oldest, excluded.oldest), newest = max(newest, excluded.newest)
-
--- name: widen_block @postgresql
-INSERT INTO search_index.blocks AS b (number, oldest, newest) VALUES (?, ?, ?)
-ON CONFLICT (number) DO UPDATE SET oldest = LEAST(b.oldest, excluded.oldest), newest = GREATEST(b.newest, excluded.newest)
-
--- name: blocks @sqlite
-SELECT number, oldest, newest FROM blocks WHERE number >= ? ORDER BY number
-
--- name: blocks @postgresql
-SELECT number, oldest, newest FROM search_index.blocks WHERE number >= ? ORDER BY number
 
 -- name: newest @sqlite
 SELECT rowid FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rowid DESC LIMIT ?
@@ -84,55 +86,42 @@ SELECT id FROM (SELECT rowid AS id, rank AS score FROM entries WHERE entries MAT
                 AND +rowid IN {numbers})
 ORDER BY score, id DESC LIMIT ?
 
--- name: newest @postgresql
+-- let: matches
 -- A message too big for PostgreSQL's word vector is kept without the places of its words, or without words; it is found
 -- when it might match, and the search looks at its text.
-SELECT message_id FROM (
+(
     SELECT message_id FROM search_index.entries WHERE whole AND words @@ ?::tsquery
     UNION ALL
     SELECT message_id FROM search_index.entries WHERE NOT whole AND (words IS NULL OR words @@ ?::tsquery)
-) AS matches WHERE message_id BETWEEN ? AND ? ORDER BY message_id DESC LIMIT ?
+) AS matches WHERE message_id BETWEEN ? AND ?
 
--- name: oldest @postgresql
-SELECT message_id FROM (
-    SELECT message_id FROM search_index.entries WHERE whole AND words @@ ?::tsquery
-    UNION ALL
-    SELECT message_id FROM search_index.entries WHERE NOT whole AND (words IS NULL OR words @@ ?::tsquery)
-) AS matches WHERE message_id BETWEEN ? AND ? ORDER BY message_id LIMIT ?
-
--- name: newest_among @postgresql
-SELECT message_id FROM (
-    SELECT message_id FROM search_index.entries WHERE whole AND words @@ ?::tsquery
-    UNION ALL
-    SELECT message_id FROM search_index.entries WHERE NOT whole AND (words IS NULL OR words @@ ?::tsquery)
-) AS matches WHERE message_id BETWEEN ? AND ? AND message_id IN {numbers} ORDER BY message_id DESC LIMIT ?
-
--- name: oldest_among @postgresql
-SELECT message_id FROM (
-    SELECT message_id FROM search_index.entries WHERE whole AND words @@ ?::tsquery
-    UNION ALL
-    SELECT message_id FROM search_index.entries WHERE NOT whole AND (words IS NULL OR words @@ ?::tsquery)
-) AS matches WHERE message_id BETWEEN ? AND ? AND message_id IN {numbers} ORDER BY message_id LIMIT ?
-
--- name: ranked_window @postgresql
-WITH matches AS MATERIALIZED (
-    SELECT message_id, score FROM (
-        SELECT message_id, ts_rank(words, ?::tsquery, 1) AS score
-        FROM search_index.entries WHERE whole AND words @@ ?::tsquery
-        UNION ALL
-        SELECT message_id, 0 FROM search_index.entries WHERE NOT whole AND (words IS NULL OR words @@ ?::tsquery)
-    ) AS every WHERE message_id BETWEEN ? AND ? ORDER BY message_id DESC LIMIT ?
-)
-SELECT message_id, (SELECT count(*) FROM matches), (SELECT min(message_id) FROM matches)
-FROM matches ORDER BY score DESC, message_id DESC LIMIT ?
-
--- name: ranked_among @postgresql
-SELECT message_id FROM (
+-- let: scored
+(
     SELECT message_id, ts_rank(words, ?::tsquery, 1) AS score
     FROM search_index.entries WHERE whole AND words @@ ?::tsquery
     UNION ALL
     SELECT message_id, 0 FROM search_index.entries WHERE NOT whole AND (words IS NULL OR words @@ ?::tsquery)
-) AS matches WHERE message_id BETWEEN ? AND ? AND message_id IN {numbers} ORDER BY score DESC, message_id DESC LIMIT ?
+) AS scored WHERE message_id BETWEEN ? AND ?
+
+-- name: newest @postgresql
+SELECT message_id FROM {matches} ORDER BY message_id DESC LIMIT ?
+
+-- name: oldest @postgresql
+SELECT message_id FROM {matches} ORDER BY message_id LIMIT ?
+
+-- name: newest_among @postgresql
+SELECT message_id FROM {matches} AND message_id IN {numbers} ORDER BY message_id DESC LIMIT ?
+
+-- name: oldest_among @postgresql
+SELECT message_id FROM {matches} AND message_id IN {numbers} ORDER BY message_id LIMIT ?
+
+-- name: ranked_window @postgresql
+WITH matches AS MATERIALIZED (SELECT message_id, score FROM {scored} ORDER BY message_id DESC LIMIT ?)
+SELECT message_id, (SELECT count(*) FROM matches), (SELECT min(message_id) FROM matches)
+FROM matches ORDER BY score DESC, message_id DESC LIMIT ?
+
+-- name: ranked_among @postgresql
+SELECT message_id FROM {scored} AND message_id IN {numbers} ORDER BY score DESC, message_id DESC LIMIT ?
 
 -- name: merge @sqlite
 -- Merges a few hundred pages at a time; nothing changes any more when all is merged.

@@ -39,31 +39,6 @@ UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?
 -- An agent that is made anew tells it again; where it is the same, nothing is written and nothing waits for the disk.
 UPDATE sessions SET system_prompt = ? WHERE id = ? AND system_prompt IS DISTINCT FROM ?
 
--- name: set_model
-UPDATE sessions SET model = ? WHERE id = ?
-
--- name: set_meta
-UPDATE sessions SET model_config = ?, model = COALESCE(?, model) WHERE id = ?
-
--- name: set_billing_route
--- The prompt snapshot belongs to the route it was made for.
-UPDATE sessions SET billing_provider = ?, billing_base_url = ?, billing_mode = COALESCE(?, billing_mode),
-    system_prompt = NULL
-WHERE id = ?
-
--- name: set_cwd
-UPDATE sessions SET cwd = COALESCE(?, cwd), git_branch = COALESCE(?, git_branch),
-    git_repo_root = COALESCE(?, git_repo_root)
-WHERE id = ?
-
--- name: backfill_repo_root
-UPDATE sessions SET git_repo_root = ? WHERE cwd = ? AND git_repo_root IS NULL
-
--- name: set_peer
-UPDATE sessions SET source = ?, user_id = ?, session_key = ?, chat_id = ?, chat_type = ?, thread_id = ?,
-    display_name = COALESCE(?, display_name), origin_json = COALESCE(?, origin_json)
-WHERE id = ?
-
 -- name: set_expiry_finalized
 UPDATE sessions SET expiry_finalized = ? WHERE id = ?
 

@@ -9,8 +9,8 @@ from hermes_state.ids import SessionId
 if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.handles import Handle
-    from hermes_state.people import Person
+    from hermes_state.conversations.ledger import Handle
+    from hermes_state.people.people import Person
     from tui_gateway.session.live_session import LiveSession
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import skills
-from hermes_agent.tools import overview
+from hermes_agent.tools import registry
 from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
@@ -27,16 +27,16 @@ _PLATFORM = "tui"
 
 def found_skills() -> Skills:
     config = configuration.load_or_last_good()[0]
-    return skills.discover(config.home, config.tree, platform=_PLATFORM, limits=config.limits)
+    return skills.discover(config.home, config.skills, platform=_PLATFORM, limits=config.limits)
 
 
 def _tools(host: RpcServices, params: Params) -> Result:
-    return {"tools": overview.rows(configuration.load_or_last_good()[0].tree, platform=_PLATFORM)}
+    return {"tools": registry.tool_rows(configuration.load_or_last_good()[0], platform=_PLATFORM)}
 
 
 def _toolsets(host: RpcServices, params: Params) -> Result:
     grouped: dict[str, list[dict[str, str]]] = {}
-    for row in overview.rows(configuration.load_or_last_good()[0].tree, platform=_PLATFORM):
+    for row in registry.tool_rows(configuration.load_or_last_good()[0], platform=_PLATFORM):
         grouped.setdefault(row["toolset"], []).append(row)
     return {"toolsets": [_toolset(name, grouped[name]) for name in sorted(grouped)]}
 

@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_agent import loop_thread, references
+from hermes_agent import mentions, messages, sync_loop
 from hermes_agent.agent import ConversationBusy
-from hermes_agent.command_set import about
-from hermes_agent.command_set.wording import text_of
-from hermes_agent.compression import reading, summary
+from hermes_agent.commands import about
+from hermes_agent.compression import summary
+from hermes_agent.messages import text_of
 from hermes_config.home import ensure_folder, write_atomic
 from hermes_state.errors import ConversationHeld, InvalidValue, SessionNotFound
 from hermes_state.ids import is_possible_id
-from hermes_state.inbox import local_route
+from hermes_state.turns.inbox import local_route
 from tui_gateway.rpc.command_context import RpcCommandContext
 from tui_gateway.session import join, prompt, session_view
 from tui_gateway.session.services import RpcServices, Session
@@ -200,7 +200,7 @@ def _usage(host: RpcServices, params: Params) -> Result:
 
 def _status(host: RpcServices, params: Params) -> Result:
     _, session = host.session(params)
-    return {"output": loop_thread.run(about.status(RpcCommandContext(session["place"]), ""))}
+    return {"output": sync_loop.run(about.status(RpcCommandContext(session["place"]), ""))}
 
 
 def _compress(host: RpcServices, params: Params) -> Result:
@@ -211,7 +211,7 @@ def _compress(host: RpcServices, params: Params) -> Result:
         return _compressed(session, db, before, before, "There is nothing to compress yet.")
     host.emit("status.update", sid, {"kind": "compressing", "text": "summarising the older part"})
     try:
-        said = loop_thread.run(place.compress(word(params, "focus_topic") or None))
+        said = sync_loop.run(place.compress(word(params, "focus_topic") or None))
     except ConversationBusy as error:
         raise RpcError(frames.BUSY, error.one_line()) from error
     finally:
@@ -227,7 +227,7 @@ class _Size(NamedTuple):
 def _size(db: SessionDB, session: Session) -> _Size:
     found = db.live_rows(session["session_key"])
     rows = [] if found is None else found.messages
-    return _Size(len(rows), sum(reading.tokens_of(row, session["place"].model) for row in rows))
+    return _Size(len(rows), sum(messages.tokens_of(row, session["place"].model) for row in rows))
 
 
 def _compressed(session: Session, db: SessionDB, before: _Size, after: _Size, said: str) -> Result:
@@ -266,8 +266,8 @@ def _undo(host: RpcServices, params: Params) -> Result:
         raise RpcError(frames.BUSY, error.one_line()) from error
     if undone is None:
         return {"removed": 0, "text": ""}
-    loop_thread.run(place.changed())
-    return {"removed": undone.rows, "text": references.words(text_of(undone.content))}
+    sync_loop.run(place.changed())
+    return {"removed": undone.rows, "text": mentions.words(text_of(undone.content))}
 
 
 def _delete(host: RpcServices, params: Params) -> Result:

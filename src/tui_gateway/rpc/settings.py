@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import commands, loop_thread, references
+from hermes_agent import mentions, sync_loop
+from hermes_agent.commands import registry
 from hermes_agent.models import providers
 from hermes_agent.models.provider_table import PROVIDERS
 from hermes_config import config as configuration
-from hermes_config import config_view
+from hermes_config import redaction
 from hermes_config.errors import ConfigError, HermesError
 from tui_gateway.session import session_view
 from tui_gateway.session.services import RpcServices
@@ -43,7 +44,7 @@ def _slash(host: RpcServices, params: Params) -> Result:
     typed = text.removeprefix("/").lower()
     if not text.startswith("/") or " " in typed:
         return {"items": [], "replace_from": len(text)}
-    names = {name: row for row in commands.table("tui").values() for name in (row.name, *row.aliases)}
+    names = {name: row for row in registry.table("tui").values() for name in (row.name, *row.aliases)}
     items = [
         {"text": f"/{name}", "display": f"/{name} {row.args_hint}".rstrip(), "meta": row.description}
         for name, row in sorted(names.items(), key=lambda item: item[0] != item[1].name)  # aliases come last
@@ -54,7 +55,7 @@ def _slash(host: RpcServices, params: Params) -> Result:
 
 def _path(host: RpcServices, params: Params) -> Result:
     folder = Path(str(params.get("cwd") or _cwd(host, params)))
-    found = references.offers(str(params.get("word") or ""), folder, os.environ)
+    found = mentions.offers(str(params.get("word") or ""), folder, os.environ)
     items = [{"text": one.text, "display": one.name, "meta": "folder" if one.is_folder else ""} for one in found]
     return {"items": items, "replace_from": 0}
 
@@ -69,7 +70,7 @@ def _cwd(host: RpcServices, params: Params) -> str:
 def _get(host: RpcServices, params: Params) -> Result:
     key, config = word(params, "key"), configuration.load_or_last_good()[0]
     if key in _SETTINGS:
-        return {"key": key, "value": config_view.presentable(_looked_up(config, _SETTINGS[key]))}
+        return {"key": key, "value": redaction.presentable(_looked_up(config, _SETTINGS[key]))}
     if key in ("model", "provider"):
         return {"key": key, "value": _model(host, params, config)[key]}
     if key == "yolo":
@@ -82,7 +83,7 @@ def _get(host: RpcServices, params: Params) -> Result:
         file = config.home / "config.yaml"
         return {"key": key, "value": file.stat().st_mtime if file.exists() else 0.0}
     if key == "full":
-        return {"key": key, "value": config_view.presentable(config.tree)}
+        return {"key": key, "value": redaction.presentable(config.tree)}
     raise RpcError(frames.UNKNOWN_KEY, f"there is no setting {key[:60]!r}")
 
 
@@ -94,7 +95,7 @@ def _set(host: RpcServices, params: Params) -> Result:
         if place.busy():
             raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
         try:
-            loop_thread.run(place.use_model(str(value)))
+            sync_loop.run(place.use_model(str(value)))
         except HermesError as error:
             raise RpcError(frames.BAD_VALUE, error.one_line()) from error
         host.emit("session.info", sid, session_view.info(session))
@@ -148,7 +149,7 @@ def _model(host: RpcServices, params: Params, config: Config) -> dict[str, str]:
 def _options(host: RpcServices, params: Params) -> Result:
     config = configuration.load_or_last_good()[0]
     current = _model(host, params, config)
-    known = [str(name) for name in (config.tree.get("models") or {})]
+    known = list(config.models)
     rows = []
     for row in PROVIDERS.values():
         configured = row.local or not row.keys or any(config.environ(name) for name in row.keys)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway import notices
-from hermes_agent import commands, loop_thread, references
+from gateway.outbound import notices
+from hermes_agent import mentions, sync_loop
+from hermes_agent.commands import registry
 from tui_gateway.rpc import inventory
 from tui_gateway.rpc.command_context import RpcCommandContext
 from tui_gateway.session import prompt, session_view
@@ -75,7 +76,7 @@ def _approve(host: RpcServices, params: Params) -> Result:
 def _exec(host: RpcServices, params: Params) -> Result:
     sid, session = host.session(params)
     typed = f"/{word(params, 'command').removeprefix('/')}"
-    invoked = commands.parse(typed)
+    invoked = registry.parse(typed)
     if invoked is None:
         raise RpcError(frames.NO_COMMAND, "that is no command")
     place: LiveSession = session["place"]
@@ -84,14 +85,14 @@ def _exec(host: RpcServices, params: Params) -> Result:
         place.handed_in[chat.hand_in(place.db, typed).id] = host.transport()
         return {"output": ""}
     visit = RpcCommandContext(place)
-    command = commands.find("tui", invoked.name)
+    command = registry.find("tui", invoked.name)
     if command is None:
-        raise RpcError(frames.NO_COMMAND, commands.unknown(invoked.name, visit))
-    loop_thread.run(commands.run(visit, typed))
+        raise RpcError(frames.NO_COMMAND, registry.unknown(invoked.name, visit))
+    sync_loop.run(registry.run(visit, typed))
     result: Result = {"output": "\n\n".join(visit.said)}
     if visit.to_send:
         again = visit.to_send[-1]  # with its files as they are now
-        result["message"] = references.words(again) if isinstance(again, str) else again
+        result["message"] = mentions.words(again) if isinstance(again, str) else again
     if visit.to_prefill:
         result["prefill"] = visit.to_prefill[-1]
     if visit.turned:
@@ -113,14 +114,14 @@ def _dispatch(host: RpcServices, params: Params) -> Result:
 
 
 def _resolve(host: RpcServices, params: Params) -> Result:
-    found = commands.find("tui", word(params, "name").removeprefix("/").lower())
+    found = registry.find("tui", word(params, "name").removeprefix("/").lower())
     if found is None:
         raise RpcError(frames.NO_COMMAND, "there is no such command")
     return {"canonical": found.name, "description": found.description, "category": found.category}
 
 
 def _catalog(host: RpcServices, params: Params) -> Result:
-    table, found = commands.table("tui"), inventory.found_skills()
+    table, found = registry.table("tui"), inventory.found_skills()
     grouped: dict[str, list[list[str]]] = {}
     for row in table.values():
         grouped.setdefault(row.category, []).append([f"/{row.name}", row.description])

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from hermes_agent.approvals import text as approval_text
-from hermes_agent.approvals.base import ApprovalQuestion, Choice, question_of
-from hermes_config import secrets
+from hermes_agent.approvals.types import ApprovalQuestion, Choice, question_of
+from hermes_config import redaction
 from hermes_state.ids import LOCAL_OWNER
 from tui_gateway.wire import frames
 from tui_gateway.wire.frames import Frame, RpcError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.approvals import Approval
+    from hermes_state.turns.approvals import Approval
     from tui_gateway.session.services import Emit, RpcServices
     from tui_gateway.wire.frames import Frame
 
@@ -171,7 +171,7 @@ def _shown(question: ApprovalQuestion) -> Mapping[str, Any]:
     heading = approval_text.heading(question.kind)
     return {
         "approval_id": question.id,
-        "command": secrets.redacted(question.command),
+        "command": redaction.redacted(question.command),
         "description": f"{heading}: {question.why}" if question.why else heading,
         "pattern_key": question.kind,
         "pattern_keys": [question.kind],
@@ -182,7 +182,7 @@ def _shown(question: ApprovalQuestion) -> Mapping[str, Any]:
         "workdir": question.workdir,
         "detail": question.detail,
         "wall": question.wall,
-        "content": secrets.redacted(question.content),
+        "content": redaction.redacted(question.content),
         "measure": approval_text.measure(question.command),
         "expires_in": round(question.seconds, 1),
     }

@@ -15,24 +15,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway import authorisation, beside, replies, status
+from gateway import status
+from gateway.access import authorisation
 from gateway.config import Platform, load_gateway_config
-from gateway.entries import SessionSource
-from gateway.intake import source_of
-from hermes_agent.errand import Ending, Errand
+from gateway.inbound import terminal_messages
+from gateway.inbound.stored_message import source_of
+from gateway.routes.source import SessionSource
+from gateway.turns import reply
+from hermes_agent.turn.request import TurnEnd, TurnRequest
 from hermes_config import config as configuration
+from hermes_state.conversations.routes import Routes
 from hermes_state.ids import LOCAL_OWNER, PersonId, SessionKey
-from hermes_state.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gateway.policy import PolicyKeeper
+    from gateway.access.policy import PolicyKeeper
     from hermes_state import SessionDB
-    from hermes_state.inbox import InboxRow
-    from hermes_state.outbox import Parcel
-    from hermes_state.routes import Route
-    from hermes_state.turns import Work
+    from hermes_state.conversations.routes import Route
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import Parcel
+    from hermes_state.turns.turns import Work
 
 _NO_CHATS = (Platform.API_SERVER, Platform.LOCAL)
 
@@ -46,7 +49,7 @@ class ServedChat:
 
     def hand_in(self, db: SessionDB, text: str, *, instead_of: Sequence[int] = ()) -> InboxRow:
         """Stored when this returns; the gateway answers it, also after a restart. `instead_of`: rows it replaces."""
-        return beside.hand_in(db, self.source, text, person_id=self.person, instead_of=instead_of)
+        return terminal_messages.hand_in(db, self.source, text, person_id=self.person, instead_of=instead_of)
 
 
 def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> ServedChat | None:
@@ -59,35 +62,35 @@ def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> ServedChat |
     if route is None or source is None or source.chat_type != "dm" or source.platform in _NO_CHATS:
         return None
     names = {one.name for one in status.read_status(config.home).platforms}
-    if source.platform.value not in names or beside.route_of(source) != route.session_key:
+    if source.platform.value not in names or terminal_messages.route_of(source) != route.session_key:
         return None
     if authorisation.role_of(source, policy.current()) != "owner":
         return None
     return ServedChat(source, db.ledger.owner(db.get_conversation_root(session_id)) or LOCAL_OWNER)
 
 
-def errand(
+def turn_request(
     db: SessionDB,
     session_id: str | None,
     *,
     began: Callable[[Work], None] = lambda work: None,
     claim: tuple[int, ...] = (),
     lane: SessionKey | None = None,
-) -> Errand:
+) -> TurnRequest:
     """A turn at a terminal: it has no route, so nobody else is owed its answer. `claim`: its prompts, in this `lane`.
 
     A turn that it finds unfinished here may be a chat's.
     """
     places = {} if session_id is None else _left_places(db, session_id)
 
-    def owe(work: Work, ending: Ending) -> Parcel | None:
+    def owe(work: Work, ending: TurnEnd) -> Parcel | None:
         if work.turn.route is None:
             return None
         place = source_of(work.inbox[-1]) if work.inbox else places.get(work.turn.route)
         # What stands in the chat is not known here; whatever it is, it is brought to what was said.
-        return replies.owe(work, ending, place=place, shown=ending.text or "")
+        return reply.owe(work, ending, place=place, shown=ending.text or "")
 
-    return Errand(route=None, claim=claim, lane=lane, owe=owe, began=began, person_id=LOCAL_OWNER)
+    return TurnRequest(route=None, claim=claim, lane=lane, owe=owe, began=began, person_id=LOCAL_OWNER)
 
 
 def has_route(db: SessionDB, session_id: str) -> bool:

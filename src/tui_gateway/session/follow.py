@@ -1,8 +1,8 @@
 """What happens in a conversation that somebody else drives, read from the store and told as events of the protocol.
 
 The event log says which turns began, were taken up again and ended; the rows say what was done and said; the gateway
-writes an answer down while it is made, because somebody looks on (`gateway.onlookers`). Partial text is an event and
-never a row. Turns of this very process are left out: their agent tells of them. Nothing is written.
+writes an answer down while it is made, because somebody looks on (`gateway.turns.live_view`). Partial text is an event
+and never a row. Turns of this very process are left out: their agent tells of them. Nothing is written.
 
 One thread looks for all live sessions, a few times a second, with two indexed reads for a conversation in which
 nothing happens.
@@ -20,20 +20,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gateway import beside, clarifying, onlookers
-from hermes_agent import holders
-from hermes_agent.command_set.wording import text_of
-from hermes_agent.tools import results
+from gateway.chat import clarify
+from gateway.inbound import terminal_messages
+from gateway.turns import live_view
+from hermes_agent import process_identity
+from hermes_agent.messages import text_of
+from hermes_agent.tools import output
 from hermes_config.errors import HermesError
-from hermes_state import unrotate
-from hermes_state.events import START
+from hermes_state.conversations import uncompress
+from hermes_state.turns.events import START
 from tui_gateway.session import attach, session_view
 
 if TYPE_CHECKING:
-    from hermes_state.events import Event
-    from hermes_state.inbox import InboxRow
-    from hermes_state.outbox import OutboxItem
-    from hermes_state.turns import Turn
+    from hermes_state.turns.events import Event
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem
+    from hermes_state.turns.turns import Turn
     from tui_gateway.session.live_session import LiveSession
     from tui_gateway.session.services import RpcServices, Session
 
@@ -88,14 +90,14 @@ class Follower:
         self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
         for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
             # A gateway's will be taken up by the next one; a terminal's that was lost waits for the next prompt.
-            under_way = turn.route is not None or holders.at_work(self._db, self.conversation)
+            under_way = turn.route is not None or process_identity.at_work(self._db, self.conversation)
             if turn.id not in self._place.own and under_way:
                 self._join(turn)
 
     def _join(self, turn: Turn) -> None:
         """It is under way: what comes of it from now on is told."""
         self.turn = _Turn(turn)
-        made = onlookers.made(self._place.config.home, self.conversation)
+        made = live_view.made(self._place.config.home, self.conversation)
         if made is not None and made.turn_id == turn.id:
             self.turn.steps = len(made.steps) - 1  # those before are stored
 
@@ -133,8 +135,8 @@ class Follower:
 
     def news(self) -> Iterator[News]:
         if time.monotonic() >= self._look_until:
-            self._look_until = time.monotonic() + onlookers.TOUCH_SECONDS
-            onlookers.look_on(self._place.config.home, self.conversation)
+            self._look_until = time.monotonic() + live_view.TOUCH_SECONDS
+            live_view.look_on(self._place.config.home, self.conversation)
         batch = self._db.events.since(self._cursor, conversation_id=self.conversation)
         self.waits = self._must_wait(batch.events)
         if self.waits:
@@ -170,7 +172,9 @@ class Follower:
         if self._other_looks < _SURE:
             return
         self._driver, self._other_looks = driver, 0
-        self.rests = self.turn is not None and driver == "here" and not holders.at_work(self._db, self.conversation)
+        self.rests = (
+            self.turn is not None and driver == "here" and not process_identity.at_work(self._db, self.conversation)
+        )
         if self.rests:
             said = "the gateway has ended; this goes on when it is back, or here as soon as you say something"
             yield "status.update", {"kind": "lifecycle", "text": said}
@@ -227,10 +231,12 @@ class Follower:
                 sender = self._place.handed_in.pop(row.id)
                 if sender is not None:
                     self._place.typed(session_view.said(text, str(self._session["source"])), by=sender)
-            elif (sender := self._place.handed_in.pop(beside.brought_by(self._db, row) or 0, None)) is not None:
+            elif (
+                sender := self._place.handed_in.pop(terminal_messages.brought_by(self._db, row) or 0, None)
+            ) is not None:
                 self._place.typed(session_view.said(text, str(self._session["source"])), by=sender, shown=False)
             else:
-                typed_here = beside.is_beside(row)
+                typed_here = terminal_messages.is_beside(row)
                 yield "message.user", session_view.said(text, "tui" if typed_here else row.platform, typed=typed_here)
         if typed is not None and event.kind == "turn.begun":
             yield "message.user", session_view.said(text_of(typed.get("content")), "tui")
@@ -239,7 +245,7 @@ class Follower:
     def _typed(self, turn: Turn) -> dict[str, Any] | None:
         """What was said to a turn; the summary that a compression wrote is not."""
         for segment in dict.fromkeys((self._segment, turn.session_id)):
-            after = unrotate.carried_up_to(self._db, segment)
+            after = uncompress.carried_up_to(self._db, segment)
             found: dict[str, Any] | None = self._db.said_in_turn(segment, turn.id, after=after)
             if found is not None:
                 return found
@@ -265,7 +271,7 @@ class Follower:
         if tip == self._segment:
             return False
         self._segment = self._session["session_key"] = tip
-        self._head = unrotate.carried_up_to(self._db, tip) or self._newest()
+        self._head = uncompress.carried_up_to(self._db, tip) or self._newest()
         return True
 
     def _rows(self, turn: _Turn) -> Iterator[News]:
@@ -286,7 +292,7 @@ class Follower:
         seconds = max(0.0, ended - began - self._waited(turn, since=began)) if began else 0.0
         yield "tool.complete", {
             "tool_id": number, "name": name, "args": {}, "result": content, "summary": summary,
-            "duration_s": round(seconds, 3), "is_error": results.looks_failed(content),
+            "duration_s": round(seconds, 3), "is_error": output.looks_failed(content),
         }  # fmt: skip
 
     def _waited(self, turn: _Turn, *, since: float) -> float:
@@ -296,7 +302,7 @@ class Follower:
 
     def _pieces(self, turn: _Turn) -> Iterator[News]:
         """What was said since, of the step whose row is not there yet."""
-        found = onlookers.made(self._place.config.home, self.conversation)
+        found = live_view.made(self._place.config.home, self.conversation)
         if found is None or found.turn_id != turn.turn.id or turn.steps >= len(found.steps):
             return
         now = found.steps[turn.steps]
@@ -342,7 +348,7 @@ class Follower:
             yield "session.info", session_view.info(self._session)
         self._chat = chat
         for item in reversed(new):
-            told = item.payload.get("kind") in ("command", "notice") or item.dedup_key.startswith(clarifying.KEY)
+            told = item.payload.get("kind") in ("command", "notice") or item.dedup_key.startswith(clarify.KEY)
             beside_itself = item.dedup_key.startswith("notice:beside:")
             if chat is not None and item.chat_id == chat.source.chat_id and told and not beside_itself:
                 self._notices.append(item)

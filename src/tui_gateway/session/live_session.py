@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.policy import PolicyKeeper
-from hermes_agent import AIAgent, holders, references, skills
-from hermes_agent.command_set.wording import text_of
+from gateway.access.policy import PolicyKeeper
+from hermes_agent import AIAgent, mentions, process_identity, skills
+from hermes_agent.messages import text_of
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
-from hermes_state.inbox import LOCAL, local_route
+from hermes_state.turns.inbox import LOCAL, local_route
 from tui_gateway.session import attach
 from tui_gateway.session.approvals import SessionApprovals
 
 if TYPE_CHECKING:
-    from hermes_agent.errand import Errand
+    from hermes_agent.turn.request import TurnRequest
     from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.ids import SessionKey, TurnId
-    from hermes_state.turns import Work
+    from hermes_state.turns.turns import Work
     from tui_gateway.session.attach import ServedChat
     from tui_gateway.session.services import RpcServices, Session
     from tui_gateway.wire.transports import FrameTransport
@@ -83,7 +83,7 @@ class LiveSession:
         """The turn that runs in this process, once it has its row."""
         self._done: dict[str, Any] = {}
         self._waited = 0.0
-        self._holder = holders.new_holder()
+        self._holder = process_identity.new_holder()
         """By which others know whether our prompts are left behind."""
         self.compressing = False
         """The agent is at work without a turn; a prompt has to wait."""
@@ -121,7 +121,7 @@ class LiveSession:
         found = self._skills
         if found is None:
             found = {}
-            for skill in skills.discover(self.config.home, self.config.tree, platform=self.platform).skills:
+            for skill in skills.discover(self.config.home, self.config.skills, platform=self.platform).skills:
                 found.setdefault(skill.category, []).append(skill.name)
             self._skills = found
         return found
@@ -145,13 +145,13 @@ class LiveSession:
 
     def has_lost_turn(self) -> bool:
         """Whether a process that is gone left a turn here, which has to be ended before the next one."""
-        return self.has_open_turn() and not holders.at_work(self.db, self.conversation())
+        return self.has_open_turn() and not process_identity.at_work(self.db, self.conversation())
 
-    def desk(self) -> references.Desk:
+    def desk(self) -> mentions.MentionContext:
         """Where the person sits who names a file."""
-        return references.Desk(
+        return mentions.MentionContext(
             db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
-            config=self.config.tree,
+            config=self.config,
             conversation_id=self.conversation(),
         )  # fmt: skip
 
@@ -173,11 +173,13 @@ class LiveSession:
         lane, found = local_route(self.conversation()), []
         for row in self.db.inbox.queued(lane):
             kept = row.payload or {}
-            if holders.is_gone(str(kept.get("holder") or "")):
+            if process_identity.is_gone(str(kept.get("holder") or "")):
                 found.append(Prompt(kept.get("content", kept.get("text")), None, (row.id,), lane))
         return found
 
-    def errand(self, prompt: Prompt | None = None, *, started: Callable[[], object] = lambda: None) -> Errand:
+    def turn_request(
+        self, prompt: Prompt | None = None, *, started: Callable[[], object] = lambda: None
+    ) -> TurnRequest:
         """A turn without a route, whose row we want to know: the event log tells of it, too.
 
         `prompt`: what it answers. `started`: told when a new turn has begun; one that was left behind had begun before.
@@ -192,7 +194,7 @@ class LiveSession:
                     started()
 
         claim, lane = ((), None) if prompt is None else (prompt.rows, prompt.lane)
-        return attach.errand(self.db, self._session["session_key"], began=began, claim=claim, lane=lane)
+        return attach.turn_request(self.db, self._session["session_key"], began=began, claim=claim, lane=lane)
 
     def typed(self, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True) -> None:
         """One client of this place said something; the others hear it."""
@@ -306,7 +308,7 @@ class LiveSession:
         agent = self._session["agent"] or self._seat(self.build())
         self.compressing = True
         try:
-            done = await agent.compress(focus, errand=await asyncio.to_thread(self.errand))
+            done = await agent.compress(focus, request=await asyncio.to_thread(self.turn_request))
         finally:
             self.compressing = False
         if not done:

@@ -16,12 +16,12 @@ import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
-from gateway import onlookers
-from hermes_agent import loop_thread, references
+from gateway.turns import live_view
+from hermes_agent import mentions, sync_loop
 from hermes_agent.agent import ConversationBusy
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
@@ -57,7 +57,7 @@ def submit(services: RpcServices, params: Params, *, build: Build, still: Still)
     sid, session = services.session(params)
     place: LiveSession | None = session.get("place")
     content = _with_files(place, _content(params.get("text")))
-    named = {"files": found} if isinstance(content, str) and (found := references.files(content)) else {}
+    named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
     services.rebind(sid, session)
     if place is not None and place.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
@@ -160,8 +160,8 @@ def _with_files(place: LiveSession | None, content: Any) -> Any:
     if place is None or not isinstance(content, str):
         return content
     try:
-        return references.whole(content, place.desk())
-    except references.FileRefused as error:
+        return mentions.whole(content, place.desk())
+    except mentions.FileRefused as error:
         raise RpcError(frames.BAD_VALUE, error.one_line()) from error
 
 
@@ -178,7 +178,7 @@ def _handed_in(
     _truncate(session, ordinal)
     conversation = place.conversation()
     busy = place.db.turns.list(state="running", conversation_id=conversation, limit=1)
-    onlookers.look_on(place.config.home, conversation)  # before the turn begins
+    live_view.look_on(place.config.home, conversation)  # before the turn begins
     place.handed_in[chat.hand_in(place.db, content, instead_of=rows).id] = sender
     session["last_active"] = time.time()
     return {"status": "queued" if busy else "streaming", "driver": "gateway"}
@@ -272,9 +272,7 @@ def _steered(session: Session, agent: Any, prompt: Prompt) -> bool:
 
 
 def busy_mode() -> str:
-    display = configuration.load_or_last_good()[0].tree.get("display")
-    mode = str(display.get("busy_input_mode") or "") if isinstance(display, Mapping) else ""
-    return mode if mode in ("steer", "queue", "interrupt") else "interrupt"
+    return configuration.load_or_last_good()[0].display.busy_input_mode
 
 
 # -- the worker's thread ---------------------------------------------------------------------------------------
@@ -462,7 +460,7 @@ def _run(
     agent.interim_assistant_callback = step_ended
     if before:  # given to session.create; the store has nothing yet
         options["conversation_history"] = before
-    options["errand"] = place.errand(prompt, started=lambda: services.emit("message.start", sid))
+    options["request"] = place.turn_request(prompt, started=lambda: services.emit("message.start", sid))
     return _in_turn(services, sid, session, agent, prompt, options)
 
 
@@ -473,7 +471,7 @@ def _in_turn(
     if prompt is _LOST:
         agent.stream_delta_callback = options["stream_callback"]
         # Somebody else may have been quicker, or nothing of it is left to be answered.
-        return loop_thread.run(agent.resume_unfinished(errand=options["errand"])) or {"final_response": None}
+        return sync_loop.run(agent.resume_unfinished(request=options["request"])) or {"final_response": None}
     told = False
     while True:
         try:

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import references, spending
-from hermes_agent.command_set.wording import text_of
-from hermes_agent.tools import registry, results
+from hermes_agent import budget, mentions
+from hermes_agent.messages import text_of
+from hermes_agent.tools import output, registry
 from hermes_config import config as configuration
 from hermes_config.version import VERSION
-from hermes_state import unrotate
+from hermes_state.conversations import uncompress
 from hermes_state.ids import LOCAL_OWNER, new_session_id
-from hermes_state.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE
 from tui_gateway.session import attach
 from tui_gateway.session.live_session import LiveSession
 from tui_gateway.wire import frames
@@ -86,10 +86,7 @@ def open_session(
 
 def _most(db: SessionDB) -> int:
     """How many may be live before those without a client have to go."""
-    tree = configuration.load_or_last_good()[0].tree
-    under = tree.get("gateway")
-    given = tree.get("max_live_sessions") or (under.get("max_live_sessions") if isinstance(under, Mapping) else None)
-    wanted = given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else db.limits.rpc_sessions
+    wanted = configuration.load_or_last_good()[0].max_live_sessions or db.limits.rpc_sessions
     return min(wanted, db.limits.rpc_sessions)
 
 
@@ -121,10 +118,9 @@ def info(session: Session) -> dict[str, Any]:
     else:
         shown["tools"], shown["skills"] = _tools(agent.valid_tool_names), place.skills()
     row = place.db.get_session(session["session_key"])
-    approvals = place.config.tree.get("approvals")
     shown |= {
         "title": (row or {}).get("title") or session["pending_title"] or "", "yolo": place.yolo,
-        "approval_mode": str(approvals.get("mode") or "") if isinstance(approvals, Mapping) else "",
+        "approval_mode": place.config.approvals.mode,
         "usage": usage(session), "driver": driver(session), "branch": _branch(Path(session["cwd"])),
     }  # fmt: skip
     return shown
@@ -191,7 +187,7 @@ def usage(session: Session) -> dict[str, Any]:
         "total": read + written,
     }  # fmt: skip
     if place is not None:
-        shown["today"] = spending.today(place.db, place.config, LOCAL_OWNER)
+        shown["today"] = budget.spent_today(place.db, place.config, LOCAL_OWNER)
     if known:
         shown["cost_usd"] = round(cost, 6)
     if segments > 1:
@@ -213,7 +209,7 @@ def messages(
     for segment in db.get_compression_lineage(session["session_key"]):
         if shown:
             shown.append({"role": "system", "text": _COMPRESSED})
-        found = db.live_rows(segment, after=unrotate.carried_up_to(db, segment))
+        found = db.live_rows(segment, after=uncompress.carried_up_to(db, segment))
         rows = [] if found is None else found.messages
         if found is not None and upto is not None and segment == session["session_key"]:
             rows = rows[: bisect.bisect_right(found.ids, upto)]
@@ -230,8 +226,8 @@ def said(text: str, source: str, *, typed: bool = True) -> dict[str, Any]:
 def _apart(text: str, *, typed: bool) -> tuple[str, dict[str, Any]]:
     """The words, and the names of the files that went along. What comes from a chat is shown as it is, whole: nobody
     there can hide words from this screen by making them look like a file."""
-    files = references.files(text) if typed else []
-    return (references.words(text), {"files": files}) if files else (text, {})
+    files = mentions.files(text) if typed else []
+    return (mentions.words(text), {"files": files}) if files else (text, {})
 
 
 def has_answered(db: SessionDB, session: Session) -> bool:
@@ -268,7 +264,7 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat:
         role, text = str(row.get("role")), text_of(row.get("content"))
         if role == "tool":
             name, context = calls.get(str(row.get("tool_call_id")), (str(row.get("tool_name") or "tool"), ""))
-            given = {"text": text[-_RESULT_SHOWN:], "is_error": results.looks_failed(text)} if details else {}
+            given = {"text": text[-_RESULT_SHOWN:], "is_error": output.looks_failed(text)} if details else {}
             shown.append({"role": "tool", "name": name, "context": context, **given})
             continue
         for call in row.get("tool_calls") or ():
@@ -306,7 +302,7 @@ def state(
     return {
         "session_id": sid, "resumed": session["session_key"], "session_key": session["session_key"],
         "message_count": len(shown), "first": first, "messages": wanted, "info": info, "inflight": _inflight(session),
-        "queued": bool(session["prompts"]), "waiting": [references.words(one.text) for one in session["prompts"]],
+        "queued": bool(session["prompts"]), "waiting": [mentions.words(one.text) for one in session["prompts"]],
         "running": at_work(session), "status": status(session),
         "started_at": session["created_at"], "driver": info["driver"],
     }  # fmt: skip

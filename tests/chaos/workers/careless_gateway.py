@@ -13,20 +13,21 @@ import itertools
 import sys
 from typing import Any
 
-from gateway import intake, lane, sending
+from gateway.inbound import intake, lanes
+from gateway.outbound import send_item
 from gateway.platforms.base import Receipt
 from hermes_cli.main import main as hermes
-from hermes_state import effects
+from hermes_state.turns import effects
 
 
 def resends() -> None:
-    judge = sending.judge
+    judge = send_item.judge
 
-    def careless(result: Any, *, repeatable: bool) -> sending.Verdict:
+    def careless(result: Any, *, repeatable: bool) -> send_item.Verdict:
         verdict = judge(result, repeatable=repeatable)
         return dataclasses.replace(verdict, state="later", seconds=0.1) if verdict.state == "unknown" else verdict
 
-    sending.judge = careless
+    send_item.judge = careless
 
 
 def forgets() -> None:
@@ -39,10 +40,10 @@ def forgets() -> None:
 
 
 def reorders() -> None:
-    def careless(self: lane.Lane, row: Any, watcher: Any = None) -> None:
-        self.waiting.appendleft(lane.Waiting(row.id, row, watcher))
+    def careless(self: lanes.Lane, row: Any, watcher: Any = None) -> None:
+        self.waiting.appendleft(lanes.Waiting(row.id, row, watcher))
 
-    lane.Lane.add = careless  # type: ignore[method-assign]
+    lanes.Lane.add = careless  # type: ignore[method-assign]
 
 
 def repeats() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from hermes_testing.processes import say, wait_for_go
+from tests.support.processes import say, wait_for_go
 
 address = sys.argv[1]
 if address.startswith("postgresql://"):

@@ -11,10 +11,11 @@ import os
 import sys
 from pathlib import Path
 
+from tests.support.processes import say
+
 from hermes_cli.main import main as hermes
 from hermes_state.errors import StateError
 from hermes_state.session_db import SessionDB
-from hermes_testing.processes import say
 
 SESSION = "probed"
 

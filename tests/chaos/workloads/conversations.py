@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hermes_state.lost_routes import Search
-from hermes_state.routes import RouteChange, Routes
+from tests.support.sweep import Journal
+
+from hermes_state.conversations.ledger import Search
+from hermes_state.conversations.routes import RouteChange, Routes
 from hermes_state.session_db import SessionDB
-from hermes_testing.sweep import Journal
 
 PHONE, DESK = "agent:main:telegram:dm:42", "agent:main:cli:desk"
 CALL = {"id": "c1", "type": "function", "function": {"name": "list_files", "arguments": "{}"}}
@@ -27,7 +28,6 @@ def work(db: SessionDB, journal: Journal) -> None:
     do("rotate", lambda: ledger.rotate("a", SUMMARY, new_id="b"))
     asked = do("append to child", lambda: db.append_message("b", "user", "and then?"))
     do("rewind", lambda: db.rewind_to_message("b", asked))
-    do("restore", lambda: db.restore_rewound("b", asked))
     do("branch", lambda: ledger.branch("b", title="Other trip", new_id="c", route=DESK))
     do("rotate again", lambda: ledger.rotate("b", SUMMARY, new_id="d"))
     do("compact in place", lambda: db.archive_and_compact("d", SUMMARY[:1]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.support.sweep import Journal
+
 from hermes_state.session_db import SessionDB
-from hermes_testing.sweep import Journal
 
 WORDS = ("alder", "birch", "cedar", "dogwood", "elder", "fir")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.support.sweep import Journal
+
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, TurnId
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
-from hermes_testing.sweep import Journal
+from hermes_state.turns.outbox import Parcel
 
 CHAT = ConversationId("chat")
 SEGMENT = SessionId("chat")

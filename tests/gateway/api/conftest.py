@@ -11,7 +11,7 @@ import pytest
 from tests.gateway.api.door import Door
 
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel
+from hermes_testing.scripted.model import ScriptedModel
 
 Open = Callable[..., Door]
 

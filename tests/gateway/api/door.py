@@ -12,13 +12,14 @@ from typing import Any, Self
 import httpx2
 import yaml
 
-from gateway import run, run_parts
+from gateway import run
 from gateway.api import server
 from gateway.config import Platform, load_gateway_config
+from gateway.services import services_of
 from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_testing.gateways import settings
-from hermes_testing.scripted_model import ScriptedModel
+from hermes_testing.scripted.model import ScriptedModel
 
 KEY = "hk-0123456789abcdef0123456789abcdef"
 OWNER_KEY = "hk-owner-0123456789abcdef0123456789"
@@ -44,11 +45,11 @@ class Door:
 
     async def __aenter__(self) -> Self:
         config = configuration.load(self.home)
-        board = run_parts.board_of(config, load_gateway_config(config), self.db)
-        api = server.make(config, board.settings, self.db)
+        services = services_of(config, load_gateway_config(config), self.db)
+        api = server.make(config, services.settings, self.db)
         assert api is not None
         self.api = api
-        self.runner = run.GatewayRunner(board, {Platform.API_SERVER: api.adapter})
+        self.runner = run.GatewayRunner(services, {Platform.API_SERVER: api.adapter})
         api.over(self.runner.parts)
         await self.runner.start()
         await self.runner.parts.connections.settled(self._patience)

@@ -13,16 +13,16 @@ import pytest
 import uvloop
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import said, until
-from tests.hermes_state.test_inbox import ROUTE
+from tests.hermes_state.turns.test_inbox import ROUTE
 
-from hermes_agent import user_row
+from hermes_agent.prompt import transcript
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
-from hermes_state.engine.writer import Job
 from hermes_state.errors import InvalidValue, NotQueued, SessionNotFound, StoreBusy, StoreFull
-from hermes_state.inbox import Arriving, Inbox
-from hermes_state.journal import Journal
-from hermes_testing.scripted_model import ScriptedModel, always, say
+from hermes_state.storage.writer import Job
+from hermes_state.turns.inbox import Arriving, Inbox
+from hermes_state.turns.journal import Journal
+from hermes_testing.scripted.model import ScriptedModel, always, say
 from hermes_testing.stores import TestStores
 
 HOUR = 3_600.0
@@ -315,7 +315,7 @@ def test_a_turn_that_takes_long_to_prepare_keeps_no_message_out_of_the_store(
 ) -> None:
     """Nor does one that cannot be prepared: its sender hears of it."""
     ready = asyncio.Event()
-    made = user_row.made
+    made = transcript.user_message
 
     async def go() -> None:
         with ScriptedModel(always(say("Hi."))) as model:
@@ -335,11 +335,11 @@ def test_a_turn_that_takes_long_to_prepare_keeps_no_message_out_of_the_store(
                 assert here.db.inbox.list()[0].state == "queued" and not model.requests
                 ready.set()
                 assert said(await asked) == "Hi."
-                monkeypatch.setattr(user_row, "made", broken)
+                monkeypatch.setattr(transcript, "user_message", broken)
                 failed = await here.ask("hello", name="one")
                 assert failed.status_code == 502 and "ZeroDivisionError" in failed.text
                 assert sorted(row.state for row in here.db.inbox.list()) == ["answered", "error"]
-                monkeypatch.setattr(user_row, "made", made)
+                monkeypatch.setattr(transcript, "user_message", made)
                 assert said(await here.ask("hello", name="one")) == "Hi."
 
     asyncio.run(go())

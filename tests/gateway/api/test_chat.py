@@ -10,13 +10,16 @@ import httpx2
 import pytest
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import Door, events, said, until
-from tests.hermes_agent.test_cut_off_turns import GONE
+from tests.hermes_agent.turn.test_cut_off_turns import GONE
 
-from hermes_state import SessionDB, messages
+from hermes_state import SessionDB
+from hermes_state.conversations import transcript
 from hermes_state.errors import StoreBusy, StoreFull
-from hermes_state.inbox import Arriving, InboxRow
-from hermes_state.journal import Journal
-from hermes_testing.scripted_model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
+from hermes_state.turns.inbox import Arriving, InboxRow
+from hermes_state.turns.journal import Journal
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
+
+pytestmark = pytest.mark.both_engines
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
@@ -327,7 +330,7 @@ def test_after_a_crash_what_nobody_can_fetch_is_dropped_and_does_not_hold_up_the
                 await here.ask("hello", name="x")
                 first = here.db.inbox.list()[0]
             begun, waiting, kept = (again(here.db, first, number) for number in ("req-1", "req-2", "order-17"))
-            session = str(here.runner.parts.board.store.peek_session_id(first.route))
+            session = str(here.runner.parts.services.store.peek_session_id(first.route))
             lost = await Journal.open(
                 here.db, session, holder=GONE, ttl=600, user={"role": "user", "content": "lost"}, route=first.route,
                 claim=(begun.id,),
@@ -460,7 +463,7 @@ def test_a_conversation_whose_history_could_not_be_stored_begins_with_it_when_as
             async with door(model) as here:
                 with monkeypatch.context() as patch:
                     for name in ("insert_rows", "append"):  # wherever a row is stored
-                        patch.setattr(messages, name, _full)
+                        patch.setattr(transcript, name, _full)
                     first = await here.ask("my number is 7", "Noted.", "which?", name="n1")
                     assert first.status_code == 503
                 assert said(await here.ask("my number is 7", "Noted.", "which?", name="n1")) == "It is 7."

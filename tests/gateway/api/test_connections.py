@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket
 from tests.gateway.api.door import KEY, OWNER_KEY, Door
 from websockets.asyncio.client import connect
 
-from gateway.api import sockets
+from gateway.api import server
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
 
@@ -143,7 +143,7 @@ def test_connections_that_are_of_use_stay_open(make_db: MakeDb, home: Path, monk
         await socket.accept()
         await socket.send_text(await socket.receive_text())
 
-    monkeypatch.setattr(sockets, "_added", {"/api/echo": lambda parts: echo})
+    monkeypatch.setattr(server, "_added", {"/api/echo": lambda parts: echo})
 
     async def go() -> None:
         async with Door(make_db(limits=Limits(api_head_seconds=1)), home) as here, Line(here) as line:

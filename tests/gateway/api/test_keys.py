@@ -12,14 +12,14 @@ from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import KEY, OWNER_KEY, said
 from tests.gateway.api.test_sessions import mine
 
-from gateway.api import keys
+from gateway.api import auth
 from gateway.api.conversations import Conversations
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
 from hermes_state import SessionDB
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER
-from hermes_testing.scripted_model import ScriptedModel, call, say
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 OWNERS = {"terminal", "read_file", "write_file", "patch", "search_files"}
 CLIENT, OWNER = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OWNER_KEY}"}
@@ -82,13 +82,13 @@ def test_the_key_of_an_older_home_becomes_a_clients_and_leads_to_none_of_the_own
 ) -> None:
     """There every key was linked to the owner, and its conversations were the owner's."""
     db.people.owner()
-    db.people.link(LOCAL_OWNER, platform="api_server", native_id=keys.key_id(KEY), display_name="API key")
+    db.people.link(LOCAL_OWNER, platform="api_server", native_id=auth.key_id(KEY), display_name="API key")
 
     async def go() -> None:
         with ScriptedModel(say("I do not know.")) as model:
             async with door(model) as here:
                 # Where this name led for the same key before.
-                before = Conversations(here.runner.parts.board, keys.key_id(KEY), "owner").place("plans")
+                before = Conversations(here.runner.parts.services, auth.key_id(KEY), "owner").place("plans")
                 old = here.runner.session_store.resolve(before.source, before.route).handle.session_id
                 db.append_message(old, "user", "my secret plans")
                 db.ledger.set_owner(db.get_conversation_root(old), LOCAL_OWNER)
@@ -100,15 +100,15 @@ def test_the_key_of_an_older_home_becomes_a_clients_and_leads_to_none_of_the_own
     with caplog.at_level(logging.WARNING, "hermes"):
         asyncio.run(go())
     assert "API_SERVER_KEY was the owner's and is a client's" in caplog.text and KEY not in caplog.text
-    found = db.people.find(platform="api_server", native_id=keys.key_id(KEY))
+    found = db.people.find(platform="api_server", native_id=auth.key_id(KEY))
     assert found is not None and (found.id, found.role) == (API_CLIENT, "member")
 
 
 def test_a_key_that_was_shut_out_stays_out_whatever_its_role(door: Open, db: SessionDB) -> None:
     db.people.owner()
     for key in (KEY, OWNER_KEY):
-        db.people.link(LOCAL_OWNER, platform="api_server", native_id=keys.key_id(key))
-        db.pairings.revoke(platform="api_server", native_id=keys.key_id(key))
+        db.people.link(LOCAL_OWNER, platform="api_server", native_id=auth.key_id(key))
+        db.pairings.revoke(platform="api_server", native_id=auth.key_id(key))
 
     async def go() -> None:
         async with door() as here:
@@ -136,7 +136,7 @@ def test_keys_are_taken_and_dropped_while_the_gateway_runs(door: Open) -> None:
             env.write_text(f"API_SERVER_KEY={KEY}\n", encoding="utf-8")
             assert (await here.client.get("/v1/models", headers=OWNER)).status_code == 401, "it was taken out"
             assert (await here.client.get("/v1/models", headers=CLIENT)).status_code == 200
-            new = {"authorization": f"Bearer {keys.make(here.home, 'owner')}"}
+            new = {"authorization": f"Bearer {auth.make(here.home, 'owner')}"}
             assert "role      owner" in said(await here.ask("/whoami", headers=new))
             env.write_text(f"API_SERVER_KEY={KEY}\nAPI_SERVER_OWNER_KEY={KEY}\n", encoding="utf-8")
             assert "role      member" in said(await here.ask("/whoami", headers=CLIENT)), "the last good ones stay"
@@ -149,7 +149,7 @@ def test_another_client_key_is_the_same_client(door: Open) -> None:
         with ScriptedModel(say("One.")) as model:
             async with door(model) as here:
                 assert said(await here.ask("hello")) == "One."
-                new = {"authorization": f"Bearer {keys.replace(here.home)}"}
+                new = {"authorization": f"Bearer {auth.replace(here.home)}"}
                 listed = (await here.client.get("/api/sessions", headers=new)).json()["data"]
                 assert [row["preview"] for row in listed] == ["hello"]
                 assert (await here.client.get("/api/sessions")).status_code == 401
@@ -161,5 +161,5 @@ def test_one_text_cannot_be_both_keys(home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / ".env").write_text(f"API_SERVER_KEY={KEY}\nAPI_SERVER_OWNER_KEY={KEY}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="is the same as API_SERVER_KEY") as wrong:
-        keys.all_configured(configuration.load(home))
+        auth.all_configured(configuration.load(home))
     assert KEY not in wrong.value.one_line()

@@ -11,7 +11,7 @@ import pytest
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import KEY, Door
 
-from hermes_testing.scripted_model import ScriptedModel, always, fail, say
+from hermes_testing.scripted.model import ScriptedModel, always, fail, say
 
 T = TypeVar("T")
 ASK: Any = {"model": "hermes-agent", "messages": [{"role": "user", "content": "hello"}]}

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import KEY
 
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_testing.scripted.model import ScriptedModel, say
 
 PAGE = (Path(__file__).parents[3] / "docs/users/api.md").read_text(encoding="utf-8")
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import KEY, Door, said, until
 
-from gateway import tracing
-from gateway.api import keys, server
+from gateway import metrics
+from gateway.api import auth, bodies, server
 from gateway.config import load_gateway_config
+from gateway.inbound.lanes import Lanes
 from hermes_config import config as configuration
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel, call, say
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 
 def test_a_port_that_is_taken_is_named_and_tried_again(door: Open) -> None:
@@ -42,7 +45,7 @@ def test_it_is_off_until_somebody_wants_it(home: Path, db: SessionDB, monkeypatc
     monkeypatch.setenv("API_SERVER_ENABLED", "true")
     first = _made(home, db)
     assert first is not None
-    key = keys.configured(configuration.load(home))
+    key = auth.configured(configuration.load(home))
     assert key is not None and len(key) >= 16, "it made itself a key"
     monkeypatch.delenv("API_SERVER_ENABLED")
     assert _made(home, db) is not None, "a key is a switch, too"
@@ -53,7 +56,7 @@ def test_another_key_counts_from_the_next_request_on_and_has_its_own_conversatio
         with ScriptedModel(say("One."), say("Two."), say("Three.")) as model:
             async with door(model) as here:
                 assert said(await here.ask("hello", name="mine")) == "One."
-                new = keys.replace(here.home)
+                new = auth.replace(here.home)
                 assert (await here.ask("hello", name="mine")).status_code == 401
                 headers = {"authorization": f"Bearer {new}"}
                 assert said(await here.ask("again", name="mine", headers=headers)) == "Two."
@@ -123,7 +126,7 @@ def test_whoever_still_waits_at_the_end_is_told_to_come_back(door: Open, db: Ses
 
 
 def test_every_line_of_the_log_carries_the_trace_of_its_message(door: Open, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.handler.addFilter(tracing.TraceFilter())
+    caplog.handler.addFilter(metrics.TraceFilter())
     caplog.set_level(logging.DEBUG, "hermes")
 
     async def go() -> tuple[str, str]:
@@ -139,3 +142,39 @@ def test_every_line_of_the_log_carries_the_trace_of_its_message(door: Open, capl
     marks = {vars(record).get("trace_id") for record in caplog.records if "delivered" in record.message}
     assert marks == {one, two}
     assert all("trace_id" not in vars(record) for record in caplog.records if record.message == "nobody's")
+
+
+def test_metrics_look_at_the_lanes_on_the_event_loop(door: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lane that comes or goes meanwhile would make a look from another thread fail."""
+    looked: list[int] = []
+
+    def active(self: Lanes) -> int:
+        looked.append(threading.get_ident())
+        return 3
+
+    async def go() -> None:
+        async with door() as here:
+            monkeypatch.setattr(Lanes, "active", property(active))
+            text = (await here.client.get("/metrics")).text
+            assert "hermes_turns_running 3.0" in text
+            assert set(looked) == {threading.get_ident()}
+
+    asyncio.run(go())
+
+
+def test_a_large_body_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    parsed = bodies.parsed
+
+    def seen(raw: bytes) -> dict[str, object]:
+        threads.append(threading.get_ident())
+        return parsed(raw)
+
+    async def go() -> None:
+        monkeypatch.setattr(bodies, "parsed", seen)
+        for text in ("small", "x" * 1_000_000):
+            raw = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
+            assert (await bodies.read(raw, bodies.asked)).said.text == text
+        assert threads[0] == threading.get_ident() != threads[1]
+
+    asyncio.run(go())

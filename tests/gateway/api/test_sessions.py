@@ -9,11 +9,11 @@ from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import OWNER_KEY, Door, events, said, until
 
 from gateway.config import Platform
-from gateway.entries import SessionSource
+from gateway.routes.source import SessionSource
 from gateway.session import SessionStore
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
-from hermes_testing.scripted_model import Hold, ScriptedModel, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, say
 
 
 def told(db: SessionDB, native_id: str, *words: str, title: str | None = None) -> str:

@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from tests.support.processes import Worker
 
-from hermes_agent.approvals.base import ApprovalQuestion, Choice, Yolo
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.approvals.policy import read_policy
-from hermes_agent.execution.base import CLOSED, Opening, Permit, Wall, content_digest, digest
-from hermes_agent.tools.base import Action, Verdict
+from hermes_agent.approvals.types import ApprovalQuestion, Choice, Yolo
+from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
+from hermes_agent.tools.base import Action, GateDecision
 from hermes_cli.main import main
+from hermes_config.config import of as config_of
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.plugins import plugin_home
-from hermes_testing.processes import Worker
 
 CHAT, OTHER_CHAT = ConversationId("c1"), ConversationId("c2")
 ANA, BEN, OWNER = PersonId("ana"), PersonId("ben"), PersonId("owner")
@@ -31,6 +32,7 @@ RM = "rm -r build"
 CURL, CURL_TOO = "curl https://a.example/x", "curl -O https://b.example/y"
 SERVICE = "systemctl restart nginx"
 HOSTS = "/etc/hosts"
+HOME = Path("/home/ada/.hermes")
 JUDGE = "hermes_agent.approvals.shell.judge.judge_action"
 
 
@@ -52,13 +54,15 @@ def gate(
     wall: Wall = "bubblewrap", task: str | None = None,
 ) -> CommandGate:  # fmt: skip
     return CommandGate(
-        db=db, home=Path("/home/ada/.hermes"), config=config or {}, wall=wall, conversation_id=chat,
+        db=db, home=HOME, config=config_of(HOME, config or {}), wall=wall, conversation_id=chat,
         turn_id=TurnId(turn), person_id=person, approver=approver, approver_id=OWNER, yolo=Yolo(yolo), fence=fence,
         platform="cli", task_id=TurnId(task) if task else None,
     ).for_call("call_1")  # fmt: skip
 
 
-def permit(made: CommandGate, text: str = RM, *, kind: str = "command", workdir: str = WORKDIR, **more: Any) -> Verdict:
+def permit(
+    made: CommandGate, text: str = RM, *, kind: str = "command", workdir: str = WORKDIR, **more: Any
+) -> GateDecision:
     return asyncio.run(made.permit(Action(kind, text, workdir, **more)))
 
 
@@ -73,14 +77,14 @@ class TestTheWall:
     @pytest.mark.parametrize("command", ["ls", "python x.py", "make test", "frobnicate --all"])
     def test_what_needs_nothing_runs_confined(self, db: SessionDB, command: str) -> None:
         person = Person()
-        assert permit(gate(db, person), command) == Verdict(True, permit=None)
+        assert permit(gate(db, person), command) == GateDecision(True, permit=None)
         assert person.asked == [] and db.approvals.exits() == ()
 
     @pytest.mark.parametrize(
         ("command", "opening"),
-        [(CURL, Opening(network=True)), (SERVICE, Opening(host=True)), (RM, CLOSED)],
+        [(CURL, WallOpening(network=True)), (SERVICE, WallOpening(host=True)), (RM, CLOSED)],
     )
-    def test_a_yes_opens_the_least_that_is_needed(self, db: SessionDB, command: str, opening: Opening) -> None:
+    def test_a_yes_opens_the_least_that_is_needed(self, db: SessionDB, command: str, opening: WallOpening) -> None:
         person = Person("once")
         verdict = permit(gate(db, person), command)
         assert verdict.allowed
@@ -95,16 +99,16 @@ class TestTheWall:
             (CURL + " ", WORKDIR, permitted.opening),
             (CURL.replace("a.example", "b.example"), WORKDIR, permitted.opening),
             (CURL, WORKDIR + "/x", permitted.opening),
-            (CURL, WORKDIR, Opening(host=True)),
+            (CURL, WORKDIR, WallOpening(host=True)),
         ):
             assert digest(text, where, opening) != permitted.digest
 
     def test_to_run_outside_is_a_question_about_exactly_this(self, db: SessionDB) -> None:
         person = Person("session")
         verdict = permit(gate(db, person), "make test", outside=True)
-        assert verdict.permit == Permit(digest("make test", WORKDIR, Opening(host=True)), Opening(host=True))
+        assert verdict.permit == Permit(digest("make test", WORKDIR, WallOpening(host=True)), WallOpening(host=True))
         assert "outside bubblewrap" in person.asked[0].wall
-        assert permit(gate(db, None, turn="t2"), "make test") == Verdict(True), "inside it needs nobody"
+        assert permit(gate(db, None, turn="t2"), "make test") == GateDecision(True), "inside it needs nobody"
         assert permit(gate(db, None, turn="t2"), "make test", outside=True).permit == verdict.permit
         assert not permit(gate(db, None, turn="t2"), "make test2", outside=True).allowed
 
@@ -115,14 +119,14 @@ class TestTheWall:
     def test_where_no_wall_works_every_command_asks(self, db: SessionDB) -> None:
         person = Person("once")
         verdict = permit(gate(db, person, wall="none"), "ls")
-        assert verdict.permit == Permit(digest("ls", WORKDIR, Opening(host=True)), Opening(host=True))
+        assert verdict.permit == Permit(digest("ls", WORKDIR, WallOpening(host=True)), WallOpening(host=True))
         assert "every command asks" in person.asked[0].why and "all your rights" in person.asked[0].wall
         assert not permit(gate(db, None, wall="none", turn="t2"), "ls").allowed
         assert not permit(gate(db, None, wall="none", yolo=True), "ls").allowed, "never the host by itself"
 
     def test_without_a_wall_by_the_owners_choice(self, db: SessionDB) -> None:
         person = Person("once")
-        host = Opening(host=True)
+        host = WallOpening(host=True)
         assert permit(gate(db, person, wall="host"), "ls").permit == Permit(digest("ls", WORKDIR, host), host)
         assert person.asked == []
         assert permit(gate(db, person, wall="host"), CURL).permit == Permit(digest(CURL, WORKDIR, host), host)
@@ -142,7 +146,7 @@ class TestTheWall:
             raise RecursionError
 
         monkeypatch.setattr(JUDGE, broken)
-        assert permit(gate(db, None), "whatever") == Verdict(True, permit=None)
+        assert permit(gate(db, None), "whatever") == GateDecision(True, permit=None)
         assert not permit(gate(db, None, wall="none"), "whatever").allowed
         assert not permit(gate(db, None, wall="host"), "whatever").allowed
         assert not permit(gate(db, None, wall="host", yolo=True), "whatever").allowed, "nobody saw the floor"
@@ -153,7 +157,7 @@ class TestTheWall:
         release = threading.Event()
         monkeypatch.setattr(JUDGE, lambda *args, **more: release.wait(10))
 
-        async def go() -> tuple[Verdict, int]:
+        async def go() -> tuple[GateDecision, int]:
             asking = asyncio.ensure_future(gate(db, None).permit(Action("command", "whatever", WORKDIR)))
             ticks = 0
             while not asking.done():
@@ -163,7 +167,7 @@ class TestTheWall:
             return await asking, ticks
 
         verdict, ticks = asyncio.run(go())
-        assert verdict == Verdict(True, permit=None) and ticks > 5, "others went on meanwhile"
+        assert verdict == GateDecision(True, permit=None) and ticks > 5, "others went on meanwhile"
 
 
 class TestWithoutQuestions:
@@ -176,7 +180,7 @@ class TestWithoutQuestions:
             assert not verdict.allowed and "leave the wall" in verdict.reason and "owner" in verdict.reason
         assert not permit(gate(db, None, **switch), "ls", outside=True).allowed
         assert not permit(gate(db, None, **switch), HOSTS, kind="write", after=b"x").allowed
-        assert permit(gate(db, None, **switch), RM) == Verdict(True, permit=None), "confined it may run"
+        assert permit(gate(db, None, **switch), RM) == GateDecision(True, permit=None), "confined it may run"
         assert permit(gate(db, None, **switch), "deploy {}", kind="plugin").allowed
         assert db.approvals.pending() == ()
 
@@ -225,7 +229,7 @@ class TestRules:
     def test_ask_rules_take_back_what_runs(self, db: SessionDB) -> None:
         person = Person("once")
         made = gate(db, person, config={"approvals": {"ask": ["python *"]}})
-        assert permit(made, "python x.py") == Verdict(True, permit=None), "a yes opens nothing"
+        assert permit(made, "python x.py") == GateDecision(True, permit=None), "a yes opens nothing"
         assert permit(made, "ls").allowed
         assert [question.command for question in person.asked] == ["python x.py"]
         assert "approvals.ask" in person.asked[0].why
@@ -233,7 +237,7 @@ class TestRules:
     def test_the_allowlist_is_for_exact_commands(self, db: SessionDB) -> None:
         config = {"command_allowlist": [CURL, "rm -r build", "curl *", "rm *"]}
         verdict = permit(gate(db, None, config=config), CURL)
-        assert verdict.permit == Permit(digest(CURL, WORKDIR, Opening(network=True)), Opening(network=True))
+        assert verdict.permit == Permit(digest(CURL, WORKDIR, WallOpening(network=True)), WallOpening(network=True))
         assert [(left.rule, left.text) for left in db.approvals.exits()] == [("command_allowlist", CURL)]
         assert permit(gate(db, None, config=config), "rm -r build").allowed
         for command in (CURL_TOO, "rm -r other", f"{CURL}; {SERVICE}"):
@@ -243,14 +247,17 @@ class TestRules:
         assert permit(gate(db, None, config=config, wall="none"), "rm -r build").permit is not None
 
     def test_what_is_not_taken_as_written_is_said(self) -> None:
-        notes = read_policy(
-            {"approvals": {"mode": "smart", "timeout": "soon", "deny": [1]}, "command_allowlist": "ls"}
-        ).notes
-        assert [note.split()[0] for note in notes] == ["approvals.mode", "approvals.timeout", "approvals.deny"]
-        assert read_policy({"approvals": ["mode"]}).notes and not read_policy({}).notes
+        said = {"approvals": {"mode": "smart", "timeout": "soon", "deny": [1]}, "command_allowlist": "ls"}
+        assert [problem.key for problem in config_of(Path(), said).problems] == [
+            "approvals.mode",
+            "approvals.timeout",
+            "approvals.deny",
+        ]
+        assert config_of(Path(), {"approvals": ["mode"]}).problems and not config_of(Path(), {}).problems
+        assert not read_policy(config_of(Path(), {})).notes
 
     def test_a_pattern_that_permits_nothing_any_more_is_named(self) -> None:
-        (note,) = read_policy({"command_allowlist": ["make", "terraform plan*"]}).notes
+        (note,) = read_policy(config_of(Path(), {"command_allowlist": ["make", "terraform plan*"]})).notes
         assert "'terraform plan*'" in note and "letter by letter" in note
 
     def test_config_check_says_so(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,7 +351,7 @@ class TestAnswers:
         made = gate(db, person)
         assert permit(made, CURL).allowed
         second = permit(made, CURL_TOO)
-        assert second.permit == Permit(digest(CURL_TOO, WORKDIR, Opening(network=True)), Opening(network=True))
+        assert second.permit == Permit(digest(CURL_TOO, WORKDIR, WallOpening(network=True)), WallOpening(network=True))
         assert len(person.asked) == 1, "the second curl of the task asks nothing"
         assert person.asked[0].label("task") == "Network for this task"
         assert permit(gate(db, None, turn="child", task="t1"), CURL).allowed, "the task's children share it"
@@ -357,7 +364,7 @@ class TestAnswers:
         for number, (approver, giver) in enumerate(((OWNER, OWNER), (None, ANA))):
             person = Person("task")
             made = CommandGate(
-                db=db, home=Path("/home/ada/.hermes"), config={}, wall="bubblewrap", conversation_id=CHAT,
+                db=db, home=HOME, config=config_of(HOME, {}), wall="bubblewrap", conversation_id=CHAT,
                 turn_id=TurnId(f"t{number}"), person_id=ANA, approver=person, approver_id=approver,
             )  # fmt: skip
             assert permit(made, CURL).allowed
@@ -398,7 +405,7 @@ class TestAnswers:
         person = Slow("once", "once", "deny")
         made = gate(db, person)
 
-        async def together() -> list[Verdict]:
+        async def together() -> list[GateDecision]:
             calls = [made.for_call(f"call_{n}").permit(Action("command", RM, WORKDIR)) for n in range(3)]
             return await asyncio.gather(*calls)
 
@@ -561,10 +568,10 @@ class TestFiles:
 
     def test_what_a_tool_finds_out_of_bounds_asks_whatever_the_judge_says(self, db: SessionDB) -> None:
         plain = f"{WORKDIR}/src/a.py"
-        assert permit(gate(db, None), plain, kind="write", after=b"1") == Verdict(True)
+        assert permit(gate(db, None), plain, kind="write", after=b"1") == GateDecision(True)
         assert not permit(gate(db, None), plain, kind="write", after=b"1", outside=True).allowed
         verdict = permit(gate(db, Person("once")), HOSTS, kind="write", after=b"1", outside=True)
-        assert verdict.permit == Permit(content_digest(HOSTS, None, b"1"), Opening(folders=("/etc",)))
+        assert verdict.permit == Permit(content_digest(HOSTS, None, b"1"), WallOpening(folders=("/etc",)))
 
     def test_a_file_that_rules_hermes_is_never_written(self, db: SessionDB) -> None:
         assert not permit(gate(db, Person("once")), "/home/ada/.hermes/config.yaml", kind="write", after=b"x").allowed

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent.approvals.judgement import UNSURE, Judgement
 from hermes_agent.approvals.shell import parser
 from hermes_agent.approvals.shell.judge import judge, judge_action
+from hermes_agent.approvals.types import UNSURE, Judgement
 
 TABLE = Path(__file__).parent / "commands.toml"
 LONGEST = 131_072
@@ -197,10 +197,10 @@ LONG = {
 @pytest.mark.parametrize("name", LONG)
 def test_a_long_line_costs_bounded_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By count: a bounded number of steps, and a bounded number of bytes and of tokens given to the grammar."""
-    works: list[parser.Work] = []
+    works: list[parser.WorkBudget] = []
     windows: list[int] = []
 
-    class Counted(parser.Work):
+    class Counted(parser.WorkBudget):
         def __init__(self, seconds: float) -> None:
             super().__init__(60.0)
             works.append(self)

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.approvals.gate import CommandGate
-from hermes_agent.tools.base import Action, ToolContext, Verdict
+from hermes_agent.tools.base import Action, GateDecision, ToolContext
 from hermes_agent.tools.registry import Registry, run_call
+from hermes_config.config import of as config_of
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
 
@@ -25,10 +26,10 @@ class Tripwire:
         self.gate = gate
         self.verdicts: list[tuple[str, bool]] = []
 
-    async def permit(self, action: Action) -> Verdict:
+    async def permit(self, action: Action) -> GateDecision:
         verdict = await self.gate.permit(action)
         self.verdicts.append((action.text, verdict.allowed))
-        return Verdict(False, verdict.reason or "the tripwire")
+        return GateDecision(False, verdict.reason or "the tripwire")
 
 
 @pytest.fixture
@@ -40,14 +41,16 @@ def workdir(tmp_path: Path) -> Path:
 
 def test_the_terminal_asks_about_exactly_the_command(db: SessionDB, home: Path, workdir: Path) -> None:
     gate = CommandGate(
-        db=db, home=home, config={}, wall="bubblewrap", conversation_id=ConversationId("c"), turn_id=TurnId("t"),
+        db=db, home=home, config=config_of(home, {}), wall="bubblewrap",
+        conversation_id=ConversationId("c"), turn_id=TurnId("t"),
         person_id=PersonId("ana"), approver=None,
     )  # fmt: skip
     wire = Tripwire(gate)
     ctx = ToolContext(
         db=db, home=home, workdir=workdir, conversation_id=ConversationId("c"), session_id=lambda: SessionId("c"),
         turn_id=TurnId("t"), call_id="call_1", person_id=PersonId("ana"), platform="cli", gate=wire, ask=None,
-        emit=lambda text: None, environ={"PATH": "/nowhere", "HOME": "/home/ada"}, stop=asyncio.Event(), config={},
+        emit=lambda text: None, environ={"PATH": "/nowhere", "HOME": "/home/ada"}, stop=asyncio.Event(),
+        config=config_of(home, {}),
     )  # fmt: skip
     terminal = Registry().get("terminal")
     assert terminal is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes_agent.approvals import text
-from hermes_agent.execution.base import Opening
+from hermes_agent.execution.base import WallOpening
 
 
 class TestACommand:
@@ -92,11 +92,11 @@ class TestButtons:
         ("wall", "opening", "words"),
         [
             ("bubblewrap", "", "inside bubblewrap: the workspace only, no network"),
-            ("landlock", Opening(network=True).shown, "inside landlock, opened for this: network"),
-            ("bubblewrap", Opening(folders=("/srv/x",)).shown, "opened for this: writes to /srv/x"),
-            ("bubblewrap", Opening(host=True).shown, "outside bubblewrap, with all the rights of your account"),
-            ("none", Opening(host=True).shown, "no wall works on this machine"),
-            ("host", Opening(host=True).shown, "executor: host"),
+            ("landlock", WallOpening(network=True).shown, "inside landlock, opened for this: network"),
+            ("bubblewrap", WallOpening(folders=("/srv/x",)).shown, "opened for this: writes to /srv/x"),
+            ("bubblewrap", WallOpening(host=True).shown, "outside bubblewrap, with all the rights of your account"),
+            ("none", WallOpening(host=True).shown, "no wall works on this machine"),
+            ("host", WallOpening(host=True).shown, "executor: host"),
         ],
     )
     def test_the_card_says_which_wall_holds_and_what_a_yes_opens(self, wall: str, opening: str, words: str) -> None:

@@ -13,7 +13,7 @@ from hermes_agent.agent import ConversationBusy
 from hermes_agent.compression import summary
 from hermes_config import config as configuration
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import Hold, ScriptedModel, ScriptedRequest, always, fail, overflow, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, ScriptedRequest, always, fail, overflow, say
 
 GOOD = "## Goal\nThe person counts lamps."
 

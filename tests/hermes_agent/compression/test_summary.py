@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_agent.compression import fallback, summary
+from hermes_agent.compression import summary
 
 MIDDLE: list[dict[str, Any]] = [
     {"role": "user", "content": "Move the invoices of March into the archive, and never touch invoice 2231."},
@@ -111,7 +111,7 @@ def test_the_open_list_travels_along() -> None:
 
 
 def test_without_a_model_it_says_who_asked_what_and_what_was_run() -> None:
-    text = fallback.write(MIDDLE, previous=["Ana keeps books."], focus="invoices", most_chars=8_000)
+    text = summary.mechanical_summary(MIDDLE, previous=["Ana keeps books."], focus="invoices", most_chars=8_000)
     for wanted in (
         "never touch invoice 2231",
         "mv march/*.pdf archive/",
@@ -120,7 +120,7 @@ def test_without_a_model_it_says_who_asked_what_and_what_was_run() -> None:
         "Fourteen",
     ):
         assert wanted in text
-    assert text == fallback.write(MIDDLE, previous=["Ana keeps books."], focus="invoices", most_chars=8_000)
+    assert text == summary.mechanical_summary(MIDDLE, previous=["Ana keeps books."], focus="invoices", most_chars=8_000)
 
 
 _anything = st.recursive(
@@ -142,6 +142,6 @@ _anything = st.recursive(
     st.lists(st.text(max_size=5_000), max_size=3),
 )
 def test_it_always_succeeds_and_always_fits(rows: list[dict[str, Any]], most: int, previous: list[str]) -> None:
-    text = fallback.write(rows, previous=previous, focus="f" * 900, most_chars=most)
+    text = summary.mechanical_summary(rows, previous=previous, focus="f" * 900, most_chars=most)
     assert len(text) <= min(most, 8_000)
     assert isinstance(summary.prompt(rows, previous=previous, focus=None, budget=1, most_chars=most), str)

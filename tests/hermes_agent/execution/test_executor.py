@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from hermes_agent.execution import base, bubblewrap, executor
-from hermes_agent.execution.base import Command, Opening, Permit
+from hermes_agent.execution.base import Permit, ShellCommand, WallOpening
 from hermes_agent.execution.executor import Executor
+from hermes_config.config import of as config_of
 from hermes_config.limits import DEFAULTS
 
 WALLS = ("bubblewrap", "landlock")
@@ -48,13 +49,13 @@ class World:
     def environ(self) -> Mapping[str, str]:
         return {"PATH": os.environ["PATH"], "HOME": str(self.person), "LANG": "C.UTF-8"}
 
-    def command(self, text: str) -> Command:
-        return Command(("bash", "-c", text), self.workspace, self.environ, text)
+    def command(self, text: str) -> ShellCommand:
+        return ShellCommand(("bash", "-c", text), self.workspace, self.environ, text)
 
     def run(self, text: str, *, permit: Permit | None = None, seconds: float = 30) -> Ended:
         async def go() -> Ended:
             out = bytearray()
-            held = Executor(self.home, self.config, self.limits)
+            held = Executor(self.home, config_of(self.home, self.config), self.limits)
             async with asyncio.timeout(seconds):
                 async with held.run(
                     self.command(text), workspace=self.workspace, on_output=out.extend, permit=permit, grace=0.5
@@ -65,7 +66,7 @@ class World:
 
         return asyncio.run(go())
 
-    def permit(self, text: str, opening: Opening) -> Permit:
+    def permit(self, text: str, opening: WallOpening) -> Permit:
         return Permit(base.digest(text, self.workspace, opening), opening)
 
 
@@ -319,7 +320,7 @@ def test_a_permit_opens_exactly_what_it_names(world: World) -> None:
     folder = world.root / "granted"
     folder.mkdir()
     text = f"echo x > {folder}/x; echo y > {world.root}/y"
-    world.run(text, permit=world.permit(text, Opening(folders=(str(folder),))))
+    world.run(text, permit=world.permit(text, WallOpening(folders=(str(folder),))))
     assert (folder / "x").exists() and not (world.root / "y").exists()
 
 
@@ -330,7 +331,7 @@ def test_a_folder_that_was_opened_keeps_its_settings_and_its_secrets(world: Worl
     text = (
         f"cd {folder}; cat .env; echo x > .git/hooks/pre-commit; echo x > .envrc; echo >> .git/config; echo y > plain"
     )
-    ended = world.run(text, permit=world.permit(text, Opening(folders=(str(folder),))))
+    ended = world.run(text, permit=world.permit(text, WallOpening(folders=(str(folder),))))
     assert "S3CRET-OF-TEST" not in ended.output and (folder / "plain").exists()
     assert not (folder / ".git/hooks/pre-commit").exists() and not (folder / ".envrc").exists()
     assert not (folder / ".git/config").read_text().endswith("\n\n")
@@ -341,14 +342,14 @@ def test_a_folder_that_became_a_link_is_not_opened(world: World) -> None:
     (world.root / "granted").symlink_to(world.root / "elsewhere")
     text = f"echo x > {world.root}/elsewhere/x"
     with pytest.raises(base.CommandChanged):
-        world.run(text, permit=world.permit(text, Opening(folders=(str(world.root / "granted"),))))
+        world.run(text, permit=world.permit(text, WallOpening(folders=(str(world.root / "granted"),))))
 
 
 def test_a_network_permit_opens_the_network_and_nothing_else(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as tcp:
         tcp.settimeout(5)
         text = f"exec 3<>/dev/tcp/127.0.0.1/{tcp.getsockname()[1]}; echo hello >&3; echo x > {world.root}/x"
-        world.run(text, permit=world.permit(text, Opening(network=True)))
+        world.run(text, permit=world.permit(text, WallOpening(network=True)))
         with tcp.accept()[0] as connection:
             assert connection.recv(10) == b"hello\n"
     assert not (world.root / "x").exists()
@@ -357,19 +358,19 @@ def test_a_network_permit_opens_the_network_and_nothing_else(world: World) -> No
 def test_a_yes_to_a_deletion_deletes_a_repository_with_all_it_holds(world: World) -> None:
     subprocess.run(["git", "init", "-q", str(world.workspace / "sub")], check=True)
     text = "rm -rf sub"
-    ended = world.run(text, permit=world.permit(text, Opening()))
+    ended = world.run(text, permit=world.permit(text, WallOpening()))
     assert ended.code == 0 and ended.undone == [], ended
     assert not (world.workspace / "sub").exists()
 
 
 def test_a_permit_for_the_host_leaves_the_wall(world: World) -> None:
     text = f"echo x > {world.root}/x"
-    assert world.run(text, permit=world.permit(text, Opening(host=True))).code == 0
+    assert world.run(text, permit=world.permit(text, WallOpening(host=True))).code == 0
     assert (world.root / "x").exists()
 
 
-@pytest.mark.parametrize("opening", [Opening(host=True), Opening(network=True)])
-def test_one_changed_byte_is_refused(world: World, opening: Opening) -> None:
+@pytest.mark.parametrize("opening", [WallOpening(host=True), WallOpening(network=True)])
+def test_one_changed_byte_is_refused(world: World, opening: WallOpening) -> None:
     permit = world.permit("touch one", opening)
     with pytest.raises(base.CommandChanged):
         world.run("touch onf", permit=permit)
@@ -433,9 +434,10 @@ def test_landlock_that_is_taken_away_never_leads_to_the_host(tmp_path: Path) -> 
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         from pathlib import Path
         from hermes_agent.execution import executor, landlock
+        from hermes_config.config import of as config_of
         from test_executor import World
         world = World(Path({str(tmp_path)!r}) / "world", "landlock")
-        executor.wall_of(world.config)
+        executor.wall_of(config_of(world.home, world.config))
         line = lambda code, yes, no, value: struct.pack("=HBBI", code, yes, no, value)
         refuse = line(0x20, 0, 0, 0) + b"".join(
             line(0x15, 0, 1, number) + line(0x06, 0, 0, 0x50000 | errno.ENOSYS) for number in (444, 445, 446)
@@ -455,14 +457,14 @@ def test_where_no_wall_works_nothing_runs_without_a_permit(tmp_path: Path, monke
     monkeypatch.setattr(executor.landlock, "version", lambda: 2)
     executor.find.cache_clear()
     try:
-        assert executor.wall_of(world.config).wall == "none"
+        assert executor.wall_of(config_of(world.home, world.config)).wall == "none"
         with pytest.raises(base.ExecutorUnavailable, match="a person has to approve"):
             world.run("touch escaped")
         text = "touch approved"
-        assert world.run(text, permit=world.permit(text, Opening(host=True))).code == 0
+        assert world.run(text, permit=world.permit(text, WallOpening(host=True))).code == 0
         for wish in WALLS:
             with pytest.raises(base.ExecutorUnavailable, match=f"executor: {wish} cannot be used"):
-                executor.wall_of({"executor": wish})
+                executor.wall_of(config_of(Path(), {"executor": wish}))
     finally:
         executor.find.cache_clear()
     assert [path.name for path in world.workspace.iterdir()] == ["approved"]
@@ -478,8 +480,8 @@ def test_where_no_wall_works_nothing_runs_without_a_permit(tmp_path: Path, monke
 )
 def test_an_executor_that_we_lack_is_refused_by_name(config: Mapping[str, Any], named: str) -> None:
     with pytest.raises(base.ExecutorUnavailable, match=named):
-        executor.wall_of(config)
-    assert executor.chosen({"terminal": {"backend": "local"}}) == "confined"
+        executor.wall_of(config_of(Path(), config))
+    assert executor.chosen(config_of(Path(), {"terminal": {"backend": "local"}})) == "confined"
 
 
 # -- kill -9 -----------------------------------------------------------------------------------------------------------
@@ -501,7 +503,8 @@ def test_nothing_outlives_a_kill_of_hermes(wall: str, tmp_path: Path) -> None:
             import sys, threading, time
             sys.path.insert(0, {str(Path(__file__).parent)!r})
             from pathlib import Path
-            from test_executor import World
+            from hermes_config.config import of as config_of
+        from test_executor import World
             world = World(Path({str(root)!r}), {wall!r})
             # The thread that starts a command need not be the one that lives on.
             threading.Thread(target=lambda: world.run("touch begun; " + {line!r})).start()

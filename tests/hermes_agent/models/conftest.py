@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 
 from hermes_agent.models.base import Endpoint
-from hermes_agent.models.client import close_clients
+from hermes_agent.models.http import close_clients
 
 Handler = Callable[["Exchange"], Awaitable[None]]
 

@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 
 from hermes_agent import AIAgent
-from hermes_agent.approvals.base import ApprovalQuestion, Choice
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_agent.compression import summary
-from hermes_agent.models import calling, client, demo, demo_words, wires
+from hermes_agent.models import http, provider_table
 from hermes_agent.models.base import Delta, ModelError, Reply
+from hermes_agent.models.call import call, call_with_retry
+from hermes_agent.models.demo import model as demo
+from hermes_agent.models.demo import words as demo_words
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
+from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 
 Chat = Callable[..., AIAgent]
@@ -29,20 +33,20 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
         try:
             return await work
         finally:
-            await client.close_clients()
+            await http.close_clients()
 
     return asyncio.run(whole())
 
 
 def body(*said: Any, system: str = "You are Hermes.", role: str = "owner", tools: bool = True) -> bytes:
-    wire = wires.wire_for(AT_ONCE)
+    wire = provider_table.wire_for(AT_ONCE)
     rows = [{"role": "user", "content": one} if isinstance(one, str) else one for one in said]
-    offered = registry.shared().specs({}, role=role) if tools else ()
+    offered = registry.shared().specs(config_of(Path(), {}), role=role) if tools else ()
     return wire.join(wire.head(AT_ONCE, system, offered), wire.fragments(rows))
 
 
 def ask(*said: Any, **request: Any) -> Reply:
-    return run(calling.call(AT_ONCE, body(*said, **request)))  # type: ignore[no-any-return]
+    return run(call(AT_ONCE, body(*said, **request)))  # type: ignore[no-any-return]
 
 
 def called(*said: Any, **request: Any) -> tuple[str, dict[str, Any]]:
@@ -92,10 +96,10 @@ def test_every_call_is_one_the_offered_tool_takes() -> None:
             continue
         reply = ask(words)
         assert reply.tool_calls or (reply.content and "do not understand" not in reply.content), words
-        for call in reply.tool_calls:
-            tool = registry.shared().get(call.name)
+        for made in reply.tool_calls:
+            tool = registry.shared().get(made.name)
             assert tool is not None
-            arguments.parse(call.arguments, tool.parameters, longest=10_000)
+            arguments.parse(made.arguments, tool.parameters, longest=10_000)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ def test_the_same_request_gets_the_same_bytes_and_another_call_another_id() -> N
 
 def test_streams_in_pieces_and_says_what_it_used() -> None:
     heard: list[Delta] = []
-    reply = run(calling.call(AT_ONCE, body("tell me the long story"), heard.append))
+    reply = run(call(AT_ONCE, body("tell me the long story"), heard.append))
     assert reply.content == "".join(delta.text for delta in heard) == demo_words.STORY
     assert len(heard) > 500
     assert reply.usage.output_tokens > 500
@@ -165,14 +169,14 @@ def test_streams_in_pieces_and_says_what_it_used() -> None:
 def test_keeps_to_max_tokens() -> None:
     request = json.loads(body("tell me the long story"))
     request["max_tokens"] = 10
-    reply = run(calling.call(AT_ONCE, json.dumps(request).encode()))
+    reply = run(call(AT_ONCE, json.dumps(request).encode()))
     assert (reply.finish_reason, len((reply.content or "").split())) == ("length", 10)
 
 
 def test_streams_at_the_pace_that_is_set_and_tells_stories_slowly() -> None:
     fast = demo.endpoint(tokens_per_second=200)
     began = time.monotonic()
-    assert run(calling.call(fast, body("what is 2 + 3 + 4 + 5 + 6 + 7?"))).content == "2 + 3 + 4 + 5 + 6 + 7 = 27"
+    assert run(call(fast, body("what is 2 + 3 + 4 + 5 + 6 + 7?"))).content == "2 + 3 + 4 + 5 + 6 + 7 = 27"
     assert time.monotonic() - began >= 12 / 200
     words = len(demo_words.STORY.split())
     assert 60 <= words / (demo.TOKENS_PER_SECOND * 0.4) <= 95, "the story takes a minute to a minute and a half"
@@ -181,7 +185,7 @@ def test_streams_at_the_pace_that_is_set_and_tells_stories_slowly() -> None:
 def test_an_answer_that_is_given_up_ends_at_once() -> None:
     async def leave() -> None:
         heard: list[Delta] = []
-        task = asyncio.create_task(calling.call(demo.endpoint(), body("tell me the long story"), heard.append))
+        task = asyncio.create_task(call(demo.endpoint(), body("tell me the long story"), heard.append))
         while not heard:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         task.cancel()
@@ -224,7 +228,7 @@ def test_fails_as_often_as_told_and_then_goes_through() -> None:
 
     async def twice() -> Reply:
         request = body("fail twice with 500")
-        return await calling.call_with_retry(
+        return await call_with_retry(
             AT_ONCE, request, max_retries=3, first_wait=0.001, on_retry=lambda retry: tries.append(retry.error.kind)
         )
 
@@ -241,7 +245,7 @@ def test_says_so_when_a_tool_is_not_offered() -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"messages": []}', b'{"messages": ["x"]}', b"[1]"])
 def test_refuses_what_it_cannot_read(content: bytes) -> None:
     with pytest.raises(ModelError) as caught:
-        run(calling.call(AT_ONCE, content))
+        run(call(AT_ONCE, content))
     assert (caught.value.kind, caught.value.status) == ("bad_request", 400)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_agent.models import errors
 from hermes_agent.models.base import Endpoint
-from hermes_agent.models.error_kinds import retry_after
+from hermes_agent.models.errors import retry_after
 
 HERE = Endpoint(
     "openai", "chat", "https://api.openai.com/v1", "gpt-5", api_key="geheim-1234567", key_from="OPENAI_API_KEY in .env"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_agent.models.base import Endpoint, ModelError
-from hermes_agent.models.calling import call
+from hermes_agent.models.call import call
 
 FAR = "model.example.invalid"
 """Nobody's name: only a proxy answers for it."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply
-from hermes_agent.models.wires import wire_for
+from hermes_agent.models.provider_table import wire_for
 
 TOOLS = ({"name": "todo", "description": "Keep a list", "parameters": {"type": "object", "properties": {}}},)
 CHAT = Endpoint("custom", "chat", "http://127.0.0.1:8000/v1", "m-1", api_key="k")

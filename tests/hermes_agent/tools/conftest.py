@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from hermes_agent.tools import environment, registry
-from hermes_agent.tools.base import Action, ToolContext, ToolResult, Verdict
+from hermes_agent.tools.base import Action, GateDecision, ToolContext, ToolResult
+from hermes_config.config import of as config_of
 from hermes_config.limits import Limits
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
@@ -27,10 +28,10 @@ class Gatekeeper:
     asked: list[Action] = field(default_factory=list)
     before_answer: Callable[[], None] = lambda: None
 
-    async def permit(self, action: Action) -> Verdict:
+    async def permit(self, action: Action) -> GateDecision:
         self.asked.append(action)
         self.before_answer()
-        return Verdict(action.kind not in self.refuses, "was not approved; do not retry")
+        return GateDecision(action.kind not in self.refuses, "was not approved; do not retry")
 
 
 @dataclass
@@ -92,7 +93,7 @@ def bench(store: SessionDB, home: Path) -> Bench:
         db=store, home=home, workdir=workdir, conversation_id=ConversationId(handle.conversation_id),
         session_id=lambda: SessionId(handle.session_id), turn_id=TurnId("turn_1"), call_id="call_1",
         person_id=LOCAL_OWNER, platform="cli", gate=gate, ask=None, emit=live.append,
-        environ=environment.child_environment(os.environ, config={}, identity={}, home=home),
-        stop=asyncio.Event(), config={},
+        environ=environment.child_environment(os.environ, passed=(), identity={}, home=home),
+        stop=asyncio.Event(), config=config_of(home, {}),
     )  # fmt: skip
     return Bench(ctx, gate, live)

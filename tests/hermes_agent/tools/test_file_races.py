@@ -16,7 +16,8 @@ import pytest
 
 from hermes_agent.execution.base import CLOSED, Permit, content_digest
 from hermes_agent.tools import descriptors, paths
-from hermes_agent.tools.base import Action, Verdict
+from hermes_agent.tools.base import Action, GateDecision
+from hermes_config.config import of as config_of
 
 from .conftest import Bench
 
@@ -84,8 +85,8 @@ def contents(folder: Path) -> dict[str, str]:
 class Inside:
     """A gate that permits what it is asked for in the workspace and refuses everything else."""
 
-    async def permit(self, action: Action) -> Verdict:
-        return Verdict(not action.outside, "it is outside")
+    async def permit(self, action: Action) -> GateDecision:
+        return GateDecision(not action.outside, "it is outside")
 
 
 @pytest.mark.parametrize("tool", ["read_file", "write_file", "patch", "remove", "new folders"])
@@ -130,13 +131,13 @@ def test_the_race_is_real_without_descriptors(bench: Bench, outside: Path) -> No
 
 @pytest.mark.parametrize("call", [lambda place: paths.read_bytes(place, most=100), None])
 def test_a_part_of_the_path_that_became_a_link_is_refused(
-    bench: Bench, outside: Path, way: str, call: Callable[[paths.Place], object] | None
+    bench: Bench, outside: Path, way: str, call: Callable[[paths.FilePlace], object] | None
 ) -> None:
     bench.write("a/b/file.txt", "inside")
     place = paths.locate("a/b/file.txt", bench.ctx)
     (bench.workdir / "a/b").rename(bench.workdir / "a/c")
     (bench.workdir / "a/b").symlink_to(outside)
-    with pytest.raises(paths.Refused, match=r"link|Not a directory"):
+    with pytest.raises(paths.ToolRefused, match=r"link|Not a directory"):
         if call is not None:
             call(place)
         else:
@@ -150,10 +151,10 @@ def test_a_file_that_became_a_link_is_refused_and_never_followed(bench: Bench, o
     place = paths.locate("file.txt", bench.ctx)
     file.unlink()
     file.symlink_to(outside / "file.txt")
-    with pytest.raises(paths.Refused):
+    with pytest.raises(paths.ToolRefused):
         paths.read_bytes(place, most=100)
     digest = content_digest(place.real, b"inside", b"new")
-    with pytest.raises(paths.Refused):
+    with pytest.raises(paths.ToolRefused):
         paths.carry_out(paths.Write(place, b"inside", b"new", digest, 1_000))
     assert (outside / "file.txt").read_text() == CANARY
 
@@ -215,17 +216,17 @@ def test_a_permit_for_other_content_does_not_cover_this(bench: Bench) -> None:
     """One changed byte between the card and the write."""
 
     class Other:
-        async def permit(self, action: Action) -> Verdict:
+        async def permit(self, action: Action) -> GateDecision:
             assert action.after is not None
             digest = content_digest(action.text, action.before, action.after + b"!")
-            return Verdict(True, permit=Permit(digest, CLOSED))
+            return GateDecision(True, permit=Permit(digest, CLOSED))
 
     result = bench.with_(gate=Other()).call("write_file", path="a.txt", content="ours\n")
     assert result.is_error and not (bench.workdir / "a.txt").exists()
 
     class Exact:
-        async def permit(self, action: Action) -> Verdict:
-            return Verdict(True, permit=Permit(content_digest(action.text, action.before, action.after), CLOSED))
+        async def permit(self, action: Action) -> GateDecision:
+            return GateDecision(True, permit=Permit(content_digest(action.text, action.before, action.after), CLOSED))
 
     assert not bench.with_(gate=Exact()).call("write_file", path="a.txt", content="ours\n").is_error
 
@@ -298,7 +299,7 @@ def test_a_missing_file_of_a_secret_folder_names_no_others(bench: Bench) -> None
 def test_the_owners_patterns_count(bench: Bench) -> None:
     bench.write("notes.vault", CANARY)
     bench.write("plain.txt", CANARY)
-    bench = bench.with_(config={"sandbox": {"secrets": ["*.vault"]}})
+    bench = bench.with_(config=config_of(bench.ctx.home, {"sandbox": {"secrets": ["*.vault"]}}))
     bench.gate.refuses = ("read",)
     assert CANARY not in bench.call("read_file", path="notes.vault").content
     found = bench.call("search_files", pattern="canary").content

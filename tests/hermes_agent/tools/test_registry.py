@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import tools_page
 
-from hermes_agent.tools import page
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 from hermes_agent.tools.registry import BUILT_INS, NameTaken, Registry, run_call, unknown_tool
+from hermes_config.config import of as config_of
 
 from .conftest import Bench
 
@@ -27,7 +28,7 @@ HERE = set(BUILT_INS) - {"send_file"}
 
 
 def _names(config: Mapping[str, Any], **more: Any) -> list[str]:
-    return [str(spec["name"]) for spec in Registry().specs(config, **{"role": "owner", **more})]
+    return [str(spec["name"]) for spec in Registry().specs(config_of(Path(), config), **{"role": "owner", **more})]
 
 
 def _tool(name: str = "mine", **changes: Any) -> Tool:
@@ -97,7 +98,7 @@ def test_a_plug_in_registers_as_we_do_and_replaces_only_on_purpose() -> None:
     with pytest.raises(NameTaken, match="terminal"):
         tools.register(_tool("terminal"))
     tools.register(_tool("terminal"), override=True)
-    names = [spec["name"] for spec in tools.specs({}, role="owner")]
+    names = [spec["name"] for spec in tools.specs(config_of(Path(), {}), role="owner")]
     assert names == [*(name for name in BUILT_INS if name in HERE), "apple", "zebra"], (
         "its place stays, and plug-ins come by name"
     )
@@ -117,7 +118,8 @@ def test_listing_names_imports_no_tool() -> None:
 
 def test_specs_import_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom hermes_agent.tools.registry import Registry\nRegistry().specs({}, role='owner')\n"
+        "import sys\nfrom pathlib import Path\nfrom hermes_config.config import of\n"
+        "from hermes_agent.tools.registry import Registry\nRegistry().specs(of(Path(), {}), role='owner')\n"
         "print([m for m in ('yaml', 'httpx2', 'tree_sitter', 'apsw', 'hermes_agent.memory', 'hermes_agent.skills')"
         " if m in sys.modules])"
     )
@@ -127,7 +129,7 @@ def test_specs_import_nothing_heavy() -> None:
 
 def test_the_users_page_is_made_from_the_registry() -> None:
     checked_in = Path(__file__).parents[3] / "docs/users/tools.md"
-    assert checked_in.read_text() == page.page(), "make docs"
+    assert checked_in.read_text() == tools_page.page(), "make docs"
 
 
 def test_an_unknown_tool_names_those_that_are_near() -> None:

@@ -7,14 +7,15 @@ import asyncio
 import os
 import sys
 
+from tests.support.processes import say, wait_for_go
+
 from hermes_agent.budget import Budget
-from hermes_agent.models import calling, client
+from hermes_agent.models import call, http
 from hermes_agent.models.base import Endpoint, ModelError
-from hermes_agent.models.wires import wire_for
+from hermes_agent.models.provider_table import wire_for
 from hermes_config import config
 from hermes_state.ids import ConversationId, PersonId
 from hermes_state.session_db import SessionDB
-from hermes_testing.processes import say, wait_for_go
 
 
 async def spend(budget: Budget, endpoint: Endpoint, number: int) -> str:
@@ -27,7 +28,7 @@ async def spend(budget: Budget, endpoint: Endpoint, number: int) -> str:
         )  # fmt: skip
     except ModelError as error:
         return f"refused {error.kind} {error.one_line()}"
-    reply = await calling.call(endpoint, body)
+    reply = await call.call(endpoint, body)
     return f"made {await budget.settle(reservation, reply.usage)}"
 
 
@@ -39,7 +40,7 @@ async def main(address: str, origin: str, calls: int) -> None:
     await asyncio.to_thread(wait_for_go)
     for outcome in await asyncio.gather(*(spend(budget, endpoint, number) for number in range(calls))):
         say(outcome)
-    await client.close_clients()
+    await http.close_clients()
     db.close()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import Hold, ScriptedModel, call, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 from hermes_testing.terminal import Terminal
 
 Sit = Callable[..., Terminal]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_agent.approvals.base import ApprovalQuestion
-from hermes_cli import text
+from hermes_agent.approvals.types import ApprovalQuestion
 from hermes_cli.chat import approval
 from hermes_cli.chat.render import Screen, Wrap, duration
+from hermes_cli.framework import text
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
 

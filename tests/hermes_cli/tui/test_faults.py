@@ -14,7 +14,7 @@ import pytest
 from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
 
 from hermes_state import SessionDB
-from hermes_testing.scripted_model import ScriptedModel, say
+from hermes_testing.scripted.model import ScriptedModel, say
 
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _LONG = "\n\n".join(

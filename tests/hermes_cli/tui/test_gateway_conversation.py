@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.server import FakeTelegram
 from hermes_testing.terminal import Terminal
 
 CONFIG = {"model": "demo", "demo": {"tokens_per_second": 200}, "auto_title": False}

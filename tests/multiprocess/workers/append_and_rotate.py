@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 import sys
 
+from tests.support.processes import say, wait_for_go
+
 from hermes_state.errors import SessionEnded
 from hermes_state.session_db import SessionDB
-from hermes_testing.processes import say, wait_for_go
 
 ROTATIONS = 0.015
 

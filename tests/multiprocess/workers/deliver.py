@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gateway.board import Board
+from gateway.access.policy import PolicyKeeper
 from gateway.config import GatewayConfig, Platform, PlatformConfig
-from gateway.delivery import Deliverer
 from gateway.hooks import HookRegistry
 from gateway.metrics import Metrics
+from gateway.outbound.deliverer import Deliverer
 from gateway.platforms.base import BasePlatformAdapter, SendResult
-from gateway.policy import PolicyKeeper
+from gateway.services import Services
 from gateway.session import SessionStore
-from hermes_agent import holders
+from hermes_agent import process_identity
 from hermes_config import config
 from hermes_state.session_db import SessionDB
 
@@ -60,12 +60,13 @@ class FilePlatform(BasePlatformAdapter):
 async def main(address: str, file: Path) -> None:
     db = SessionDB(address)
     home, settings = config.load().home, GatewayConfig()
-    board = Board(
+    services = Services(
         db=db, config=config.load(), settings=settings, store=SessionStore(home / "sessions", settings, db=db),
-        policy=PolicyKeeper(db, home), hooks=HookRegistry(home), metrics=Metrics(), holder=holders.new_holder(),
+        policy=PolicyKeeper(db, home), hooks=HookRegistry(home), metrics=Metrics(),
+        holder=process_identity.new_holder(),
     )  # fmt: skip
     adapter = FilePlatform(file)
-    deliverer = Deliverer(board, {adapter.platform: adapter}, poll_seconds=0.02)
+    deliverer = Deliverer(services, {adapter.platform: adapter}, poll_seconds=0.02)
     await deliverer.start()
     print("ready", flush=True)
     while True:

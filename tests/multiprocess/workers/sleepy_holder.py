@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from tests.support.processes import say, wait_for_go
+
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
-from hermes_state.outbox import Parcel
 from hermes_state.session_db import SessionDB
-from hermes_testing.processes import say, wait_for_go
+from hermes_state.turns.outbox import Parcel
 
 CHAT, TURN = ConversationId("chat"), TurnId("turn_of_the_sleeper")
 ROUTE = SessionKey("agent:main:telegram:dm:42")

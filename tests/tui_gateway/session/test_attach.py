@@ -12,11 +12,11 @@ import pytest
 from tests.tui_gateway.client import StdioClient, WsClient
 
 from gateway import status
-from gateway.api import keys
+from gateway.api import auth
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
-from hermes_testing.telegram_client import Person
-from hermes_testing.telegram_server import FakeTelegram
+from hermes_testing.telegram.client import Person
+from hermes_testing.telegram.server import FakeTelegram
 
 CONFIG = {"model": "demo", "demo": {"tokens_per_second": 200}, "auto_title": False}
 
@@ -39,7 +39,7 @@ def begun(scene: Scenario) -> Person:
 def api_of(scene: Scenario) -> tuple[str, str]:
     """(address, owner key) of the scene's API server."""
     scene.wait(lambda: bool(status.read_status(scene.home).api), "the API's start")
-    return status.read_status(scene.home).api, keys.make(scene.home, "owner")
+    return status.read_status(scene.home).api, auth.make(scene.home, "owner")
 
 
 @contextlib.contextmanager

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.platforms.base import Attachment, BasePlatformAdapter, Button, CannotFetch, Health, SendResult
 from gateway.platforms.telegram import buttons as sealed
-from gateway.platforms.telegram import errors, files, polling, render, runs, updates
+from gateway.platforms.telegram import errors, files, polling, render, updates
 
 if TYPE_CHECKING:
     from telegram import InlineKeyboardMarkup
 
-    from gateway.platforms.telegram.line import Line
+    from gateway.config import Platform, PlatformConfig
+    from gateway.platforms.telegram.client import Line
 
 log = logging.getLogger("hermes.gateway")
 
@@ -54,6 +55,10 @@ class TelegramAdapter(BasePlatformAdapter):
     _seal: sealed.Seal | None = None
     _trouble = ""
 
+    def __init__(self, config: PlatformConfig, platform: Platform) -> None:
+        super().__init__(config, platform)
+        self._toasts: set[asyncio.Task[None]] = set()
+
     # -- life --------------------------------------------------------------------------------------------
 
     async def connect(self, *, is_reconnect: bool = False) -> bool:
@@ -63,7 +68,7 @@ class TelegramAdapter(BasePlatformAdapter):
         if not token:
             self._trouble = "no token is set; run hermes gateway setup telegram"
             return False
-        from gateway.platforms.telegram.line import Line
+        from gateway.platforms.telegram.client import Line
 
         line = await Line.open(token, self.config.extra)
         from telegram.error import InvalidToken, TelegramError  # there by now: opening the line imports it in a thread
@@ -95,6 +100,8 @@ class TelegramAdapter(BasePlatformAdapter):
 
     async def disconnect(self) -> None:
         task, self._polling = self._polling, None
+        for toast in self._toasts:
+            toast.cancel()
         line, self._line = self._line, None
         if task is not None:
             task.cancel()
@@ -118,11 +125,17 @@ class TelegramAdapter(BasePlatformAdapter):
         event = updates.read(update, self._ears)
         if event is None:
             if isinstance(query := update.get("callback_query"), dict):
-                await self._toast(query, "This button does not work any more.")
+                self._start_toast(query, "This button does not work any more.")
             return
         receipt = await self.receive(event)
         if event.answer is not None:
-            await self._toast(event.raw_message, _TOASTS.get(receipt.state, ""))
+            self._start_toast(event.raw_message, _TOASTS.get(receipt.state, ""))
+
+    def _start_toast(self, query: Mapping[str, Any], text: str) -> None:
+        """In a task of its own: other chats do not wait for it."""
+        task = asyncio.create_task(self._toast(query, text))
+        self._toasts.add(task)
+        task.add_done_callback(self._toasts.discard)
 
     async def _toast(self, query: Mapping[str, Any], text: str) -> None:
         """Tell the presser's app that the press arrived, so that its button stops waiting. Best effort."""
@@ -230,7 +243,7 @@ class TelegramAdapter(BasePlatformAdapter):
             if result.error_kind != "bad_format":
                 return result
             log.warning("Telegram did not understand a piece: %s", result.error, extra={"action": "telegram.bad_html"})
-        return await self._call(lambda: call(runs.to_plain(content), None))
+        return await self._call(lambda: call(render.to_plain(content), None))
 
     async def _call(self, call: Callable[[], Awaitable[Any]]) -> SendResult:
         """One request, and what became of it."""

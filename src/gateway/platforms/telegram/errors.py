@@ -17,7 +17,7 @@ from gateway.platforms.base import ErrorKind, SendResult
 if TYPE_CHECKING:
     from telegram.error import TelegramError
 
-    from gateway.platforms.telegram.line import Line
+    from gateway.platforms.telegram.client import Line
 
 HOST = "api.telegram.org"
 

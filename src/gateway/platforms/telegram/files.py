@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from gateway.platforms.base import Attachment, CannotFetch
 from gateway.platforms.telegram import errors
-from gateway.platforms.telegram.runs import units
+from gateway.platforms.telegram.render import units
 
 if TYPE_CHECKING:
     import httpx
 
-    from gateway.platforms.telegram.line import Line
+    from gateway.platforms.telegram.client import Line
 
 UPLOAD_BYTES = 50 * 1024 * 1024
 PICTURE_BYTES = 10 * 1024 * 1024

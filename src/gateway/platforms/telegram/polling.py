@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.platforms.base import Health
 from gateway.platforms.telegram import errors, updates
-from gateway.platforms.telegram.contents import Malformed
+from gateway.platforms.telegram.updates import Malformed
+from gateway.retry import pause_after
 
 if TYPE_CHECKING:
-    from gateway.platforms.telegram.line import Line
+    from gateway.platforms.telegram.client import Line
 
 log = logging.getLogger("hermes.gateway")
 
@@ -133,4 +134,4 @@ class Poller:
 
     def _pause(self) -> float:
         """One second, two, four … up to a minute, each a little off, so that many do not come back at once."""
-        return min(2.0 ** min(self._failures - 1, 10), LONGEST_PAUSE) * random.uniform(0.7, 1.0)
+        return pause_after(self._failures, first=1.0, longest=LONGEST_PAUSE, spread=0.2)

@@ -11,10 +11,10 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 
-from hermes_agent.approvals.judgement import Need
 from hermes_agent.approvals.rules.floor import is_recursive, operands, roots_of_find
 from hermes_agent.approvals.rules.paths import Places
 from hermes_agent.approvals.shell.words import UNKNOWN, Word, names
+from hermes_agent.approvals.types import Need
 
 _TABLES = tomllib.loads(resources.files(__package__).joinpath("commands.toml").read_text(encoding="utf-8"))
 

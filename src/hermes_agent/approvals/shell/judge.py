@@ -17,12 +17,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hermes_agent.approvals.judgement import UNSURE, Judgement, Need, Program
 from hermes_agent.approvals.rules import commands, floor
 from hermes_agent.approvals.rules.paths import Places
-from hermes_agent.approvals.shell.parser import Call, Enough, Scope, Work, read
+from hermes_agent.approvals.shell.parser import Enough, Scope, ShellCall, WorkBudget, read
 from hermes_agent.approvals.shell.words import NOT_KNOWN, UNKNOWN, Word, names
-from hermes_config import secret_places
+from hermes_agent.approvals.types import UNSURE, Judgement, Need, Program
+from hermes_config import protected_files
 
 _SECONDS, _NESTED = 0.25, 10
 _SYSTEM_FOLDERS = re.compile(r"(?:/usr|/usr/local|/opt/homebrew|/opt/local|/snap)?/s?bin")
@@ -39,7 +39,7 @@ def judge(
     `home` is the Hermes home, `user_home` the person's (the process's own by default). After `seconds` of
     work the rest of the line is not read any more.
     """
-    case = _Case(Places(workspace, home, user_home or str(Path.home())), Work(seconds))
+    case = _Case(Places(workspace, home, user_home or str(Path.home())), WorkBudget(seconds))
     known = {"HOME": case.places.user_home, "HERMES_HOME": case.places.home, "TMPDIR": "/tmp"}
     try:
         case.read(command, Scope(os.path.normpath(workdir), {name: Word(text) for name, text in known.items()}))
@@ -69,7 +69,7 @@ def judge_action(
     if refusal:
         return Judgement("never", refusal)
     folder, why = places.outside(word, workdir, temporary=False), f"{path} is outside the workspace"
-    if folder is None and secret_places.is_protected(Path(path), Path(os.path.realpath(workspace))):
+    if folder is None and protected_files.is_protected(Path(path), Path(os.path.realpath(workspace))):
         folder, why = str(Path(path).parent), f"{path} is run or obeyed by other programs"
     return Judgement("run") if folder is None else Judgement("ask", why, (Need("folder", folder, why),))
 
@@ -77,7 +77,7 @@ def judge_action(
 class _Case:
     """One command line before the judge."""
 
-    def __init__(self, places: Places, work: Work) -> None:
+    def __init__(self, places: Places, work: WorkBudget) -> None:
         self.places, self.work = places, work
         self.nested = 0
         self.refusals: list[str] = []
@@ -100,7 +100,7 @@ class _Case:
         self.work.doubt(shell not in ("bash", "rbash") and re.search(r"\$'|\[\[|[<>]\(|\{[^ ]", line))
         self.read(line.replace(UNKNOWN, " "), scope)
 
-    def run(self, call: Call, words: Sequence[Word], scope: Scope | None = None) -> None:
+    def run(self, call: ShellCall, words: Sequence[Word], scope: Scope | None = None) -> None:
         """Another command that this one runs."""
         if self.nested >= _NESTED:
             raise Enough
@@ -108,7 +108,7 @@ class _Case:
         self.named(replace(call, words=list(words), scope=scope or call.scope), functions=False)
         self.nested -= 1
 
-    def call(self, call: Call) -> None:
+    def call(self, call: ShellCall) -> None:
         """One simple command: its redirections, then itself, then what it runs."""
         for word in (*call.reads, *call.writes):
             socket = re.match(r"/dev/(tcp|udp)/(?!localhost/|127\.)", word.text)
@@ -118,14 +118,14 @@ class _Case:
             self.writes(word, call, "it")
         self.named(call)
 
-    def writes(self, word: Word, call: Call, who: str) -> None:
+    def writes(self, word: Word, call: ShellCall, who: str) -> None:
         refusal, folder = (look(word, call.scope.cwd) for look in (self.places.unwritable, self.places.outside))
         if refusal:
             self.refusals.append(refusal)
         elif folder and not call.guess and not word.text.startswith(("/dev/tcp/", "/dev/udp/")):
             self.needs.setdefault(Need("folder", folder, f"{who} writes to {folder}, outside the workspace"))
 
-    def named(self, call: Call, *, functions: bool = True) -> None:
+    def named(self, call: ShellCall, *, functions: bool = True) -> None:
         """A call by its name: the floor first, then what the program needs, then what it runs."""
         self.work.step(5)
         if not call.words:
@@ -170,7 +170,7 @@ class _Case:
                 self.work.doubt()
         return [words[0], *rest]
 
-    def builtin(self, name: str, call: Call) -> None:
+    def builtin(self, name: str, call: ShellCall) -> None:
         """What a builtin changes for the rest of the line."""
         scope, rest = call.scope, call.words[1:]
         if name == "cd":  # it is taken to work
@@ -191,7 +191,7 @@ class _Case:
             for word in rest if name not in ("test", "[") else ():
                 scope.assign(word.text, NOT_KNOWN)
 
-    def look_inside(self, name: str, rest: list[Word], call: Call) -> None:
+    def look_inside(self, name: str, rest: list[Word], call: ShellCall) -> None:
         """The command a wrapper runs, and text that is read as a command line."""
         scope, texts = call.scope, [word.text for word in rest]
         match name:
@@ -228,7 +228,7 @@ class _Case:
             case _ if name in commands.WRAPPERS and not (name == "command" and texts[:1] in (["-v"], ["-V"])):
                 self.run(call, _behind(rest, commands.WRAPPERS[name])[name in commands.OPERAND_FIRST :])
 
-    def shell(self, name: str, rest: list[Word], call: Call) -> None:
+    def shell(self, name: str, rest: list[Word], call: ShellCall) -> None:
         """`sh -c text`, and a shell that reads its standard input. A script is run like any other program."""
         reads_text = False
         while rest and re.match(r"[-+]\w|--\w", rest[0].text):
@@ -245,7 +245,7 @@ class _Case:
         elif rest[0].text.startswith("/dev/fd/"):
             self.programs.setdefault(_OF_UNKNOWN_TEXT)
 
-    def env(self, rest: list[Word], call: Call) -> None:
+    def env(self, rest: list[Word], call: ShellCall) -> None:
         """`env [options] [A=b …] command`, and `env -S 'one text'`."""
         while rest:
             word = rest.pop(0)
@@ -259,14 +259,14 @@ class _Case:
                 return self.run(call, [word, *rest])
         return None
 
-    def xargs(self, rest: list[Word], call: Call) -> None:
+    def xargs(self, rest: list[Word], call: ShellCall) -> None:
         inner = _behind(rest, "adEILnPs")
         options = " ".join(word.text for word in rest[: len(rest) - len(inner)])
         marks = ("{}", *re.findall(r"(?:-I ?|-i|--replace=)(\S+)", options))
         inner = [_filled(word, marks) for word in inner or [Word("echo")]]
         self.run(replace(call, stdin=None), [*inner, NOT_KNOWN])
 
-    def find(self, rest: list[Word], call: Call) -> None:
+    def find(self, rest: list[Word], call: ShellCall) -> None:
         """The commands of -exec and its kin, which end at `;`, or at a `+` behind `{}`."""
         self.work.doubt(any(not word.sure and word.text.startswith("-") for word in rest))
         while rest:

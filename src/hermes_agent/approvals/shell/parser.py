@@ -59,7 +59,7 @@ class Enough(Exception):
     """The line is larger, or nested deeper, than what is read of one."""
 
 
-class Work:
+class WorkBudget:
     """What one judgement may cost, and whether the line was understood so far. Seconds are those of this thread's own
     work: a busy machine makes no line harder to understand."""
 
@@ -83,7 +83,7 @@ class Scope:
 
     cwd: str | None  # None when it depends on the running shell
     variables: dict[str, Word] = field(default_factory=dict)
-    functions: dict[str, tuple[Reader, Node]] = field(default_factory=dict)
+    functions: dict[str, tuple[ShellReader, Node]] = field(default_factory=dict)
     maybe: bool = False  # what is assigned here may not happen, or not once: it is a guess
 
     def fork(self, *, maybe: bool = False) -> Scope:
@@ -99,7 +99,7 @@ class Scope:
 
 
 @dataclass(slots=True)
-class Call:
+class ShellCall:
     """One simple command as it would run."""
 
     scope: Scope  # live: what a builtin changes is changed in it
@@ -123,7 +123,13 @@ class Call:
 
 
 def read(
-    text: str, scope: Scope, work: Work, emit: Callable[[Call], None], *, user_home: str, stdin: str | None = None
+    text: str,
+    scope: Scope,
+    work: WorkBudget,
+    emit: Callable[[ShellCall], None],
+    *,
+    user_home: str,
+    stdin: str | None = None,
 ) -> None:
     """Hand on every simple command of a text. `scope` is moved to where the line leaves it."""
     import tree_sitter_bash  # both only when a command is judged
@@ -136,7 +142,7 @@ def read(
         if time.thread_time() > work.end:
             raise Enough
         end = _window(text, at)
-        reader = Reader(text[at:end], work, emit, user_home)
+        reader = ShellReader(text[at:end], work, emit, user_home)
         root = parser.parse(reader.source).root_node
         children = root.children
         # Of a text that was cut: how many of the first parts are whole statements with something behind them.
@@ -180,10 +186,10 @@ def _window(text: str, start: int) -> int:
     return at
 
 
-class Reader:
+class ShellReader:
     """One text and its tree."""
 
-    def __init__(self, text: str, work: Work, emit: Callable[[Call], None], user_home: str) -> None:
+    def __init__(self, text: str, work: WorkBudget, emit: Callable[[ShellCall], None], user_home: str) -> None:
         self.source = text.encode("utf-8", "surrogatepass")
         self.work, self.emit, self.user_home = work, emit, user_home
         self.active: set[str] = set()
@@ -219,7 +225,7 @@ class Reader:
         self.work.step()
         match node.type:
             case "command":
-                return self.command(node, Call(scope, stdin=stdin))
+                return self.command(node, ShellCall(scope, stdin=stdin))
             case "redirected_statement":
                 return self.redirected(node, scope, stdin)
             case "list":
@@ -259,7 +265,7 @@ class Reader:
                 ahead = self.source[max(0, node.start_byte - 2) : node.start_byte]
                 self.doubt(ahead == b"\\\n" or (ahead and ahead[-1:] not in b" \t\n;&|()"))
             case "file_redirect":  # `> file` and `$(< file)`
-                self.connect([node], call := Call(scope))
+                self.connect([node], call := ShellCall(scope))
                 self.emit(replace(call, words=call.behind))
             case _:
                 self.doubt()
@@ -278,7 +284,7 @@ class Reader:
             while found and re.fullmatch(r"[{!$]|if|then|else|elif|do|while|until|sudo|\w+=.*", found[0].text):
                 del found[0]
             if found:
-                self.emit(Call(scope, found, guess=True))
+                self.emit(ShellCall(scope, found, guess=True))
 
     def pipeline(self, node: Node, scope: Scope, stdin: str | None) -> str | None:
         for part in node.named_children:
@@ -289,7 +295,7 @@ class Reader:
     def redirected(self, node: Node, scope: Scope, stdin: str | None) -> str | None:
         """A statement with redirections. What follows a here-document on its first line hangs below that document."""
         self.check_gaps(node.children)
-        body, call = node.child_by_field_name("body"), Call(scope, stdin=stdin)
+        body, call = node.child_by_field_name("body"), ShellCall(scope, stdin=stdin)
         self.connect(node.children, call)
         printed: str | None = None
         if body is not None and body.type == "command":
@@ -339,7 +345,7 @@ class Reader:
             else:
                 self.statement(child, scope, stdin)
 
-    def run_function(self, node: Node, name: str, call: Call) -> bool:
+    def run_function(self, node: Node, name: str, call: ShellCall) -> bool:
         """The body of a function; what it is called with counts as unknown. True when it starts itself without end."""
         if name in self.active:
             return bool(re.search(r"[|&]", self.text(node)))
@@ -349,7 +355,7 @@ class Reader:
         self.active.discard(name)
         return False
 
-    def connect(self, children: Iterable[Node], call: Call) -> None:
+    def connect(self, children: Iterable[Node], call: ShellCall) -> None:
         """Take the redirections among the children of a statement."""
         for child in children:
             if child.type == "file_redirect":
@@ -371,7 +377,7 @@ class Reader:
                 self.connect(child.children_by_field_name("redirect"), call)
                 call.stdin = self.heredoc(child, call.scope)
 
-    def command(self, node: Node, call: Call) -> str | None:
+    def command(self, node: Node, call: ShellCall) -> str | None:
         self.check_gaps(node.children, arguments=True)
         behind, call.behind = call.behind, []
         for child in node.children:

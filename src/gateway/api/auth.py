@@ -1,0 +1,278 @@
+"""The API's keys: made once, kept in `<home>/.env`, compared in constant time, shown by nobody but `hermes api key`.
+
+There are two. The client key (`API_SERVER_KEY`) has its own conversations and no terminal, no files and no approvals;
+it is the one to give to another program. The owner key (`API_SERVER_OWNER_KEY`) is the owner: it exists only when
+somebody made it, and `/api/ws` takes no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from ipaddress import IPv6Address
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import parse_qs
+
+from gateway.api import openai_wire
+from gateway.api.openai_wire import ApiError
+from gateway.config import Platform
+from hermes_config import config as configuration
+from hermes_config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gateway.config import ApiServerConfig, GatewayConfig
+    from hermes_config.config import Config
+
+
+KeyRole = Literal["client", "owner"]
+VARIABLES: Mapping[KeyRole, str] = MappingProxyType({"client": "API_SERVER_KEY", "owner": "API_SERVER_OWNER_KEY"})
+SHORTEST = 16
+
+
+def configured(config: Config, role: KeyRole = "client") -> str | None:
+    """The key of this home for this role; None when there is none. One that is too short is refused, not used."""
+    variable = VARIABLES[role]
+    key = (config.environ(variable) or "").strip()
+    if not key:
+        return None
+    if len(key) < SHORTEST:
+        raise _wrong(config, variable, f"has fewer than {SHORTEST} characters")
+    return key
+
+
+def all_configured(config: Config) -> dict[KeyRole, str]:
+    """Every key of this home. One text cannot be both keys."""
+    found: dict[KeyRole, str] = {role: key for role in VARIABLES if (key := configured(config, role)) is not None}
+    if len(found) == 2 and matches(found["client"], found["owner"]):
+        raise _wrong(config, VARIABLES["owner"], f"is the same as {VARIABLES['client']}")
+    return found
+
+
+def is_wanted(config: Config, settings: GatewayConfig) -> bool:
+    """Whether the API is switched on. A key that was set is a switch, too."""
+    platform = settings.platforms.get(Platform.API_SERVER)
+    on = settings.api_server.enabled or (platform is not None and platform.enabled)
+    return on or bool(all_configured(config))
+
+
+def in_force(home: Path, known: dict[KeyRole, str]) -> dict[KeyRole, str]:
+    """The keys as the files say them now, for two looks at their stamps; `known` while they make no sense."""
+    try:
+        return all_configured(configuration.load_or_last_good(home)[0])
+    except ConfigError:
+        return known
+
+
+def make(home: Path, role: KeyRole = "client") -> str:
+    """A new key, added to `.env`; the one that another process has put there meanwhile, if so."""
+    key = f"hk-{secrets.token_urlsafe(32)}"
+    variable = VARIABLES[role]
+    if configuration.add_variable(variable, key, home):
+        return key
+    found = configured(configuration.load(home), role)
+    if found is None:
+        raise ConfigError("is there and empty", file=str(home / ".env"), key=variable, hint="Take the line out.")
+    return found
+
+
+def replace(home: Path, role: KeyRole = "client") -> str:
+    """Another key in place of the one in `.env`, because a person asked for it."""
+    configuration.remove_variable(VARIABLES[role], home)
+    return make(home, role)
+
+
+def key_id(key: str) -> str:
+    """A name for the key that can be stored and shown: nothing leads back from it."""
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def matches(key: str, shown: str) -> bool:
+    return hmac.compare_digest(key.encode(), shown.encode("utf-8", "surrogatepass"))
+
+
+def _wrong(config: Config, variable: str, reason: str) -> ConfigError:
+    hint = "Take it out; hermes api key makes a good one."
+    return ConfigError(reason, file=str(config.home / ".env"), key=variable, hint=hint)
+
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN = frozenset({"/health", "/readyz", "/v1/health"})
+_BEARER = "bearer."
+_POLICY = 1008
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]*))(?::\d*)?")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class KeyApp(NamedTuple):
+    """One key, and the application behind it."""
+
+    role: KeyRole
+    key: str
+    app: App
+
+
+class Guard:
+    """Wraps the application."""
+
+    def __init__(
+        self,
+        apps: Sequence[KeyApp],
+        bare: App,
+        *,
+        settings: ApiServerConfig,
+        body_bytes: int,
+        refused: Callable[[int], None],
+    ) -> None:
+        """`bare`: answers the paths that need no key."""
+        self._apps, self._bare, self._body_bytes, self._refused = tuple(apps), bare, body_bytes, refused
+        self._origins = frozenset(settings.cors_origins)
+        self._shared: App = _shared(self._keyed, settings.cors_origins) if self._origins else self._keyed
+        # An address that stands for every other one names no host, although browsers let pages reach it.
+        bound = () if settings.host in ("0.0.0.0", "::", "") else (settings.host,)
+        self._hosts = frozenset(map(host_name, (*_LOOPBACK, *bound, *settings.hosts)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await self._bare(scope, receive, send)
+            return
+        headers = _headers(scope)
+        if not self._known_host(headers.get(b"host", "")):
+            await self._refuse(send, ApiError(421, "this server does not go by that name", code="wrong_host"))
+        elif not self._allowed(headers.get(b"origin")):
+            await self._refuse(send, ApiError(403, "this origin is not on the list", code="wrong_origin"))
+        else:
+            await self._shared(scope, receive, send)
+
+    async def _keyed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request from a host and an origin that may ask: behind its key, with a body that is bounded."""
+        if scope["path"] in OPEN:
+            await self._bare(scope, self._bounded(receive), send)
+            return
+        headers = _headers(scope)
+        found = self._found(_bearer(headers))
+        length = headers.get(b"content-length", "0")
+        if found is None:
+            what = "this is not a key of this home" if _bearer(headers) else "a bearer key is needed"
+            what = f"{what}; hermes api key prints it"
+            await self._refuse(send, ApiError(401, what, code="invalid_api_key", kind="authentication_error"))
+        elif not length.isdecimal() or int(length) > self._body_bytes:
+            await self._refuse(send, _too_large(self._body_bytes))
+        else:
+            await found.app(scope, self._bounded(receive), send)
+
+    async def _refuse(self, send: Send, error: ApiError) -> None:
+        self._refused(error.status)
+        await _answer(send, error)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The owner's terminal: no other key opens it.
+
+        A browser cannot set headers of a WebSocket: there the key may be a subprotocol or in the query.
+        """
+        headers = _headers(scope)
+        known = self._known_host(headers.get(b"host", "")) and self._allowed(headers.get(b"origin"))
+        found = self._found(*_shown_keys(scope, headers)) if known else None
+        if found is not None and found.role == "owner":
+            await found.app(scope, receive, send)
+            return
+        self._refused(403)
+        if found is None or "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": _POLICY})
+            return
+        what = "this is a client key, and this path needs the owner key; hermes api key --role owner makes one"
+        await _answer(send, ApiError(403, what, code="owner_key_needed"), kind="websocket.http.response")
+
+    def _found(self, *shown: str) -> KeyApp | None:
+        """The key that was shown. All of them are compared: how long it takes says nothing."""
+        found = [one for one in self._apps for text in shown if matches(one.key, text)]
+        return found[0] if found else None
+
+    def _known_host(self, host: str) -> bool:
+        return host_name(host) in self._hosts
+
+    def _allowed(self, origin: str | None) -> bool:
+        return origin is None or origin in self._origins or "*" in self._origins
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """A body that was announced smaller than it is, or not at all, ends here."""
+        taken = 0
+
+        async def bounded() -> MutableMapping[str, Any]:
+            nonlocal taken
+            message = await receive()
+            if message["type"] == "http.request":
+                taken += len(message.get("body", b""))
+                if taken > self._body_bytes:
+                    raise _too_large(self._body_bytes)
+            return message
+
+        return bounded
+
+
+def _shared(app: App, origins: Sequence[str]) -> App:
+    """What pages of these origins may read in a browser."""
+    from starlette.middleware.cors import CORSMiddleware
+
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "POST", "PATCH", "DELETE"),
+        allow_headers=("authorization", "content-type", "idempotency-key", "x-hermes-session-id"),
+        expose_headers=("x-hermes-session-id", "x-hermes-trace-id"),
+    )
+
+
+def _headers(scope: Scope) -> dict[bytes, str]:
+    return {name: value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def host_name(host: str) -> str:
+    """The name or address in a Host header, or in a setting: without a port, and written in one way."""
+    name = host.strip().lower()
+    if found := _HOST.fullmatch(name):
+        name = found["six"] or found["name"].removesuffix(".")
+    if ":" not in name:
+        return name
+    try:
+        return str(IPv6Address(name))
+    except ValueError:
+        return name
+
+
+def _bearer(headers: dict[bytes, str]) -> str:
+    kind, _, shown = headers.get(b"authorization", "").partition(" ")
+    return shown.strip() if kind.lower() == "bearer" else ""
+
+
+def _shown_keys(scope: Scope, headers: dict[bytes, str]) -> Iterator[str]:
+    if shown := _bearer(headers):
+        yield shown
+    for name in scope.get("subprotocols", ()):
+        if name.startswith(_BEARER):
+            yield name.removeprefix(_BEARER)
+    yield from parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", ())
+
+
+def _too_large(most: int) -> ApiError:
+    return ApiError(413, f"the body is larger than {most} bytes", code="body_too_large")
+
+
+async def _answer(send: Send, error: ApiError, *, kind: str = "http.response") -> None:
+    body = openai_wire.encoded(error.body())
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": f"{kind}.start", "status": error.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": body})

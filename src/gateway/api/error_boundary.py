@@ -1,0 +1,85 @@
+"""From an ASGI call to a handler and back: one boundary for all paths.
+
+A handler takes a request and gives something that can be called as ASGI; whatever it raises becomes an error object in
+OpenAI's shape. Requests are counted by the pattern of their path, never by what a client put into it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.api import openai_wire
+from gateway.api.auth import App, Receive, Scope, Send
+from gateway.api.openai_wire import ApiError
+from hermes_agent.agent import ConversationBusy
+from hermes_config.errors import HermesError
+from hermes_state.errors import InvalidValue, SessionNotFound, StateError
+
+if TYPE_CHECKING:
+    from gateway.metrics import Metrics
+
+_log = logging.getLogger("hermes.gateway")
+
+Handle = Callable[[Request], Awaitable[App]]
+
+
+class Handler:
+    """An ASGI application around one handler."""
+
+    def __init__(self, path: str, handle: Handle, metrics: Metrics) -> None:
+        self._path, self._handle, self._requests = path, handle, metrics.requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
+
+        async def counting(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            response = await self._handle(Request(scope, receive))
+            await response(scope, receive, counting)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # the named boundary of an HTTP handler
+            if status:
+                raise  # the response has begun: all that is left is to break it off
+            await refusal(_told(error, self._path))(scope, receive, counting)
+        finally:
+            self._requests(self._path, str(status)).inc()
+
+
+def reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(openai_wire.encoded(value), status, headers, media_type="application/json")
+
+
+def refusal(error: ApiError) -> Response:
+    headers = {"retry-after": "1"} if error.status in (429, 503) else None
+    return reply({**error.body(), **error.more}, error.status, headers)
+
+
+def _told(error: Exception, path: str) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, SessionNotFound):
+        return ApiError(404, "there is no such conversation", code="session_not_found")
+    if isinstance(error, ConversationBusy):
+        return ApiError(409, error.in_chat(), code="conversation_busy")
+    if isinstance(error, InvalidValue):
+        return ApiError(400, error.in_chat(), code="invalid_value")
+    if isinstance(error, StateError):
+        _log.error("an API request met the store: %s", error.one_line(), extra={"action": "api_store"})
+        return ApiError(503, error.what, code="store_unavailable")
+    if isinstance(error, HermesError):
+        _log.error("an API request failed: %s", error.one_line(), extra={"action": "api_failed"})
+        return ApiError(500, error.in_chat(), code="server_error")
+    _log.error("%s failed in our own code", path, exc_info=error, extra={"action": "api_defect"})
+    return ApiError(500, f"something went wrong inside Hermes ({type(error).__name__})", code="server_error")

@@ -1,0 +1,403 @@
+"""Questions of permission in chats: put to somebody who may decide, in their own private chat, and answered there.
+
+`ChatApprover.ask` is called by the gate, for a question that is a row already. It owes a message to each who may
+decide, under a key that names question and person, so nobody is asked twice, after a restart either. Then it waits. An
+answer is a pressed button, `/approve` and `/deny`, or a plain yes or no; `decide` checks who gives it with the one rule
+of authorisation and writes it down, and the grants it writes are what permits. The waiting gate wakes at once; one in
+another process within a second. When the question is over its message says who decided what, as far as the platform
+can edit.
+
+Which question a plain word or a bare `/approve` means: the one whose card it replies to; or else the only one that is
+open in that chat, if its card was delivered at least three seconds before the word was written and no question of the
+chat has expired since. Otherwise nobody can know what the person had read, and nothing is decided.
+
+Nobody to ask is a denial, and so is a command too long to be read in a chat; whoever asked is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, get_args
+
+from gateway.access import authorisation
+from gateway.chat import question_messages
+from gateway.chat.clarify import Clarifier
+from gateway.chat.question_messages import Adapters, Asking, Place
+from gateway.config import Platform
+from gateway.turns.user_message import clean_name
+from hermes_agent.approvals import text as approval_text
+from hermes_agent.approvals.text import answer_in_words
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
+from hermes_agent.text import counted
+from hermes_state.turns.outbox import OutboxItem, Parcel
+
+if TYPE_CHECKING:
+    from gateway.chat.command_context import Sender
+    from gateway.inbound.lanes import Lanes
+    from gateway.services import Services
+    from hermes_state.turns.approvals import Approval
+    from hermes_state.turns.inbox import InboxRow
+
+_log = logging.getLogger("hermes.gateway")
+_LOOK_SECONDS = 1.0
+_MARGIN = 0.25
+"""Whoever gives up waiting began a moment before we did."""
+_NOBODY = "Nobody who could allow it can be reached"
+_READING_SECONDS = 3.0
+"""Nobody reads and answers a question in less; a quicker word was meant for something else."""
+_KEPT = 1_000
+Chat = tuple[str, str, str]
+"""Platform, account, chat."""
+
+
+@dataclass(slots=True)
+class _Card:
+    """An open question as it stands in chats. Of a long one the last item holds the buttons."""
+
+    question: ApprovalQuestion
+    places: list[Place]
+    items: list[list[OutboxItem]] = field(default_factory=list)
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def stands_in(self, chat: Chat) -> bool:
+        return any(_chat_of(place) == chat for place in self.places)
+
+    def items_in(self, chat: Chat) -> list[OutboxItem]:
+        found = zip(self.places, self.items, strict=False)
+        return [item for place, items in found if _chat_of(place) == chat for item in items]
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """The question that somebody means without naming it, or why nobody can know."""
+
+    question_id: str = ""
+    why_not: str = ""
+
+
+class ChatApprover:
+    """The approver of every turn of the gateway."""
+
+    def __init__(self, services: Services, adapters: Adapters) -> None:
+        self._services, self._adapters = services, adapters
+        self._cards: dict[str, _Card] = {}
+        self._expired: OrderedDict[Chat, float] = OrderedDict()
+        """When a question last expired in a chat."""
+        self._not_answers: OrderedDict[int, None] = OrderedDict()
+        """Rows that look like an answer and are none."""
+
+    def serve(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    # -- asking --------------------------------------------------------------------------------------------
+
+    async def ask(self, question: ApprovalQuestion) -> Choice:
+        until = time.monotonic() + question.seconds - _MARGIN
+        turn = question_messages.asking(self._lanes, self._adapters)
+        if turn is None:
+            _log.warning("a question of no turn was denied", extra={"action": "approval", "id": question.id})
+            return "deny"
+        if question_messages.is_too_long(question):
+            return await self._denied(question, turn, "It is too long to be read and allowed in a chat")
+        resource = authorisation.Question(question.person_id)
+        places = await question_messages.places(self._services, self._adapters, turn, resource)
+        if not places:
+            return await self._denied(question, turn, _NOBODY)
+        card = self._cards.setdefault(question.id, _Card(question, places))
+        try:
+            for place in places:
+                card.items.append([await self._lanes.say(parcel) for parcel in self._parcels(question, place, turn)])
+            if places[0].here:
+                await self._take_answers(card, turn)
+            else:
+                names = " and ".join(place.name for place in places)
+                lapse = approval_text.wait(question.seconds)
+                await self._tell(turn, f"This needs permission. I asked {names}; it lapses in {lapse}.", question)
+            with turn.running.asking(here=places[0].here):
+                return await self._outcome(card, turn)
+        finally:
+            self._cards.pop(question.id, None)
+            lapsed = time.monotonic() >= until and not card.answered.is_set()
+            if lapsed:
+                self._note_expired(places)
+            self._lanes.beside(self._settle(card, turn, lapsed=lapsed))
+
+    async def _take_answers(self, card: _Card, turn: Asking) -> None:
+        """Words that came while the turn was away, after the card, may answer the question that is open again."""
+        asked = max(item.created_at for items in card.items for item in items)
+        meanwhile = await self._lanes.withdraw(
+            turn.running.route, lambda row: row.received_at > asked and self.expects(row)
+        )
+        if meanwhile is not None:
+            self._lanes.put(meanwhile)
+
+    def _note_expired(self, places: list[Place]) -> None:
+        for place in places:
+            self._expired[_chat_of(place)] = self._services.db.clock()
+            self._expired.move_to_end(_chat_of(place))
+        _bound(self._expired)
+
+    def _parcels(self, question: ApprovalQuestion, place: Place, turn: Asking) -> list[Parcel]:
+        """One message; for a question that fills several, two, of which the second repeats its start."""
+        buttons, key = place.adapter.supports_buttons, f"question:{question.id}:{place.key}"
+        whole = question_messages.approval(question, who=turn.who, buttons=buttons)
+        if len(place.adapter.pieces(whole)) == 1:
+            return [self._parcel(key, whole, question if buttons else None, place)]
+        shown, again = question_messages.approval_parts(question, who=turn.who, buttons=buttons)
+        return [
+            self._parcel(f"{key}:shown", shown, None, place),
+            self._parcel(key, again, question if buttons else None, place),
+        ]
+
+    def _parcel(self, key: str, text: str, buttons: ApprovalQuestion | None, place: Place) -> Parcel:
+        payload: dict[str, object] = {"text": text, "kind": "question"}
+        if buttons is not None:
+            payload["buttons"] = question_messages.approval_buttons(buttons)
+        if place.thread_id is not None:
+            payload["thread_id"] = place.thread_id
+        return Parcel(
+            dedup_key=key, platform=place.adapter.platform.value, account=place.adapter.account, chat_id=place.chat_id,
+            payload=payload,
+        )  # fmt: skip
+
+    async def _outcome(self, card: _Card, turn: Asking) -> Choice:
+        """The answer in the row. The gate gives up when the question lapses, and looks at the row itself as well."""
+        db, question = self._services.db, card.question
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await card.answered.wait()
+            if card.answered.is_set():
+                row = await asyncio.to_thread(db.approvals.get, question.id)
+                return _choice(row)
+            if await asyncio.to_thread(self._none_arrived, card):
+                return await self._denied(question, turn, _NOBODY)
+
+    def _none_arrived(self, card: _Card) -> bool:
+        """Whether every place lacks a part of the question: nobody is asked about what they cannot read."""
+        return all(any(self._is_lost(item) for item in items) for items in card.items)
+
+    def _is_lost(self, item: OutboxItem) -> bool:
+        found = self._services.db.outbox.get(item.id)
+        return found is not None and found.state in ("failed", "dropped")
+
+    async def _denied(self, question: ApprovalQuestion, turn: Asking, why: str) -> Choice:
+        approvals = self._services.db.approvals
+        await asyncio.to_thread(approvals.decide, question.id, "deny", approver_id=None, reason=why)
+        hint = "The owner writes to me in private once, then I can ask. " if why == _NOBODY else ""
+        await self._tell(turn, f"This was not done. {why}. {hint}".rstrip(), question)
+        return "deny"
+
+    async def _tell(self, turn: Asking, text: str, question: ApprovalQuestion) -> None:
+        if turn.source.platform is not Platform.API_SERVER:  # there an answer is all that is heard
+            what = "denied" if text.startswith("This was not") else "asked"
+            await self._lanes.tell(turn.source, text, what=what, occasion=question.id, account=turn.account)
+
+    # -- when it is over -----------------------------------------------------------------------------------
+
+    async def _settle(self, card: _Card, turn: Asking, *, lapsed: bool) -> None:
+        """Say in the question's own message what became of it. One that outlives its process is left as it is."""
+        question = card.question
+        outcome = await asyncio.to_thread(self._said, question, turn, lapsed)
+        if not outcome:
+            return
+        for place, items in zip(card.places, card.items, strict=False):
+            text = question_messages.settled(question, who=turn.who, outcome=outcome, brief=len(items) > 1)
+            await question_messages.rewrite(self._services.db, place.adapter, items[-1], text, end=f"→ {outcome}")
+
+    def _said(self, question: ApprovalQuestion, turn: Asking, lapsed: bool) -> str:
+        """What became of it; a question that nobody waits for any more is closed, whatever the clock says."""
+        db = self._services.db
+        row = db.approvals.get(question.id)
+        if row is None:
+            return "not wanted any more"
+        if row.state == "pending" and turn.running.stopped:
+            db.approvals.revoke(question.id, reason="the turn was stopped")
+            return "not wanted any more: what asked for it was stopped"
+        if row.state == "pending":
+            closed = lapsed and db.approvals.revoke(question.id, reason="nobody answered in time")
+            return "nobody answered in time: denied" if closed else ""
+        person = None if row.approver_id is None else db.people.get(row.approver_id)
+        by = "" if person is None else f" by {clean_name(person.display_name) or person.id}"
+        bound = f", {row.reason}" if row.reason and row.scope is not None else ""
+        return f"{approval_text.SAID[_choice(row)]}{bound}{by}"
+
+    # -- answering -----------------------------------------------------------------------------------------
+
+    async def decide(
+        self,
+        sender: Sender,
+        question_id: str,
+        choice: str,
+        *,
+        reason: str = "",
+        uses: int | None = None,
+        until: float | None = None,
+    ) -> str:
+        """An answer of somebody: taken when the question is open and theirs to decide; what they are told.
+
+        `uses` and `until` bound a yes, and `reason` says so in words; of a no it is what the model is told.
+        """
+        db = self._services.db
+        unknown = f"There is no open question {' '.join(question_id.split())[:40]} that you could answer."
+        verdict: Choice | None = next((one for one in get_args(Choice) if one == choice), None)
+        asked = await asyncio.to_thread(db.approvals.get, question_id)
+        if asked is None or verdict is None:
+            return unknown
+        refusal = await self._refusal(sender, asked)
+        if refusal:
+            extra = {"action": "approval_refused", "id": asked.id, "reason": refusal}
+            _log.warning("an answer to a question was refused", extra=extra)
+            own = asked.requester_id == sender.person.id
+            return f"You cannot allow this yourself: {refusal}." if own else unknown
+        done = await asyncio.to_thread(
+            db.approvals.decide, asked.id, verdict, approver_id=sender.person.id, reason=reason, uses=uses, until=until
+        )
+        if done is None:
+            return await asyncio.to_thread(self._too_late, asked.id)
+        if (card := self._cards.get(asked.id)) is not None:
+            card.answered.set()
+        bound = reason if uses is not None or until is not None else ""
+        return approval_text.confirmed(_choice(done), str(asked.call.get("text") or ""), bound=bound)
+
+    # -- which question is meant -----------------------------------------------------------------------------
+
+    def expects(self, row: InboxRow) -> bool:
+        """Whether these words may answer a question: nothing but a plain yes or no, where one is open."""
+        payload = row.payload or {}
+        if row.id in self._not_answers or payload.get("attachments") or payload.get("album") or row.version:
+            return False
+        if answer_in_words(str(payload.get("text") or "")) is None:
+            return False
+        return any(card.stands_in(_chat_of(row)) for card in self._cards.values())
+
+    async def is_answer(self, row: InboxRow) -> bool:
+        """Whether it is for a question after all: what replies to another message is for the model."""
+        meant = await self._meant(row)
+        if self.expects(row) and (meant.question_id or meant.why_not):
+            return True
+        self._not_answers[row.id] = None
+        _bound(self._not_answers)
+        return False
+
+    async def plain(self, sender: Sender, row: InboxRow) -> str:
+        """A plain yes or no; what its author is told. A yes is the least: once."""
+        meant = await self._meant(row)
+        choice = answer_in_words(str((row.payload or {}).get("text") or ""))
+        if not meant.question_id or choice is None:
+            return f"Nothing was decided: {meant.why_not or 'the question is closed'}."
+        return await self.decide(sender, meant.question_id, choice)
+
+    async def meant_by(self, sender: Sender, row: InboxRow) -> Meant:
+        """The question that a bare `/approve` means."""
+        meant = await self._meant(row)
+        if meant.question_id or meant.why_not:
+            return meant
+        if (row.payload or {}).get("reply_to"):
+            return Meant(why_not="the message you reply to is no open question of mine")
+        waiting = await self.open_for(sender)
+        return Meant(why_not=_name_one(waiting) if waiting else "nothing waits for your permission")
+
+    async def _meant(self, row: InboxRow) -> Meant:
+        """By the rule above. Neither an id nor a reason: it is about no open question of this chat."""
+        chat = _chat_of(row)
+        cards = [card for card in self._cards.values() if card.stands_in(chat)]
+        found = await asyncio.to_thread(self._delivered, cards, chat)
+        reply = (row.payload or {}).get("reply_to") or {}
+        if reply.get("id"):
+            return next((Meant(card.question.id) for card, ids, _ in found if str(reply["id"]) in ids), Meant())
+        if not cards:
+            return Meant()
+        if len(cards) > 1:
+            return Meant(why_not=_name_one([card.question for card in cards]))
+        (_, _, delivered) = found[0]
+        if delivered is None or _written(row) - delivered < _READING_SECONDS:
+            return Meant(why_not="the question has only just appeared. Press a button, reply to it, or say it again")
+        if self._expired.get(chat, delivered) > delivered:
+            return Meant(why_not="another question has expired meanwhile. Press a button, or reply to the one you mean")
+        return Meant(cards[0].question.id)
+
+    def _delivered(self, cards: list[_Card], chat: Chat) -> list[tuple[_Card, set[str], float | None]]:
+        """The messages of each card in a chat, and when the last of them was delivered."""
+        result: list[tuple[_Card, set[str], float | None]] = []
+        for card in cards:
+            items = [self._services.db.outbox.get(item.id) for item in card.items_in(chat)]
+            sent = [item for item in items if item is not None and item.state == "sent"]
+            times = [item.ended_at for item in sent if item.ended_at is not None]
+            whole = bool(items) and len(times) == len(items)
+            result.append((card, {one for item in sent for one in item.platform_ids}, max(times) if whole else None))
+        return result
+
+    async def open_for(self, sender: Sender) -> list[Approval]:
+        """Open questions that this person may decide here."""
+        found = await asyncio.to_thread(self._services.db.approvals.pending)
+        return [asked for asked in found if not await self._refusal(sender, asked)]
+
+    async def _refusal(self, sender: Sender, asked: Approval) -> str:
+        policy = await self._services.policy.fresh()
+        question = authorisation.Question(asked.requester_id, asked.approver_id)
+        answer = authorisation.decide(sender.principal, sender.place, "approve", question, policy)
+        return "" if answer.allowed else answer.reason
+
+    def _too_late(self, question_id: str) -> str:
+        row = self._services.db.approvals.get(question_id)
+        if row is None or row.state in ("pending", "lapsed", "revoked"):
+            return "It is too late: the question is closed, which is a denial."
+        return f"It was decided already: {approval_text.SAID[_choice(row)]}."
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Whatever a turn of the gateway asks people."""
+
+    approver: ChatApprover
+    clarifier: Clarifier
+
+    @classmethod
+    def of(cls, services: Services, adapters: Adapters) -> Questions:
+        return cls(ChatApprover(services, adapters), Clarifier(services, adapters))
+
+    def expect(self, row: InboxRow) -> bool:
+        """Whether a message may be the answer to a question, and so does not wait behind the turn that asks it."""
+        return self.clarifier.expects(row) or self.approver.expects(row)
+
+    def serve(self, lanes: Lanes) -> None:
+        """Told once, before anything runs, whose turns ask."""
+        self.approver.serve(lanes)
+        self.clarifier.serve(lanes)
+
+
+def _choice(row: Approval | None) -> Choice:
+    """The answer that a row holds; whatever is no grant is a denial."""
+    return next((one for one in get_args(Choice) if row is not None and one == row.scope), "deny")
+
+
+def _chat_of(where: Place | InboxRow) -> Chat:
+    if isinstance(where, Place):
+        return where.adapter.platform.value, where.adapter.account, where.chat_id
+    return where.platform, where.account, where.chat_id
+
+
+def _written(row: InboxRow) -> float:
+    """When a message was written, at the latest: platforms that say when, say it in whole seconds."""
+    return min(row.received_at, float((row.payload or {}).get("at", row.received_at)) + 1.0)
+
+
+def _name_one(waiting: Sequence[Approval | ApprovalQuestion]) -> str:
+    lines = [f"{one.id}  {approval_text.beginning(_command(one), 80)}" for one in waiting]
+    return "\n".join([f"{counted(len(waiting), 'question')} open. Reply to the one you mean, or name it:", *lines])
+
+
+def _command(asked: Approval | ApprovalQuestion) -> str:
+    return asked.command if isinstance(asked, ApprovalQuestion) else str(asked.call.get("text") or "")
+
+
+def _bound(kept: OrderedDict[Any, Any]) -> None:
+    while len(kept) > _KEPT:
+        kept.popitem(last=False)

@@ -1,0 +1,133 @@
+"""The model's own questions to a person in a chat: buttons where there are choices, or the next words they write.
+
+A question belongs to the turn that asks it, in that chat, to the person whose turn it is; nobody else's words or
+presses answer it. It lapses, and then the model decides by itself. Its id is made of the turn and the words, so a turn
+that is taken up after a restart asks the same question and sends no second message; what was written meanwhile answers
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.chat import question_messages
+from gateway.chat.question_messages import Adapters, Asking
+from gateway.config import Platform
+from hermes_state.ids import PersonId, SessionKey
+from hermes_state.turns.outbox import Parcel
+
+if TYPE_CHECKING:
+    from gateway.chat.command_context import Sender
+    from gateway.inbound.lanes import Lanes
+    from gateway.services import Services
+    from hermes_state.turns.inbox import InboxRow
+
+LAPSES_SECONDS = 600.0
+KEY = "question:clr_"
+"""How the keys of the parcels begin."""
+_OVER = "This question is over."
+
+
+@dataclass(slots=True)
+class _Open:
+    id: str
+    turn: Asking
+    choices: tuple[str, ...]
+    answer: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def is_for(self, person_id: PersonId | None) -> bool:
+        """In a private chat there is but one; what was asked for at a terminal may be answered there."""
+        return self.turn.source.chat_type == "dm" or person_id == self.turn.person_id
+
+
+class Clarifier:
+    """`ask` is the `Ask` of every agent of the gateway."""
+
+    def __init__(self, services: Services, adapters: Adapters, *, seconds: float = LAPSES_SECONDS) -> None:
+        self._services, self._adapters, self._seconds = services, adapters, seconds
+        self._open: dict[SessionKey, _Open] = {}
+
+    def serve(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    async def ask(self, question: str, choices: tuple[str, ...]) -> str | None:
+        """What the person answers; empty when they do not, None where nobody can be asked."""
+        turn = question_messages.asking(self._lanes, self._adapters)
+        adapter = None if turn is None else self._adapters.get(turn.source.platform)
+        if turn is None or adapter is None or turn.person_id is None or adapter.platform is Platform.API_SERVER:
+            return None  # a client of the API waits for an answer, not for a question
+        route, work = turn.running.route, turn.running.work
+        facts = "\0".join((route if work is None else work.turn.id, question, *choices))
+        asked = _Open(
+            f"{KEY.partition(':')[2]}{hashlib.sha256(facts.encode('utf-8', 'replace')).hexdigest()[:16]}", turn, choices
+        )
+        self._open[route] = asked
+        try:
+            buttons = adapter.supports_buttons and bool(choices)
+            item = await self._lanes.say(self._parcel(asked, question, buttons=buttons))
+            meanwhile = await self._lanes.withdraw(
+                route, lambda row: row.received_at > item.created_at and self.expects(row)
+            )
+            if meanwhile is not None:
+                self._lanes.put(meanwhile)  # now that the question is open again, it is its answer
+            with turn.running.asking(here=True):
+                async with asyncio.timeout(self._seconds):
+                    answer = await asked.answer
+            text = f"{question_messages.clarification(question, (), buttons=buttons)}\n\n→ {answer}"
+            self._lanes.beside(question_messages.rewrite(self._services.db, adapter, item, text, end=f"→ {answer}"))
+            return answer
+        except TimeoutError:
+            return ""
+        finally:
+            if self._open.get(route) is asked:
+                del self._open[route]
+
+    def _parcel(self, asked: _Open, question: str, *, buttons: bool) -> Parcel:
+        source = asked.turn.source
+        payload: dict[str, object] = {
+            "text": question_messages.clarification(question, asked.choices, buttons=buttons), "kind": "question",
+        }  # fmt: skip
+        if buttons:
+            payload["buttons"] = question_messages.clarify_buttons(asked.id, asked.choices)
+        if source.thread_id:
+            payload["thread_id"] = source.thread_id
+        return Parcel(
+            dedup_key=f"question:{asked.id}", platform=source.platform.value, account=asked.turn.account,
+            chat_id=str(source.chat_id), payload=payload,
+        )  # fmt: skip
+
+    # -- answers -------------------------------------------------------------------------------------------
+
+    def expects(self, row: InboxRow) -> bool:
+        """Whether these words answer an open question: plain words of that person in that chat."""
+        asked = None if row.route is None else self._open.get(row.route)
+        if asked is None or asked.answer.done() or not asked.is_for(row.person_id):
+            return False
+        payload = row.payload or {}
+        words = str(payload.get("text") or "").strip()
+        return bool(words) and not payload.get("attachments") and not payload.get("album") and not row.version
+
+    def take(self, row: InboxRow) -> bool:
+        """The words of a row are the answer; False when the question is over by now."""
+        if not self.expects(row) or row.route is None:
+            return False
+        asked, words = self._open[row.route], str((row.payload or {}).get("text") or "").strip()
+        place = int(words) if words.isascii() and words.isdecimal() and len(words) < 3 else 0
+        asked.answer.set_result(asked.choices[place - 1] if 0 < place <= len(asked.choices) else words)
+        return True
+
+    def press(self, sender: Sender, row: InboxRow, question_id: str, choice: str) -> str:
+        """A pressed button; what is said when it counts for nothing."""
+        asked = None if row.route is None else self._open.get(row.route)
+        if asked is None or asked.id != question_id or asked.answer.done():
+            return _OVER
+        if not asked.is_for(sender.person.id):
+            return "This question is for somebody else."
+        place = int(choice) if choice.isascii() and choice.isdecimal() and len(choice) < 3 else len(asked.choices)
+        if place >= len(asked.choices):
+            return _OVER
+        asked.answer.set_result(asked.choices[place])
+        return ""

@@ -1,0 +1,210 @@
+"""The place a command was typed in: what slash commands of a chat may read and ask for.
+
+One object a command. It is the `CommandContext` of chats and of the API: the store's part is in the handlers, the
+place's part is here: stop the lane's turn, run one, turn to another conversation. The person has the role in force at
+this message, and every look goes through that person, so nobody finds what is somebody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gateway.access import authorisation
+from gateway.config import Platform, load_gateway_config
+from gateway.inbound.stored_message import event_of, source_of
+from gateway.turns.running_turn import Running
+from hermes_agent.commands.base import STAFF, Surface, Why
+from hermes_agent.models import providers
+from hermes_agent.text import brief
+from hermes_config import config as configuration
+from hermes_config.errors import ConfigError, UsageError
+from hermes_state.ids import ConversationId, SessionId, SessionKey
+
+if TYPE_CHECKING:
+    from gateway.access.authorisation import Principal
+    from gateway.chat.approvals import Questions
+    from gateway.inbound.lanes import Lanes
+    from gateway.platforms.base import MessageEvent
+    from gateway.routes.source import SessionSource
+    from gateway.services import Services
+    from gateway.turns.agents import Agents
+    from gateway.turns.running_turn import Watcher
+    from hermes_agent.models.base import Endpoint
+    from hermes_config.config import Config
+    from hermes_state import SessionDB
+    from hermes_state.conversations.ledger import Handle
+    from hermes_state.people.people import Person
+    from hermes_state.turns.inbox import InboxRow
+
+
+Reset = Callable[["MessageEvent"], Awaitable[str]]
+"""/new: the place gets a new conversation; what the person is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """The parts of the gateway that commands act on."""
+
+    services: Services
+    lanes: Lanes
+    agents: Agents
+    reset: Reset
+    questions: Questions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """Who typed it, as the policy of this moment sees them."""
+
+    principal: Principal
+    place: authorisation.Surface
+    person: Person
+
+
+async def sender_of(services: Services, row: InboxRow) -> Sender | None:
+    """None for whom nothing is answered: a bot, or somebody who was shut out since."""
+    source = source_of(row)
+    principal = authorisation.principal_of(source, account=row.account)
+    place = authorisation.surface_of(source, account=row.account, addressed=True)
+    decision = authorisation.decide(principal, place, "speak", None, await services.policy.fresh())
+    if not decision.allowed or principal.kind == "bot":
+        return None
+    person = await asyncio.to_thread(services.policy.person, principal, decision, source.user_name)
+    return Sender(principal=principal, place=place, person=person)
+
+
+class ChatDesk:
+    """Where a command was typed, for as long as it runs."""
+
+    def __init__(self, switch: Switch, row: InboxRow, sender: Sender, watcher: Watcher | None) -> None:
+        """Made by `open`, which looks up where the place stands."""
+        assert row.route is not None, "an accepted row has a route"
+        services = self._services = switch.services
+        self._switch, self._watcher = switch, watcher
+        self.lanes, self.row, self.sender = switch.lanes, row, sender
+        self.approver = switch.questions.approver
+        self.db: SessionDB = services.db
+        self.config: Config = configuration.load_or_last_good(services.home)[0]
+        self.person: Person = sender.person
+        self.source: SessionSource = source_of(row)
+        self.route: SessionKey = row.route
+        self.scope: str = services.store.sessions_dir.name
+        self.platform: str = self.source.platform.value
+        self.surface: Surface = "api" if self.source.platform is Platform.API_SERVER else "gateway"
+        self.private = sender.place.place != "group"
+        self.shared: bool = services.store.is_shared(self.source)
+        self.session_id: SessionId | None = None
+        self.model = ""
+        self.said: list[str] = []
+
+    @classmethod
+    async def open(cls, switch: Switch, row: InboxRow, sender: Sender, watcher: Watcher | None) -> ChatDesk:
+        desk = cls(switch, row, sender, watcher)
+        await asyncio.to_thread(desk._look)
+        return desk
+
+    def _look(self) -> None:
+        store = self._services.store
+        known = store.peek_session_id(self.route)
+        if known is not None and store.leads_to_others(self.source, self.route):
+            known = store.resolve(self.source, self.route).handle.session_id  # a new one, as for a message
+        self.session_id = None if known is None else SessionId(self.db.get_compression_tip(known))
+        override = store.get_model_override(self.route) or {}
+        try:
+            self.model = providers.primary(
+                self.config, model=override.get("model"), provider=override.get("provider")
+            ).model
+        except ConfigError as error:
+            self.model = error.in_chat()
+
+    # -- what commands ask ---------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return self.lanes.busy(self.route)
+
+    async def reply(self, text: str) -> None:
+        """Said when the command has ended, in one transaction with its outcome."""
+        self.said.append(text)
+
+    async def stop(self) -> bool:
+        """What waited to be read is not read either: a stop means all that was asked for until now."""
+        dropped = await self.drop("stopped by the person")
+        return await self.lanes.stop(self.route) or dropped > 0
+
+    async def drop(self, reason: str) -> int:
+        """In a room that several people share, what waits is theirs, and is answered."""
+        if self.shared:
+            return 0
+        return await self.lanes.drop(self.route, before=self.row.id, reason=reason)
+
+    @property
+    def is_anothers(self) -> bool:
+        """What runs here was asked for by somebody else, and this person does not run the place."""
+        turn = self.lanes.running(self.route)
+        others = self.shared and turn is not None and turn.person_id != self.person.id
+        return others and self.person.role not in STAFF
+
+    async def show(self, handle: Handle, *, why: Why) -> None:
+        await asyncio.to_thread(self._leave)
+        self.session_id = handle.session_id
+        self._services.store.moved()
+
+    async def begin_anew(self, title: str) -> str:
+        """`/new`."""
+        await asyncio.to_thread(self._leave)
+        event = event_of(self.row)
+        event.text = f"/new {title}".rstrip()
+        return await self._switch.reset(event)
+
+    def _leave(self) -> None:
+        """Permissions for a conversation end when its person leaves it."""
+        if self.session_id is not None:
+            root = ConversationId(self.db.get_conversation_root(self.session_id))
+            self.db.approvals.leave_conversation(root, person_id=self.person.id)
+
+    async def changed(self, reason: str) -> None:
+        if self.session_id is not None:
+            self._switch.agents.evict(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
+
+    async def run_turn(self, content: Any) -> None:
+        await self.lanes.run_turn(self._running(content), self._watcher)
+
+    async def prefill(self, text: str) -> bool:
+        return False
+
+    async def compress(self, focus: str | None) -> str:
+        if await self.lanes.compress(self._running(None), focus):
+            return "Compressed: the older part is a summary now. /uncompress takes it back."
+        return "There is nothing to compress yet."
+
+    async def use_model(self, name: str) -> str:
+        """Another model for this place, until /new. Raises when there is none, or none for this role."""
+        endpoint = await asyncio.to_thread(self._endpoint, name)
+        store, chosen = self._services.store, {"model": endpoint.model, "provider": endpoint.provider}
+        if self.session_id is None:
+            await store.aresolve(self.source, self.route)
+        await asyncio.to_thread(store.set_model_override, self.route, chosen)
+        return (
+            f"From now on here: {endpoint.model} ({endpoint.provider}), {endpoint.context_length:,} tokens of context."
+        )
+
+    def _endpoint(self, name: str) -> Endpoint:
+        """The model of this name, if this person may choose it. Whoever may not learns nothing of the others."""
+        role = self.person.role
+        listed = load_gateway_config(self.config).model_choice.of(role)
+        if role == "owner" or "*" in listed:
+            return providers.primary(self.config, model=name)
+        offered = providers.offered(self.config, listed)
+        wanted = name.strip()
+        for one in offered:
+            if wanted in (one.model, f"{one.provider}/{one.model}"):
+                return one
+        names = ", ".join(one.model for one in offered)
+        raise UsageError(f"{brief(wanted, 40)} is not a model that {role}s choose here", hint=f"These are: {names}.")
+
+    def _running(self, content: Any) -> Running:
+        return Running(self.route, self.source, self.person.id, content=content)

@@ -1,0 +1,414 @@
+"""The commands that only chats have, and those that chats answer in their own way.
+
+The others stand in `hermes_agent.command_set` and are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gateway.access import authorisation
+from gateway.chat.command_context import ChatDesk, Reset, Sender, Switch, sender_of
+from gateway.inbound import terminal_messages
+from gateway.inbound.lanes import Kind
+from gateway.inbound.stored_message import event_of, source_of
+from gateway.outbound import notices
+from gateway.retry import written
+from gateway.routes.reset_policy import zone_of
+from hermes_agent.commands import about, lookup, registry, turns
+from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
+from hermes_agent.text import columns, counted
+from hermes_state.turns.inbox import Outcome
+from hermes_state.turns.outbox import OutboxItem, Parcel
+
+if TYPE_CHECKING:
+    from gateway.chat.approvals import Questions
+    from gateway.inbound.lanes import Lanes
+    from gateway.services import Services
+    from gateway.turns.agents import Agents
+    from gateway.turns.running_turn import Watcher
+    from hermes_state.turns.inbox import InboxRow
+
+
+CHATS: frozenset[Surface] = frozenset({"gateway", "api"})
+NOT_WAITING = frozenset({"stop", "approve", "deny", "status", "queue", "steer", "help", "commands", "new", "usage"})
+"""What does not wait behind a running turn: it is about that turn, or only looks."""
+
+_ANOTHERS = "What runs here was asked for by somebody else. They can stop it, or an admin; or wait until it is done."
+
+
+def _desk(ctx: CommandContext) -> ChatDesk:
+    assert isinstance(ctx, ChatDesk), "these rows are for chats"
+    return ctx
+
+
+async def stop(ctx: CommandContext, args: str) -> str:
+    """In a room nobody stops what another asked for, but for those who run the place. What waited is told of."""
+    desk = _desk(ctx)
+    if desk.is_anothers:
+        return _ANOTHERS
+    dropped = await desk.drop("stopped by the person")
+    said = await turns.stop(ctx, args)
+    return f"{said}\n{_not_answered(dropped)}" if dropped else said
+
+
+async def new(ctx: CommandContext, args: str) -> str:
+    """A new conversation; what waited to be read belongs to the old one."""
+    desk = _desk(ctx)
+    if desk.is_anothers:
+        return _ANOTHERS
+    dropped = await desk.drop("/new: a new conversation was begun")
+    said = await desk.begin_anew(args)
+    return f"{said}\n{_not_answered(dropped)}" if dropped else said
+
+
+def _not_answered(dropped: int) -> str:
+    return f"{counted(dropped, 'message')} that waited will not be answered."
+
+
+async def status(ctx: CommandContext, args: str) -> str:
+    """What runs since when and what waits; then the conversation, its tokens and cost."""
+    desk = _desk(ctx)
+    turn, waiting = desk.lanes.running(desk.route), desk.lanes.waiting(desk.route)
+    doing = "none running" if turn is None else f"running for {_span(time.monotonic() - turn.since)}"
+    rows = [("turn", doing), ("waiting", counted(waiting, "message") if waiting else "nothing")]
+    rows += await about.standing(ctx)
+    session_id = await lookup.here(ctx)
+    return columns(rows if session_id is None else rows + await asyncio.to_thread(about.used, ctx, session_id))
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+async def queue(ctx: CommandContext, args: str) -> str:
+    """A message that waits its turn, whatever the busy mode."""
+    desk = _desk(ctx)
+    if not args:
+        return f"{counted(desk.lanes.waiting(desk.route), 'message')} waiting. /queue TEXT adds one."
+    if refused := _no_room(desk):
+        return refused
+    desk.lanes.put(await _as_message(desk, args), wait=True)
+    return "It is next when I am done." if desk.busy else "I begin with it."
+
+
+async def steer(ctx: CommandContext, args: str) -> str:
+    """A word for the turn that runs."""
+    desk = _desk(ctx)
+    if not args:
+        return "/steer TEXT gives me a word for what I am doing now."
+    if refused := _no_room(desk):
+        return refused
+    row, turn = await _as_message(desk, args), desk.lanes.running(desk.route)
+    if turn is not None and turn.person_id == row.person_id and desk.lanes.steer(row):
+        return "Noted: I take this into account in what I am doing now."
+    desk.lanes.put(row, wait=True)
+    return "Nothing runs that could take it in; it is a message of its own."
+
+
+def _no_room(desk: ChatDesk) -> str:
+    """These commands get into a full queue; the message they bring does not."""
+    waiting = desk.lanes.waiting(desk.route)
+    return notices.refused_full(waiting) if waiting >= desk.db.limits.queued_messages else ""
+
+
+async def _as_message(desk: ChatDesk, text: str) -> InboxRow:
+    """What follows the command, as a message of its own; asked twice, it is the same one."""
+    row = desk.row
+    payload = {**(row.payload or {}), "text": text, "type": "text"}
+    accepted = await desk.db.inbox.aaccept(
+        platform=row.platform, account=row.account, chat_id=row.chat_id, message_id=terminal_messages.brought(row),
+        version=row.version, route=desk.route, payload=payload, person_id=row.person_id, trace_id=row.trace_id,
+    )  # fmt: skip
+    return accepted.row
+
+
+async def catchup(ctx: CommandContext, args: str) -> str:
+    """Answer what came while nobody was here."""
+    desk = _desk(ctx)
+    count = await desk.lanes.catch_up(desk.route)
+    return f"I answer {counted(count, 'message')} now." if count else "There is nothing to catch up on."
+
+
+async def approve(ctx: CommandContext, args: str) -> str:
+    """Give permission: `/approve`, `/approve ID task`, `/approve ID 3 times`, `/approve ID until 18:00`."""
+    desk = _desk(ctx)
+    named = next((word for word in args.split() if word.startswith("ask_")), "")
+    wish = " ".join(word for word in args.split() if word != named).lower()
+    answer = _yes(wish, desk)
+    if answer is None:
+        return "/approve [ID] [task|once|conversation|always|N times|until HH:MM]"
+    if answer["choice"] == "always" and not named:
+        return "For always, press the button or name the question: /approve ID always"
+    if not named:
+        meant = await desk.approver.meant_by(desk.sender, desk.row)
+        if not meant.question_id:
+            return f"Nothing was decided: {meant.why_not}."
+        named = meant.question_id
+    return await desk.approver.decide(desk.sender, named, **answer)
+
+
+def _yes(wish: str, desk: ChatDesk) -> dict[str, Any] | None:
+    """The words behind /approve as what `decide` takes; None for words that mean nothing."""
+    if wish in _ALLOWING:
+        return {"choice": _ALLOWING[wish]}
+    if times := re.fullmatch(r"([1-9]\d{0,2}) times?|([1-9]\d{0,2})x?", wish):
+        uses = int(times[1] or times[2])
+        return {"choice": "session", "uses": uses, "reason": counted(uses, "time")}
+    if clock := re.fullmatch(r"until ([01]?\d|2[0-3])[:.]([0-5]\d)", wish):
+        now = datetime.fromtimestamp(desk.db.clock(), tz=zone_of(desk.person.zone))
+        end = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+        end = end if end > now else end + timedelta(days=1)
+        return {"choice": "session", "until": end.timestamp(), "reason": f"until {end:%H:%M}"}
+    return None
+
+
+async def deny(ctx: CommandContext, args: str) -> str:
+    """Say no, and perhaps why. A no needs no certainty about what was read, only about which question is meant."""
+    desk = _desk(ctx)
+    first, _, rest = args.partition(" ")
+    if first.startswith("ask_"):
+        return await desk.approver.decide(desk.sender, first, "deny", reason=rest)
+    meant = await desk.approver.meant_by(desk.sender, desk.row)
+    waiting = await desk.approver.open_for(desk.sender)
+    number = meant.question_id or (waiting[0].id if len(waiting) == 1 else "")
+    if not number:
+        return f"Nothing was decided: {meant.why_not}."
+    return await desk.approver.decide(desk.sender, number, "deny", reason=args)
+
+
+async def start(ctx: CommandContext, args: str) -> str:
+    """What Telegram sends when somebody opens the chat for the first time."""
+    name = " ".join((ctx.person.display_name or "").split())[:40]
+    return f"Hello{f', {name}' if name else ''}. Write to me as you would to a person. /help lists my commands."
+
+
+async def every(ctx: CommandContext, args: str) -> str:
+    return registry.help_text(ctx.surface, role=ctx.person.role)
+
+
+# fmt: off
+_ALLOWING = {
+    "": "once", "once": "once", "task": "task", "session": "session", "conversation": "session", "always": "always",
+}  # fmt: skip
+
+ROWS = (
+    SlashCommand(
+        name="new",
+        category="Conversation",
+        handler=new,
+        aliases=("reset",),
+        args_hint="[title]",
+        surfaces=CHATS,
+        description="start a new conversation",
+    ),
+    SlashCommand(name="stop", category="Turns", handler=stop, surfaces=CHATS, description="interrupt what is running"),
+    SlashCommand(
+        name="status", category="About", handler=status, surfaces=CHATS, description="where this conversation stands"
+    ),
+    SlashCommand(
+        name="queue",
+        category="Turns",
+        handler=queue,
+        aliases=("q",),
+        args_hint="TEXT",
+        surfaces=CHATS,
+        description="a message that waits until I am done",
+    ),
+    SlashCommand(
+        name="steer",
+        category="Turns",
+        handler=steer,
+        args_hint="TEXT",
+        surfaces=CHATS,
+        description="a word for what I am doing now",
+    ),
+    SlashCommand(
+        name="catchup",
+        category="Turns",
+        handler=catchup,
+        surfaces=CHATS,
+        description="answer what came while I was away",
+    ),
+    SlashCommand(
+        name="approve",
+        category="Turns",
+        handler=approve,
+        args_hint="[id] [task|once|conversation|always|N times|until HH:MM]",
+        surfaces=CHATS,
+        description="allow what I asked about",
+        private=True,
+    ),
+    SlashCommand(
+        name="deny",
+        category="Turns",
+        handler=deny,
+        args_hint="[id] [why]",
+        surfaces=CHATS,
+        description="forbid what I asked about",
+        private=True,
+    ),
+    SlashCommand(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
+    SlashCommand(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
+)
+# fmt: on
+
+registry.add(*ROWS)
+
+
+_log = logging.getLogger("hermes.gateway")
+
+
+class _End(NamedTuple):
+    """How a command ended."""
+
+    said: str = ""
+    outcome: Outcome = "answered"
+    reason: str = ""
+
+
+class ChatCommands:
+    """Who answers what is not for the model."""
+
+    def __init__(self, services: Services, *, reset: Reset, questions: Questions) -> None:
+        self._services, self._reset, self._questions = services, reset, questions
+
+    def serve(self, lanes: Lanes, agents: Agents) -> None:
+        self._lanes = lanes
+        self._switch = Switch(
+            services=self._services, lanes=lanes, agents=agents, reset=self._reset, questions=self._questions
+        )
+
+    # -- what a row is -------------------------------------------------------------------------------------
+
+    def kind(self, row: InboxRow) -> Kind:
+        if "answer" in (row.payload or {}):
+            return "now"
+        typed = _typed(row)
+        if typed is None:
+            return "now" if self._questions.expect(row) else "turn"
+        command = registry.find("gateway", typed.name)
+        # What nobody knows is answered at once; a typing error says nothing about the running turn.
+        return "now" if command is None or command.name in NOT_WAITING else "command"
+
+    # -- one command ---------------------------------------------------------------------------------------
+
+    async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
+        if self.kind(row) == "turn":  # words for a question that was over before they came to it
+            self._lanes.put(row, watcher=watcher)
+            return
+        words = _typed(row) is None and "answer" not in (row.payload or {})
+        spoken = words and self._questions.clarifier.take(row)
+        if words and not spoken and not await self._questions.approver.is_answer(row):
+            self._lanes.put(row, watcher=watcher)
+            return
+        db = self._services.db
+        take, what = partial(db.inbox.take_command_in, row_id=row.id), "that a command begins"
+        if not await written(db, take, what=what, trace_id=row.trace_id):
+            return  # it ran already
+        try:
+            end = _End(reason="it answered a question") if spoken else await self._answered(row, watcher)
+        except Exception as error:  # noqa: BLE001 - the named boundary of a command: it costs that command alone
+            kind, extra = type(error).__name__, {"action": "command_defect", "trace_id": row.trace_id}
+            _log.error("a command failed in our own code", exc_info=error, extra=extra)
+            end = _End(f"Something went wrong inside Hermes ({kind}).", "error", kind)
+        await self._end(row, end, watcher)
+
+    async def _end(self, row: InboxRow, end: _End, watcher: Watcher | None) -> None:
+        inbox, reply = self._services.db.inbox, self._reply(row, end.said) if end.said else None
+        ended = partial(inbox.end_command_in, row_id=row.id, outcome=end.outcome, reason=end.reason, reply=reply)
+        item = await written(self._services.db, ended, what="the end of a command", trace_id=row.trace_id)
+        if item is not None:
+            self._lanes.hand_over(item)
+        if _typed(row) is not None:
+            self._services.metrics.commands(end.outcome).inc()
+        if watcher is not None and end.said:
+            watcher.ended(_result(end.said, item, failed=end.outcome == "error"))
+
+    def _reply(self, row: InboxRow, text: str) -> Parcel:
+        source = source_of(row)
+        payload: dict[str, Any] = {"text": text, "kind": "command"}
+        if source.thread_id:
+            payload["thread_id"] = source.thread_id
+        if source.chat_type != "dm":
+            payload["reply_to"] = row.message_id
+        return Parcel(
+            dedup_key=notices.reply_key(row.id), platform=row.platform, account=row.account, chat_id=row.chat_id,
+            payload=payload, trace_id=row.trace_id, sender=self._services.holder,
+        )  # fmt: skip
+
+    async def _answered(self, row: InboxRow, watcher: Watcher | None) -> _End:
+        sender = await sender_of(self._services, row)
+        if sender is None:
+            return _End(outcome="dropped", reason="nobody who gives commands here")
+        answer = event_of(row).answer
+        if answer is None and _typed(row) is None:
+            return _End(await self._questions.approver.plain(sender, row))
+        if answer is not None and answer.kind == "approval":
+            return _End(await self._questions.approver.decide(sender, answer.id, answer.choice))
+        if answer is not None and answer.kind == "clarify":
+            return _End(self._questions.clarifier.press(sender, row, answer.id, answer.choice))
+        desk = await ChatDesk.open(self._switch, row, sender, watcher)
+        typed = str((row.payload or {}).get("text") or "") if answer is None else answer.choice
+        text, said = await self._hooked(desk, typed, sender)
+        refused = await self._refused(desk, text)
+        if refused:
+            said.append(refused)
+        elif text:
+            await registry.run(desk, text)
+        return _End("\n\n".join([*said, *desk.said]))
+
+    async def _refused(self, desk: ChatDesk, text: str) -> str:
+        """What authorisation has against it, in the words of the command's row where it has some."""
+        typed = registry.parse(text)
+        command = None if typed is None else registry.find(desk.surface, typed.name)
+        if typed is None or command is None:
+            return ""
+        resource = authorisation.Usable(command.name, command.roles, private=command.private)
+        policy, who, where = await self._services.policy.fresh(), desk.sender.principal, desk.sender.place
+        decision = authorisation.decide(who, where, "command", resource, policy)
+        if decision.allowed:
+            return ""
+        return registry.refusal(command, desk, typed.args) or f"/{command.name}: {decision.reason}."
+
+    async def _hooked(self, desk: ChatDesk, text: str, sender: Sender) -> tuple[str, list[str]]:
+        """The command as hooks leave it, empty when one has dealt with it; and what they have to say."""
+        typed = registry.parse(text)
+        command = None if typed is None else registry.find(desk.surface, typed.name)
+        if typed is None or command is None or not self._services.hooks.listens(f"command:{command.name}"):
+            return text, []
+        facts = {
+            "platform": desk.platform, "user_id": sender.principal.native_id, "command": command.name,
+            "raw_command": typed.name, "args": typed.args, "raw_args": typed.args,
+        }  # fmt: skip
+        for answer in await self._services.hooks.emit_collect(f"command:{command.name}", facts):
+            decision = answer.get("decision") if isinstance(answer, dict) else None
+            said = str(answer.get("message") or "") if decision else ""
+            if decision == "deny":
+                return "", [said or f"/{command.name} was refused by a rule of this place."]
+            if decision == "handled":
+                return "", [said] if said else []
+            if decision == "rewrite":
+                name = str(answer.get("command_name") or command.name).removeprefix("/")
+                return f"/{name} {answer.get('raw_args', typed.args)}".rstrip(), []
+        return text, []
+
+
+def _typed(row: InboxRow) -> registry.Invocation | None:
+    """The command that a message is; None for what is for the model."""
+    text = str((row.payload or {}).get("text") or "").lstrip()
+    return registry.parse(text) if text.startswith("/") else None
+
+
+def _result(said: str, item: OutboxItem | None, *, failed: bool) -> dict[str, Any]:
+    """For whoever looks on: a command ends as a turn does."""
+    return {
+        "final_response": said, "completed": not failed, "failed": failed, "interrupted": False, "partial": False,
+        "error": said if failed else None, "api_calls": 0, "outbox_item": item,
+    }  # fmt: skip

@@ -1,0 +1,263 @@
+"""Who can be asked for permission, and where: the owner or a named approver, each in their own private chat.
+
+The rule itself is `authorisation.approvers`; here the people it names become places that can be written to: the private
+chat whose id follows from theirs, or the one they last wrote from. Whoever asked and may decide is asked right there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gateway.access import authorisation
+from gateway.config import Platform
+from gateway.inbound.stored_message import source_of
+from gateway.outbound import send_item
+from gateway.turns.user_message import clean_name
+from hermes_agent import context
+from hermes_agent.approvals import text as approval_text
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
+from hermes_state.ids import PersonId, SessionKey
+
+if TYPE_CHECKING:
+    from gateway.access.authorisation import Policy, Principal
+    from gateway.inbound.lanes import Lanes
+    from gateway.platforms.base import BasePlatformAdapter
+    from gateway.routes.source import SessionSource
+    from gateway.services import Services
+    from gateway.turns.running_turn import Running
+    from hermes_state import SessionDB
+    from hermes_state.turns.outbox import OutboxItem
+
+
+Adapters = Mapping[Platform, "BasePlatformAdapter"]
+_MOST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """The turn that asks: where, and for whom."""
+
+    running: Running
+    source: SessionSource
+    account: str
+    person_id: PersonId | None
+
+    @property
+    def who(self) -> str:
+        """The name for people, the id for certainty."""
+        name = clean_name(self.source.user_name) or "somebody"
+        return f"{name} ({self.source.platform.value}:{self.source.user_id or 'unknown'})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A private chat in which somebody is asked."""
+
+    key: str
+    """Of the person, for the question's key: nobody is asked twice."""
+    name: str
+    adapter: BasePlatformAdapter
+    chat_id: str
+    thread_id: str | None = None
+    here: bool = False
+    """It is the chat of the turn itself."""
+
+
+def asking(lanes: Lanes, adapters: Adapters) -> Asking | None:
+    """The turn this is called from, by the identity it is bound to; None outside of a lane's turn."""
+    bound = context.current()
+    identity = None if bound is None else bound.identity
+    running = None if identity is None else lanes.running(SessionKey(identity.session_key))
+    if running is None:
+        return None
+    rows = running.work.inbox if running.work is not None and running.work.inbox else running.rows
+    if rows:
+        last = rows[-1]
+        return Asking(running=running, source=source_of(last), account=last.account, person_id=last.person_id)
+    adapter = adapters.get(running.source.platform)
+    account = "" if adapter is None else adapter.account
+    return Asking(running=running, source=running.source, account=account, person_id=running.person_id)
+
+
+async def places(services: Services, adapters: Adapters, turn: Asking, question: authorisation.Question) -> list[Place]:
+    """Where to ask, best first; nothing when nobody can be reached."""
+    policy = await services.policy.fresh()
+    return await asyncio.to_thread(_places, services, adapters, turn, question, policy)
+
+
+def _places(
+    services: Services, adapters: Adapters, turn: Asking, question: authorisation.Question, policy: Policy
+) -> list[Place]:
+    source, adapter = turn.source, adapters.get(turn.source.platform)
+    principal = authorisation.principal_of(source, account=turn.account)
+    surface = authorisation.surface_of(source, account=turn.account)
+    own = authorisation.decide(principal, surface, "approve", question, policy)
+    if own.allowed and adapter is not None:
+        key, name = _named(services, principal, own.person_id)
+        return [
+            Place(
+                key=key, name=name, adapter=adapter, chat_id=str(source.chat_id), thread_id=source.thread_id, here=True
+            )
+        ]
+    found: dict[str, Place] = {}
+    for who in authorisation.approvers(question, policy):
+        place = _private(services, adapters, who, policy)
+        if place is not None and len(found) < _MOST:
+            found.setdefault(place.key, place)
+    return list(found.values())
+
+
+def _private(services: Services, adapters: Adapters, who: Principal, policy: Policy) -> Place | None:
+    """The private chat of somebody who may decide, on a platform that we are on."""
+    platform = Platform.find(who.platform)
+    adapter = None if platform is None else adapters.get(platform)
+    if adapter is None or who.account not in ("", adapter.account):
+        return None
+    known = policy.known(who)
+    person_id = None if known is None else known.person_id
+    chat_id = adapter.private_chat(who.native_id) or _last_chat(services, who, person_id)
+    if chat_id is None:
+        return None
+    key, name = _named(services, who, person_id)
+    return Place(key=key, name=name, adapter=adapter, chat_id=chat_id)
+
+
+def _last_chat(services: Services, who: Principal, person_id: PersonId | None) -> str | None:
+    """Where they last talked to us in private."""
+    if person_id is None:
+        return None
+    rows = services.db.list_sessions_rich(
+        owner=person_id, source=who.platform, order_by_last_active=True, limit=20, min_message_count=1
+    )
+    mine = (row for row in rows if row.get("chat_type") == "dm" and row.get("user_id") == who.native_id)
+    return next((str(row["chat_id"]) for row in mine if row.get("chat_id")), None)
+
+
+def _named(services: Services, who: Principal, person_id: PersonId | None) -> tuple[str, str]:
+    person = None if person_id is None else services.db.people.get(person_id)
+    name = "" if person is None else clean_name(person.display_name)
+    return str(person_id or ":".join(who.key)), f"{name or 'the owner'} ({who.platform}:{who.native_id})"
+
+
+LONGEST = 12_000
+"""Characters of a command, as it is shown, that a chat can hold; nobody is asked about what they cannot read."""
+_LABEL = 60
+_TYPED: dict[Choice, str] = {"session": "conversation"}
+"""What a person types instead of the word on the wire."""
+_SHOWN_AGAIN = 300
+
+
+def is_too_long(question: ApprovalQuestion) -> bool:
+    return sum(len(line) + 1 for line in approval_text.exactly(question.command)) > LONGEST
+
+
+def approval(question: ApprovalQuestion, *, who: str, buttons: bool) -> str:
+    """Everything a person needs to decide, and how to answer."""
+    return "\n\n".join([*_asked(question, who=who), _how(question, buttons=buttons)])
+
+
+def approval_parts(question: ApprovalQuestion, *, who: str, buttons: bool) -> tuple[str, str]:
+    """The same for a question that fills several messages: all of it, then what stands with the buttons. The second
+    repeats the start of the command with its length and hash, so that nobody answers to what has scrolled away."""
+    measure = approval_text.measure(question.command)
+    again = "\n\n".join([
+        f"**{approval_text.heading(question.kind)}**: the one above, {measure}. It begins",
+        block(approval_text.beginning(question.command, _SHOWN_AGAIN)),
+        block("\n".join(line[:_SHOWN_AGAIN] for line in _lines([("why", question.why), ("wall", question.wall)]))),
+        _how(question, buttons=buttons),
+    ])  # fmt: skip
+    return "\n\n".join(_asked(question, who=who)), again
+
+
+def _asked(question: ApprovalQuestion, *, who: str) -> list[str]:
+    shown = [f"**{approval_text.heading(question.kind)}**", block("\n".join(approval_text.exactly(question.command)))]
+    if question.content:
+        shown.append(block(question.content))
+    return [*shown, block("\n".join(_lines(approval_text.facts(question, whom=who))))]
+
+
+def _lines(facts: list[tuple[str, str]]) -> list[str]:
+    return [f"{name:<7} {' '.join(' '.join(approval_text.exactly(value)).split())}" for name, value in facts]
+
+
+def _how(question: ApprovalQuestion, *, buttons: bool) -> str:
+    allow = [_TYPED.get(choice, choice) for choice in question.choices if choice != "deny"]
+    offered = f"`/approve {question.id} {'|'.join(allow)}` or `/deny {question.id}`"
+    if buttons:
+        return f"Or reply to this message with yes (once) or no, or send {offered}"
+    grants = [f"{_TYPED.get(one, one)}: {question.label(one)}" for one in question.choices if one != "deny"]
+    return "\n\n".join([block("\n".join(grants)), f"Reply: {offered}"])
+
+
+def settled(question: ApprovalQuestion, *, who: str, outcome: str, brief: bool = False) -> str:
+    """What stands in the question's place when it is over."""
+    lines = (
+        [approval_text.beginning(question.command, _SHOWN_AGAIN)] if brief else approval_text.exactly(question.command)
+    )
+    command = block("\n".join(lines))
+    return f"**{approval_text.heading(question.kind)}**\n\n{command}\n\n{block(f'for     {who}')}\n\n→ {outcome}"
+
+
+def approval_buttons(question: ApprovalQuestion) -> list[list[dict[str, Any]]]:
+    return [
+        [{"label": question.label(choice), "answer": {"kind": "approval", "id": question.id, "choice": choice}}]
+        for choice in question.choices
+    ]
+
+
+def clarification(question: str, choices: tuple[str, ...], *, buttons: bool) -> str:
+    lines = [question.strip()]
+    if choices and not buttons:
+        lines += ["", *(f"{place}. {choice}" for place, choice in enumerate(choices, start=1)), ""]
+        lines.append("Answer with a number, or in your own words.")
+    return "\n".join(lines)
+
+
+def clarify_buttons(question_id: str, choices: tuple[str, ...]) -> list[list[dict[str, Any]]]:
+    return [
+        [{"label": _short(choice), "answer": {"kind": "clarify", "id": question_id, "choice": str(place)}}]
+        for place, choice in enumerate(choices)
+    ]
+
+
+def block(text: str) -> str:
+    """A block of code that nothing in the text can end."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LABEL else f"{line[: _LABEL - 1]}…"
+
+
+_log = logging.getLogger("hermes.gateway")
+_LOOKS, _PAUSE = 100, 0.1
+
+
+async def rewrite(db: SessionDB, adapter: BasePlatformAdapter, item: OutboxItem, text: str, *, end: str) -> None:
+    """As well as the platform can. `end` alone stands in the last part of a message that took several."""
+    sent = await _sent(db, item) if adapter.supports_edit else None
+    if sent is None:
+        return
+    piece = send_item.pieces(adapter, text if len(sent.platform_ids) == 1 else end)[0]
+    result = await adapter.edit_message(sent.chat_id, sent.platform_ids[-1], piece, finalize=True)
+    if not result.success:
+        extra = {"action": "question_not_rewritten", "trace_id": sent.trace_id, "error": result.error}
+        _log.info("a question that is over still shows its buttons", extra=extra)
+
+
+async def _sent(db: SessionDB, item: OutboxItem) -> OutboxItem | None:
+    """The message as it stands in the chat, as soon as it does; None when it does not."""
+    for _ in range(_LOOKS):
+        found = await asyncio.to_thread(db.outbox.get, item.id)
+        if found is None or found.state not in ("pending", "sending"):
+            return found if found is not None and found.state == "sent" and found.platform_ids else None
+        await asyncio.sleep(_PAUSE)
+    return None

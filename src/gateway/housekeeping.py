@@ -1,0 +1,164 @@
+"""What the gateway does now and then by itself: conversations whose time is up are closed, lost turns taken up, and
+what is over is removed.
+
+The loop over expired conversations is `GatewayRunner._session_expiry_watcher`, whose name and shape are given; what one
+round of it looks at is here. A conversation that keeps failing to close is marked closed after a few rounds, so that
+it does not come up for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from hermes_config import config as configuration
+from hermes_config.errors import HermesError
+from hermes_state.errors import StateError
+
+if TYPE_CHECKING:
+    from gateway.inbound.lanes import Lanes
+    from gateway.routes.source import SessionEntry
+    from gateway.services import Services
+    from gateway.turns.running_turn import Running
+    from hermes_state import SessionDB
+    from hermes_state.ids import TurnId
+    from hermes_state.maintenance import retention
+    from hermes_state.turns.turns import Turn
+
+
+_log = logging.getLogger("hermes.gateway")
+
+FIRST_EXPIRY_SECONDS = 60
+PRUNE_SECONDS = 3_600.0
+_TAKE_UP_SECONDS = 20.0
+_FIRST_TIDY_SECONDS = 1_800.0
+_TIDY_SECONDS = 3_600.0
+"""How often it is asked whether it is time; `sessions.min_interval_hours` says when it is."""
+_TRIES = 3
+
+
+def expired(store: Any, due: Callable[[], Iterable[SessionEntry]] | None) -> list[SessionEntry]:
+    """Entries whose time is up and which were not closed yet. `due` finds candidates by an index; else all are."""
+    if due is not None:
+        found = list(due())
+    else:
+        store._ensure_loaded()
+        with store._lock:
+            found = list(store._entries.values())
+    return [entry for entry in found if not entry.expiry_finalized and store._is_session_expired(entry)]
+
+
+class Failures:
+    """How often closing each conversation failed."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def again(self, session_id: str, error: HermesError) -> bool:
+        """Whether to try it again in the next round."""
+        count = self._counts.pop(session_id, 0) + 1
+        _log.warning("a conversation was not closed: %s", error.one_line(), extra={"action": "expiry", "tries": count})
+        if count < _TRIES:
+            self._counts[session_id] = count
+        return count < _TRIES
+
+
+async def tidy_up(services: Services) -> None:
+    """What is over goes, as the table of limits says; old conversations where `sessions.auto_prune` wants it."""
+    pause = _FIRST_TIDY_SECONDS
+    while True:
+        await asyncio.sleep(pause)
+        pause = _TIDY_SECONDS
+        try:
+            done = await asyncio.to_thread(_tidied, services)
+        except (StateError, OSError) as error:  # the store or the disk is busy or full; there is another round
+            _log.warning("tidying up was cut short: %s", error, extra={"action": "maintenance"})
+            continue
+        for one in done:
+            if one.count:
+                _log.info("%d %s", one.count, one.what, extra={"action": "maintenance", "step": one.step})
+
+
+def _tidied(services: Services) -> list[retention.RetentionStep]:
+    from hermes_state.maintenance import retention
+
+    sessions = configuration.load_or_last_good(services.home)[0].sessions
+    return retention.run_when_due(services.db, sessions, home=services.home, sessions_dir=services.store.sessions_dir)
+
+
+async def take_up_lost_turns(lanes: Lanes) -> None:
+    """A process on another machine may be lost while we run: its leases run out, and its turns are ours to end."""
+    while True:
+        await asyncio.sleep(_TAKE_UP_SECONDS)
+        try:
+            await lanes.take_up()
+        except StateError as error:  # the store is busy or full; there is another round
+            _log.warning("lost turns were not looked for: %s", error.one_line(), extra={"action": "take_up"})
+
+
+async def watch_stop_requests(db: SessionDB, lanes: Lanes, *, seconds: float = 1.0) -> None:
+    """Stop turns as another process asks (`hermes turns cancel` writes that into the store), as `/stop` would.
+
+    One indexed read of the few running turns a second. Turns of other processes are theirs to end.
+    """
+    followed: set[TurnId] = set()
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            asked = await asyncio.to_thread(db.turns.asked_to_stop)
+        except StateError as error:  # the store is busy or full; there is another round
+            _log.warning("wishes to stop were not looked for: %s", error, extra={"action": "turn.stop_wish"})
+            continue
+        followed &= {turn.id for turn in asked}
+        for turn in asked:
+            running = None if turn.route is None else lanes.running(turn.route)
+            if turn.route is None or running is None or running.work is None or running.work.turn.id != turn.id:
+                continue
+            if turn.id not in followed:
+                followed.add(turn.id)
+                _log.info(
+                    "a turn is stopped from outside", extra={"action": "turn.stop_wish", "trace_id": turn.trace_id}
+                )
+                await lanes.stop(turn.route, reason=turn.reason)
+
+
+_LONGEST_PAUSE = 30.0
+_ROUNDS = 4
+"""So many looks in the time a turn may be silent."""
+
+
+async def watch_silent_turns(lanes: Lanes, *, seconds: float) -> None:
+    """Stop turns that gave no sign of life for `agent.gateway_timeout` seconds; 0: none is ever stopped.
+
+    A sign of life is anything an agent tells its watchers: a piece of text, a tool that begins, prints or ends, a word
+    about a retry. Waiting for a person, for room or for the store is not silence. Models and tools have bounds of their
+    own; this one is for whatever has none.
+    """
+    while seconds > 0:
+        await asyncio.sleep(min(_LONGEST_PAUSE, seconds / _ROUNDS))
+        for running in lanes.turns:
+            if _is_silent(running, seconds) and running.work is not None:
+                await _stop(lanes, running, running.work.turn, seconds)
+
+
+def _is_silent(running: Running, seconds: float) -> bool:
+    """A turn that has not begun waits for others, or for the store; one that asks waits for a person, however long."""
+    if running.work is None or running.agent is None or running.stopped or running.asks:
+        return False
+    return time.monotonic() - max(running.begun_at, running.agent.heard_at, running.asked_until) > seconds
+
+
+async def _stop(lanes: Lanes, running: Running, turn: Turn, seconds: float) -> None:
+    span = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:g} seconds"
+    reason = f"nothing was heard of it for {span}"
+    _log.warning("a turn is stopped: %s", reason, extra={"action": "turn.silent", "trace_id": turn.trace_id})
+    running.interrupt(reason=reason)
+    said = f"I stopped: neither the model nor a tool gave a sign for {span}. What was done is kept; /retry asks again."
+    account = running.rows[-1].account if running.rows else ""
+    try:
+        await lanes.tell(running.source, said, what="silent", occasion=turn.id, account=account)
+    except StateError as error:  # the store is busy or full; it is stopped all the same, and its row says why
+        _log.warning("a silence was not told: %s", error.one_line(), extra={"action": "turn.silent"})

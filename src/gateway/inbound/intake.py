@@ -1,0 +1,169 @@
+"""A message comes in: may it, is it stored, where does it go (DESIGN §4, steps 1 to 3).
+
+Nothing happens before the decision: no row, no download, no reply. When `receive` returns, the message is committed or
+refused, and the platform may be told that we have it. When it raises, the store could not take it and the platform
+keeps it for another try. What a message does is structure (`MessageEvent.answer`, a slash at its beginning); no marker
+inside its text means anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from gateway.access import authorisation
+from gateway.access.authorisation import Decision, Principal
+from gateway.inbound.stored_message import is_stale, payload
+from gateway.outbound import notices, send_item
+from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Receipt
+from hermes_agent import hooks as plugin_hooks
+from hermes_cli import plugins
+from hermes_state.errors import StateError
+from hermes_state.ids import PersonId, new_trace_id
+from hermes_state.turns.inbox import BESIDE, InboxRow
+
+if TYPE_CHECKING:
+    from gateway.access.pairing import Pairing
+    from gateway.inbound.lanes import Lanes
+    from gateway.services import Services
+    from gateway.turns.running_turn import Watcher
+
+_log = logging.getLogger("hermes.gateway")
+_TROUBLE_SECONDS = 600.0
+_TROUBLE_CHATS = 1_024
+
+
+class Intake:
+    """The one way in, for every platform."""
+
+    def __init__(self, services: Services, lanes: Lanes, *, pairing: Pairing | None = None) -> None:
+        self._services, self._lanes, self._pairing = services, lanes, pairing
+        self._troubled: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    async def receive(
+        self, event: MessageEvent, *, adapter: BasePlatformAdapter, watcher: Watcher | None = None
+    ) -> Receipt:
+        """Decide, store, hand on. Raises our errors when the message could not be stored."""
+        receipt = await self._receive(event, adapter, watcher)
+        self._services.metrics.received(event.source.platform.value, receipt.state).inc()
+        return receipt
+
+    async def _receive(self, event: MessageEvent, adapter: BasePlatformAdapter, watcher: Watcher | None) -> Receipt:
+        source, account = event.source, adapter.account
+        principal = authorisation.principal_of(source, account=account)
+        surface = authorisation.surface_of(source, account=account, addressed=event.mentions_us)
+        policy = await self._services.policy.fresh()
+        decision = authorisation.decide(principal, surface, "speak", None, policy)
+        if not decision.allowed:
+            return await self._refused(event, account, principal, decision)
+        if not event.internal and plugins.has_hook("pre_gateway_dispatch") and not await self._dispatched(event):
+            return Receipt(state="ignored", reason="a plug-in took it")
+        person = decision.person_id
+        if person is None and principal.kind != "bot":
+            keeper = self._services.policy
+            person = (await asyncio.to_thread(keeper.person, principal, decision, source.user_name)).id
+        return await self._accept(event, adapter, person, watcher)
+
+    async def _accept(
+        self, event: MessageEvent, adapter: BasePlatformAdapter, person: PersonId | None, watcher: Watcher | None
+    ) -> Receipt:
+        source, settings, db = event.source, self._services.settings, self._services.db
+        route = self._services.store.key(source)
+        now, trace_id = db.clock(), new_trace_id()
+        coming = InboxRow(
+            0, source.platform.value, adapter.account, str(source.chat_id), _message_id(event), event.version, route,
+            person, trace_id, payload(event, now=now), "queued", None, None, now, None,
+        )  # fmt: skip
+        if waiting := self._lanes.too_many(coming):
+            return await self._no_room(event, adapter, waiting)
+        try:
+            accepted = await db.inbox.aaccept(
+                platform=coming.platform, account=coming.account, chat_id=coming.chat_id, message_id=coming.message_id,
+                version=coming.version, route=route, payload=coming.payload or {}, person_id=person, trace_id=trace_id,
+            )  # fmt: skip
+        except StateError as error:
+            await self._trouble(event, adapter, error)
+            raise
+        row = accepted.row
+        if not accepted.new:
+            if row.state == "queued" and not is_stale(row, now=db.clock(), most=settings.max_message_age):
+                self._lanes.take(row)  # stored, but whoever stored it did not hear so: perhaps no lane has it
+            return Receipt(state="duplicate", inbox_id=row.id, trace_id=row.trace_id)
+        if accepted.before is not None:
+            self._lanes.edited(row, accepted.before, watcher=watcher)
+        elif not event.internal and is_stale(row, now=db.clock(), most=settings.max_message_age):
+            self._lanes.hold(row)
+        else:
+            self._lanes.put(row, watcher=watcher, wait=adapter.queues_only)
+        return Receipt(state="accepted", inbox_id=row.id, trace_id=row.trace_id)
+
+    # -- what does not get in ----------------------------------------------------------------------------
+
+    async def _refused(self, event: MessageEvent, account: str, principal: Principal, decision: Decision) -> Receipt:
+        """Kept of it: that it came, and why it went no further. A stranger may hear how to get in."""
+        source = event.source
+        await self._note_refusal(event, account, decision.reason)
+        if decision.reply == "pair" and self._pairing is not None and event.answer is None:
+            said = await asyncio.to_thread(self._pairing.request, principal, display_name=source.user_name)
+            if said is not None:
+                await self._lanes.tell(source, said, what="pairing", occasion=notices.words(said), account=account)
+        return Receipt(state="refused", reason=decision.reason)
+
+    async def _no_room(self, event: MessageEvent, adapter: BasePlatformAdapter, waiting: int) -> Receipt:
+        await self._note_refusal(event, adapter.account, "too many messages of this chat are waiting")
+        await self._say(event, adapter.account, "full", notices.refused_full(waiting))
+        return Receipt(state="refused", reason="too many messages of this chat are waiting")
+
+    async def _note_refusal(self, event: MessageEvent, account: str, reason: str) -> None:
+        source = event.source
+        await asyncio.to_thread(
+            self._services.db.inbox.refuse, platform=source.platform.value, account=account,
+            chat_id=str(source.chat_id), message_id=_message_id(event), version=event.version, reason=reason,
+        )  # fmt: skip
+
+    async def _trouble(self, event: MessageEvent, adapter: BasePlatformAdapter, error: StateError) -> None:
+        """The store cannot take it, so neither can the outbox: said directly, once in a while, as well as it goes."""
+        _log.error("a message was not stored: %s", error.one_line(), extra={"action": "not_stored"})
+        chat = (event.source.platform.value, str(event.source.chat_id))
+        now = time.monotonic()
+        if now - self._troubled.get(chat, -_TROUBLE_SECONDS) < _TROUBLE_SECONDS:
+            return
+        self._troubled[chat] = now
+        self._troubled.move_to_end(chat)
+        while len(self._troubled) > _TROUBLE_CHATS:
+            self._troubled.popitem(last=False)
+        said = f"I cannot store messages right now: {error.what}. Yours is not lost; I will read it once this is fixed."
+        metadata = {"thread_id": event.source.thread_id} if event.source.thread_id else None
+        for piece in send_item.pieces(adapter, said):
+            seconds = self._services.db.limits.send_seconds
+            await send_item.bounded(adapter.send(chat[1], piece, metadata=metadata), seconds=seconds)
+
+    # -- small things ------------------------------------------------------------------------------------
+
+    async def _dispatched(self, event: MessageEvent) -> bool:
+        """Plug-ins may take a message or change its text before it is stored; False: one took it."""
+        answers = await plugin_hooks.fire(
+            "pre_gateway_dispatch", event=event, gateway=None, session_store=self._services.store
+        )
+        for answer in answers:
+            action = answer.get("action") if isinstance(answer, dict) else None
+            if action == "skip":
+                return False
+            if action == "rewrite" and isinstance(text := answer.get("text"), str):
+                event.text = text
+        return True
+
+    async def _say(self, event: MessageEvent, account: str, what: str, text: str) -> None:
+        occasion = f"{event.source.platform.value}:{account}:{event.source.chat_id}:{_message_id(event)}"
+        await self._lanes.tell(event.source, text, what=what, occasion=occasion, account=account)
+
+
+def _message_id(event: MessageEvent) -> str:
+    if event.message_id is None:
+        event.message_id = f"none-{new_trace_id()}"
+    if event.message_id.startswith(BESIDE):  # only a terminal of this machine calls its messages so, and not this way
+        return f"id:{event.message_id}"
+    return event.message_id

@@ -1,0 +1,553 @@
+"""What a lane is: the rows of one route that wait, and the turn that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from gateway.config import BusyMode
+from gateway.inbound import worker
+from gateway.inbound.recovery import Backlog
+from gateway.inbound.stored_message import is_stale, source_of
+from gateway.outbound import notices
+from gateway.routes.source import SessionSource
+from gateway.turns import user_message
+from gateway.turns.running_turn import Running
+from hermes_agent.agent import LeftElsewhere
+
+if TYPE_CHECKING:
+    from gateway.routes.source import SessionSource
+    from gateway.services import Services
+    from gateway.turns.agents import Agents
+    from gateway.turns.runner import TurnRunner
+    from gateway.turns.running_turn import Running, Watcher
+    from hermes_state.ids import SessionKey, TurnId
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem, Parcel
+    from hermes_state.turns.turns import Turn
+
+
+Kind = Literal["turn", "command", "now"]
+_ROWS_KEPT = 4
+
+
+class Commands(Protocol):
+    """Who answers what is not for the model (`gateway.chat.commands`): slash commands and pressed buttons."""
+
+    def serve(self, lanes: Lanes, agents: Agents) -> None:
+        """Told once, before anything runs, whose turns it is to stop and which agents to drop."""
+
+    def kind(self, row: InboxRow) -> Kind:
+        """`turn`: it is for the model. `now`: it does not wait behind a running turn."""
+
+    async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
+        """Take the row, do what it says, end it with its reply."""
+
+
+class Tell(Protocol):
+    """Something the gateway itself says in a chat, once for each (what, occasion)."""
+
+    async def __call__(
+        self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = ""
+    ) -> None: ...
+
+
+class Waiting(NamedTuple):
+    """A row that waits. Its content is read again when its turn comes, unless it is one of the next few."""
+
+    id: int
+    row: InboxRow | None
+    watcher: Watcher | None = None
+
+
+@dataclass(slots=True)
+class Lane:
+    route: SessionKey
+    waiting: deque[Waiting] = field(default_factory=deque)
+    left: deque[Turn] = field(default_factory=deque)
+    """Turns that a lost process left behind."""
+    passing: set[asyncio.Task[None]] = field(default_factory=set)
+    """Commands that did not wait."""
+    steered: list[Waiting] = field(default_factory=list)
+    """Words given to the running turn; those it did not take in wait again when it has ended."""
+    turn: Running | None = None
+    task: asyncio.Task[None] | None = None
+
+    def add(self, row: InboxRow, watcher: Watcher | None = None) -> None:
+        kept = row if len(self.waiting) < _ROWS_KEPT else None
+        self.waiting.append(Waiting(row.id, kept, watcher))
+
+    def take_back_steered(self) -> None:
+        """Text that came too late for the turn it was meant for waits again, before all other messages.
+
+        Rows that the turn did take in are passed over when they are read.
+        """
+        self.waiting.extendleft(Waiting(one.id, None, one.watcher) for one in reversed(self.steered))
+        self.steered = []
+
+    def begins_with(self, head: Waiting) -> bool:
+        return bool(self.waiting) and self.waiting[0] is head
+
+    def abandon(self) -> None:
+        """The process ends: what is being done is left as it is, for the next one."""
+        turn = self.turn
+        if turn is not None and turn.task is not None:
+            if turn.agent is not None:
+                turn.agent.abandon()
+            turn.task.cancel()
+        elif self.task is not None:
+            self.task.cancel()
+        for task in self.passing:
+            task.cancel()
+
+    @property
+    def ids(self) -> set[int]:
+        """Of every row it has."""
+        reading = () if self.turn is None else self.turn.rows
+        return {one.id for one in (*self.waiting, *self.steered)} | {row.id for row in reading}
+
+    @property
+    def at_work(self) -> Running | None:
+        """The turn that runs, while something can still be done to it."""
+        return None if self.turn is None or self.turn.over else self.turn
+
+    @property
+    def idle(self) -> bool:
+        return self.task is None and not (self.waiting or self.left or self.passing or self.turn)
+
+    @contextlib.contextmanager
+    def occupied(self, running: Running) -> Iterator[None]:
+        """While this is the lane's turn, messages meet it and /stop ends it."""
+        self.turn = running
+        try:
+            yield
+        finally:
+            self.turn = None
+            running.ended.set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What the choice depends on."""
+
+    mode: BusyMode
+    same_person: bool
+    """The message is from whoever the running turn answers."""
+    plain: bool
+    """Words alone: no file, not part of an album. A file never interrupts: it often comes with words."""
+    started: bool
+    """The agent is at work. Before that there is nothing to steer, and nothing was done that could be stopped."""
+    waiting: int
+    """Messages that wait already."""
+    asks: bool = False
+    """The turn waits for a person's answer, which an interruption would make a denial."""
+
+
+def choose(situation: Situation) -> BusyMode:
+    """In a room nobody stops what another asked for, and no word overtakes one that waits."""
+    if not (situation.same_person and situation.plain and situation.started):
+        return "queue"
+    if situation.mode == "steer" and situation.waiting:
+        return "queue"
+    if situation.mode == "interrupt" and situation.asks:
+        return "queue"
+    return situation.mode
+
+
+_log = logging.getLogger("hermes.gateway")
+
+_NOTICE_SECONDS = 30.0
+_NOTICES_KNOWN = 4_096
+_STALE_SECONDS = 2.0
+_STOP_SECONDS = 10.0
+_LAST_SECONDS = 3.0
+ROOM_BESIDE = 16
+"""So many commands and answers get into a lane whose queue is full."""
+
+
+class Lanes:
+    """All lanes of a gateway. Its methods are called on the event loop."""
+
+    def __init__(
+        self,
+        services: Services,
+        turns: TurnRunner,
+        commands: Commands,
+        *,
+        say: Callable[[Parcel], Awaitable[OutboxItem]],
+        hand_over: Callable[[OutboxItem], object],
+    ) -> None:
+        """`hand_over`: to the deliverer, what was put into the outbox together with something else."""
+        self._services, self._turns, self._commands = services, turns, commands
+        self.say, self.hand_over = say, hand_over
+        self._troubles = worker.Troubles(services, self.tell, self.make_way)
+        self._backlog = Backlog(services, commands, self.tell)
+        self._worker = worker.Worker(services, turns, commands, self._troubles, self._backlog)
+        self._lanes: dict[SessionKey, Lane] = {}
+        self._told: OrderedDict[SessionKey, float] = OrderedDict()
+        self._stale: dict[SessionKey, asyncio.TimerHandle] = {}
+        self._beside: set[asyncio.Task[None]] = set()
+        self._open = False
+
+    # -- in ----------------------------------------------------------------------------------------------
+
+    def put(self, row: InboxRow, *, watcher: Watcher | None = None, wait: bool = False) -> None:
+        """An accepted row. `wait`: it neither steers nor interrupts, whatever the mode (`/queue`)."""
+        lane, kind = self._lane(row), self._commands.kind(row)
+        turn = lane.at_work
+        if kind == "now" and (turn is not None or "answer" in (row.payload or {})):
+            self._pass(lane, row, watcher)
+            return
+        waited = len(lane.waiting)
+        lane.add(row, watcher)
+        if kind == "turn" and turn is not None and not wait:
+            self._meet(lane, turn, row, waited)
+        self._kick(lane)
+
+    def edited(self, row: InboxRow, before: InboxRow, *, watcher: Watcher | None = None) -> None:
+        """A new version of a message: read in its place, or in place of the turn that reads it, or only noted."""
+        lane, new = self._lane(row), Waiting(row.id, row, watcher)
+        for at, one in enumerate(lane.waiting):
+            if one.id == before.id:
+                lane.waiting[at] = new
+                return
+        turn = lane.at_work
+        read = turn is not None and any(one.id == before.id for one in turn.rows)
+        if read and before.state == "queued":
+            lane.waiting.appendleft(new)  # its turn was about to open, and will not, without the old version
+        elif turn is not None and turn.rows and _rewrites(row, turn.rows[-1]) and not lane.waiting:
+            lane.waiting.append(new)
+            turn.interrupt("the message was edited", reason="the message was edited")
+        elif before.state == "queued" and is_stale(
+            before, now=self._services.db.clock(), most=self._services.settings.max_message_age
+        ):
+            self.hold(row)  # the old version waits for /catchup
+        elif before.state == "queued":  # its words were meant for the running turn, which no longer takes them in
+            lane.waiting.append(new)
+            self._kick(lane)
+        else:
+            why = "an edit of a message that was answered already, or that says the same"
+            self._start(self._backlog.finish([row.id], "silent", why))
+        self._forget(lane)
+
+    def hold(self, row: InboxRow) -> None:
+        """A message from long ago: it stays queued until somebody says /catchup, and its chat is told of it."""
+        assert row.route is not None
+        if self._commands.kind(row) != "turn":
+            why = "a command from before the gateway was there"
+            self._start(self._backlog.finish([row.id], "dropped", why))
+        elif row.route not in self._stale:  # they come in a burst, and are told of once
+            later = asyncio.get_running_loop().call_later
+            self._stale[row.route] = later(_STALE_SECONDS, self._tell_held, row.route)
+
+    def _tell_held(self, route: SessionKey) -> None:
+        self._stale.pop(route, None)
+        self._start(self._backlog.tell_held(route))
+
+    # -- look --------------------------------------------------------------------------------------------
+
+    def waiting(self, route: SessionKey) -> int:
+        lane = self._lanes.get(route)
+        return 0 if lane is None else len(lane.waiting) + len(lane.steered)
+
+    def too_many(self, row: InboxRow) -> int:
+        """How many are in its lane, when that is too many to let this one in, else 0.
+
+        What does not wait for a turn has some room of its own: a full queue can be looked at, answered and stopped.
+        """
+        assert row.route is not None, "only a refused row has none"
+        lane, most = self._lanes.get(row.route), self._services.db.limits.queued_messages
+        waiting, passing = self.waiting(row.route), 0 if lane is None else len(lane.passing)
+        if waiting + passing < most:
+            return 0
+        if self._commands.kind(row) == "now":
+            waiting, most = waiting + passing, most + ROOM_BESIDE
+        return waiting if waiting >= most else 0
+
+    def running(self, route: SessionKey) -> Running | None:
+        lane = self._lanes.get(route)
+        return None if lane is None else lane.at_work
+
+    def busy(self, route: SessionKey) -> bool:
+        return self.running(route) is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is put here is begun: not before the start, and not any more once the gateway ends."""
+        return self._open
+
+    @property
+    def active(self) -> int:
+        """How many turns run now."""
+        return len(self.turns)
+
+    @property
+    def turns(self) -> list[Running]:
+        """Those that run now."""
+        return [turn for lane in self._lanes.values() if (turn := lane.at_work) is not None]
+
+    # -- what commands ask -------------------------------------------------------------------------------
+
+    async def stop(self, route: SessionKey, *, reason: str | None = None) -> bool:
+        """Interrupt the turn that runs and see it end; False when there is none. `reason`: for its row."""
+        turn = self.running(route)
+        if turn is None:
+            return False
+        turn.interrupt(reason=reason)
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await turn.ended.wait()
+        except TimeoutError:
+            if turn.task is not None:
+                turn.task.cancel()
+        return True
+
+    async def drop(self, route: SessionKey, *, before: int, reason: str) -> int:
+        """What waits and was said before that row is not answered; how many."""
+        lane = self._lanes.get(route)
+        if lane is None:
+            return 0
+        ids = [one.id for one in (*lane.steered, *lane.waiting) if one.id < before]
+        lane.waiting = type(lane.waiting)(one for one in lane.waiting if one.id >= before)
+        lane.steered = [one for one in lane.steered if one.id >= before]
+        if ids:
+            await self._backlog.finish(ids, "dropped", reason)
+        return len(ids)
+
+    async def run_turn(self, running: Running, watcher: Watcher | None = None) -> dict[str, Any] | None:
+        """A turn that a command asks for, while the lane waits for that command."""
+        return await self._worker.turn(self._lane_of(running.route), running, watcher)
+
+    def steer(self, row: InboxRow) -> bool:
+        """A queued row's words for the turn that runs (`/steer`); False when it cannot take them in."""
+        lane, turn = self._lane(row), self.running(self._lane(row).route)
+        taken = turn is not None and turn.steer(self._added(row), row.id)
+        if taken:
+            lane.steered.append(Waiting(row.id, row))
+        return taken
+
+    async def withdraw(self, route: SessionKey, wanted: Callable[[InboxRow], bool]) -> InboxRow | None:
+        """Take the first waiting message that is wanted elsewhere out of its lane; it is still queued."""
+        lane = self._lanes.get(route)
+        for one in () if lane is None else tuple(lane.waiting):
+            row = one.row or await asyncio.to_thread(self._services.db.inbox.get, one.id)
+            if lane is not None and row is not None and wanted(row) and one in lane.waiting:
+                lane.waiting.remove(one)
+                return row
+        return None
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something small beside the lanes, which `drain` waits for."""
+        self._start(work)
+
+    async def compress(self, running: Running, focus: str | None) -> bool:
+        """Compress the conversation of a place, while the lane waits for that command; True when it is smaller."""
+        with self.occupied(running):
+            try:
+                return await self._turns.compress(running, focus)
+            except LeftElsewhere as left:
+                await self.make_way(left.turn_id)
+                raise
+
+    @contextlib.contextmanager
+    def occupied(self, running: Running) -> Iterator[None]:
+        """What a command does with the conversation counts as the lane's turn, so that /stop ends it."""
+        with self._lane_of(running.route).occupied(running):
+            yield
+
+    async def catch_up(self, route: SessionKey) -> int:
+        """Answer what was too old to be answered by itself; how many."""
+        rows = await self._backlog.held(route)
+        lane = self._lane_of(route)
+        known = {one.id for one in lane.waiting}
+        new = [Waiting(row.id, None) for row in rows if row.id not in known]
+        lane.waiting.extendleft(reversed(new))
+        self._kick(lane)
+        return len(new)
+
+    def take(self, row: InboxRow) -> bool:
+        """A row that another process has queued; False when it is here already."""
+        lane = self._lane(row)
+        if row.id in lane.ids:
+            return False
+        self.put(row)
+        return True
+
+    async def tell(self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = "") -> None:
+        """The gateway itself says something in a chat, once for each (what, occasion)."""
+        parcel = notices.parcel(
+            what, occasion, text, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
+            thread_id=source.thread_id,
+        )  # fmt: skip
+        await self.say(parcel)
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take up what the table holds: turns that were left behind, then what is queued. Then lanes move."""
+        await self._backlog.end_cut_off()
+        await self.take_up()
+        for route in await self._backlog.routes():
+            found = await self._backlog.queued(route)
+            lane = self._lane_of(route)
+            known = {one.id for one in lane.waiting}
+            for row in found.fresh:
+                if row.id not in known:
+                    lane.add(row)
+            if found.held:
+                await self._backlog.tell_held(route)
+            self._forget(lane)
+        self._open = True
+        for lane in list(self._lanes.values()):
+            self._kick(lane)
+
+    async def take_up(self) -> int:
+        """Turns of lost processes join their lanes; how many. Asked again now and then: a lease may run out later.
+
+        Also then: rows that wait in the table and in no lane.
+        """
+        if self._open:
+            known = set[int]().union(*(lane.ids for lane in self._lanes.values()))
+            for row in await self._backlog.forgotten(known):
+                self.take(row)
+        found = await self._backlog.left_behind()
+        self._worker.waited_for.intersection_update(turn.id for turn in found)
+        new = 0
+        for turn in found:
+            assert turn.route is not None
+            lane = self._lane_of(turn.route)
+            if turn.id not in {one.id for one in lane.left} and lane.turn is None:
+                lane.left.append(turn)
+                new += 1
+            self._kick(lane)
+            self._forget(lane)
+        return new
+
+    async def make_way(self, turn_id: TurnId) -> None:
+        """Another place of its conversation waits for the end of a turn that was left behind."""
+        self._worker.waited_for.add(turn_id)
+        await self.take_up()
+
+    async def drain(self, seconds: float) -> bool:
+        """Begin nothing more and wait for what runs; what is not done in time is left for the next process."""
+        self._open = False
+        self._troubles.closing.set()
+        for handle in self._stale.values():
+            handle.cancel()
+        ended = await self._finished(seconds)
+        if not ended:
+            for lane in list(self._lanes.values()):
+                lane.abandon()
+            await self._finished(_LAST_SECONDS)
+        return ended
+
+    async def _finished(self, seconds: float) -> bool:
+        """Tasks may start others; all of them count."""
+        until = time.monotonic() + seconds
+        while tasks := self._tasks():
+            if not (left := until - time.monotonic()) > 0:
+                return False
+            await asyncio.wait(tasks, timeout=left)
+        return True
+
+    def _tasks(self) -> set[asyncio.Task[Any]]:
+        lanes = self._lanes.values()
+        own = {lane.task for lane in lanes if lane.task is not None}
+        return own.union(self._beside, *(lane.passing for lane in lanes))
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _lane(self, row: InboxRow) -> Lane:
+        assert row.route is not None, "an accepted row has a route"
+        return self._lane_of(row.route)
+
+    def _lane_of(self, route: SessionKey) -> Lane:
+        lane = self._lanes.get(route)
+        if lane is None:
+            lane = self._lanes[route] = Lane(route)
+        return lane
+
+    def _forget(self, lane: Lane) -> None:
+        if lane.idle:
+            self._lanes.pop(lane.route, None)
+
+    def _kick(self, lane: Lane) -> None:
+        if self._open and lane.task is None and (lane.waiting or lane.left):
+            lane.task = asyncio.ensure_future(self._worker.work(lane))
+            lane.task.add_done_callback(lambda task: self._rested(lane, task))
+
+    def _rested(self, lane: Lane, task: asyncio.Task[None]) -> None:
+        lane.task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a lane broke in our own code", exc_info=error, extra={"action": "lane_defect"})
+        self._kick(lane)
+        self._forget(lane)
+
+    def _pass(self, lane: Lane, row: InboxRow, watcher: Watcher | None) -> None:
+        task = asyncio.ensure_future(self._worker.command(row, watcher, after=set(lane.passing)))
+        lane.passing.add(task)
+        task.add_done_callback(lambda done: self._passed(lane, done))
+
+    def _passed(self, lane: Lane, task: asyncio.Task[None]) -> None:
+        lane.passing.discard(task)
+        self._forget(lane)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._beside.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("work beside the lanes failed", exc_info=error, extra={"action": "lane_defect"})
+
+    def _meet(self, lane: Lane, turn: Running, row: InboxRow, waited: int) -> None:
+        """A message meets a turn that runs."""
+        payload = row.payload or {}
+        choice = choose(
+            Situation(
+                mode=self._services.settings.busy_input_mode, same_person=row.person_id == turn.person_id,
+                plain=not payload.get("attachments") and not payload.get("album"), started=turn.started, waiting=waited,
+                asks=turn.asks > 0,
+            )
+        )  # fmt: skip
+        if choice == "steer":
+            if turn.steer(self._added(row), row.id):
+                lane.steered.append(lane.waiting.pop())
+            else:
+                choice = "queue"
+        elif choice == "interrupt":
+            turn.interrupt(str(payload.get("text") or ""))
+        if not payload.get("album"):
+            self._acknowledge(row, choice, len(lane.waiting))
+
+    def _added(self, row: InboxRow) -> str:
+        return user_message.added(row, shared=self._services.store.is_shared(source_of(row)))
+
+    def _acknowledge(self, row: InboxRow, choice: str, waiting: int) -> None:
+        """Say what becomes of it, at most once in a while."""
+        assert row.route is not None
+        now = time.monotonic()
+        if now - self._told.get(row.route, -_NOTICE_SECONDS) < _NOTICE_SECONDS:
+            return
+        self._told[row.route] = now
+        self._told.move_to_end(row.route)
+        while len(self._told) > _NOTICES_KNOWN:
+            self._told.popitem(last=False)
+        text = notices.busy(choice, waiting=waiting)
+        self._start(self.tell(source_of(row), text, what="busy", occasion=row.id, account=row.account))
+
+
+def _rewrites(row: InboxRow, read: InboxRow) -> bool:
+    """Whether it is the message that is read, in other words: platforms also tell of edits that nobody sees, such as
+    that a link has its preview now."""
+    one, other = ((it.platform, it.account, it.chat_id, it.message_id) for it in (row, read))
+    said, before = row.payload or {}, read.payload or {}
+    return one == other and any(said.get(part) != before.get(part) for part in ("text", "attachments"))

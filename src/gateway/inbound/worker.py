@@ -1,0 +1,393 @@
+"""What a lane does when a turn could not be run: try again, wait, tell the person, or let it be.
+
+Every kind of trouble has its rule here, and ends in one of two ways: the rows get an outcome, or they stay queued and
+are tried again. None of it touches another lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from typing import TYPE_CHECKING, Any, Literal
+
+from gateway import metrics
+from gateway.inbound.recovery import Backlog, nobody_waits
+from gateway.inbound.stored_message import source_of
+from gateway.outbound import notices
+from gateway.retry import pause_after, written
+from gateway.turns import reply as replies
+from gateway.turns.running_turn import Running, ShutOut, Stopped
+from hermes_agent.agent import ConversationBusy, LeftElsewhere
+from hermes_config.errors import HermesError
+from hermes_state.errors import NotQueued, SessionNotFound, StaleFence, StateError
+from hermes_state.storage.writer import look, queued
+from hermes_state.turns.outbox import Parcel
+
+if TYPE_CHECKING:
+    from gateway.inbound.lanes import Commands, Lane, Tell, Waiting
+    from gateway.services import Services
+    from gateway.turns.runner import TurnRunner
+    from gateway.turns.running_turn import Watcher
+    from hermes_state.ids import TurnId
+    from hermes_state.storage.base import Connection
+    from hermes_state.turns.inbox import InboxRow, Outcome
+    from hermes_state.turns.turns import Turn
+
+
+_log = logging.getLogger("hermes.gateway")
+_FIRST_PAUSE, _LONGEST_BUSY, _LONGEST_STORE = 0.05, 2.0, 15.0
+_TOLD_AFTER = 6
+"""Tries: by then somebody else has had the conversation for two seconds."""
+
+
+class Troubles:
+    """Shared by all lanes; what it remembers of one turn is in `Patience`."""
+
+    def __init__(self, services: Services, tell: Tell, make_way: Callable[[TurnId], Awaitable[object]]) -> None:
+        """`make_way`: has a turn that was left behind brought to its end, for which another place waits."""
+        self._services, self._tell, self._make_way = services, tell, make_way
+        self.closing = asyncio.Event()
+        """Set when the gateway ends: nobody waits any longer."""
+
+    async def after(self, error: Exception, running: Running, patience: Patience) -> bool:
+        """Deal with it; True: try the turn again."""
+        try:
+            return await self._after(error, running, patience)
+        except StateError as worse:
+            _log.error("a lane waits for the store: %s", worse.one_line(), extra=_about(running, "store_trouble"))
+            return await self._pause(patience, _LONGEST_STORE)
+
+    async def look_failed(self, error: StateError, patience: Patience) -> None:
+        """A lane could not read what comes next: it looks again after a while."""
+        _log.error("a lane waits for the store: %s", error.one_line(), extra={"action": "store_trouble"})
+        await self._pause(patience, _LONGEST_STORE)
+
+    async def _after(self, error: Exception, running: Running, patience: Patience) -> bool:
+        if isinstance(error, Stopped):
+            await self.finish(running.rows, "dropped", "stopped by the person")
+            return False
+        if isinstance(error, ShutOut):
+            await self.finish(running.rows, "dropped", "its author was shut out before it was read")
+            return False
+        if isinstance(error, ConversationBusy):
+            return await self._busy(error, running, patience)
+        if isinstance(error, NotQueued):
+            running.rows = tuple([row for row in running.rows if await self._is_queued(row)])
+            return bool(running.rows)
+        if isinstance(error, StaleFence):
+            _log.warning("another process took a conversation over", extra=_about(running, "taken_over"))
+            return False  # it will end the turn; its rows are that turn's
+        if isinstance(error, SessionNotFound) and not patience.missed:
+            patience.missed = True  # deleted between two looks: the route is asked anew
+            return True
+        if isinstance(error, StateError):
+            _log.error("a turn was not stored: %s", error.one_line(), extra=_about(running, "store_trouble"))
+            if not await self._pause(patience, _LONGEST_STORE):
+                return False
+            return await self._still_ours(running) or await self._let_go(running)
+        if isinstance(error, HermesError):
+            _log.warning("a turn failed: %s", error.one_line(), extra=_about(running, "turn_failed"))
+            await self.failed(running, error.in_chat())
+            return False
+        _log.error("a turn failed in our own code", exc_info=error, extra=_about(running, "turn_defect"))
+        await self.failed(running, f"Something went wrong inside Hermes ({type(error).__name__}).")
+        return False
+
+    async def _busy(self, error: ConversationBusy, running: Running, patience: Patience) -> bool:
+        running.agent = None  # it may be at work for another place, which a /stop here is not for
+        if isinstance(error, LeftElsewhere):
+            await self._make_way(error.turn_id)
+        if patience.tries == _TOLD_AFTER and running.rows:
+            row = running.rows[-1]
+            await self._tell(
+                running.source, notices.elsewhere(), what="elsewhere", occasion=row.id, account=row.account
+            )  # fmt: skip
+        return await self._pause(patience, _LONGEST_BUSY)
+
+    async def _pause(self, patience: Patience, most: float) -> bool:
+        """Wait a little longer each time; False when there is no use in it any more: then the rows stay queued."""
+        patience.tries += 1
+        seconds = pause_after(patience.tries, first=_FIRST_PAUSE, longest=most)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.closing.wait()
+        return not self.closing.is_set()
+
+    async def _still_ours(self, running: Running) -> bool:
+        """After trouble with the store: rows that no turn has may be tried again; a turn's are taken up with it."""
+        running.rows = tuple([row for row in running.rows if await self._is_queued(row)])
+        return bool(running.rows)
+
+    async def _let_go(self, running: Running) -> Literal[False]:
+        """A turn has the rows, and the store failed in the middle of it: free, it is taken up at the next look.
+
+        Else whoever looks would wait until the lease has run out, which is in the name of this living process.
+        """
+        agent, leases = running.agent, self._services.db.leases
+        if agent is not None and not agent.in_turn:
+            await written(
+                self._services.db, lambda conn: leases.release_holder_in(conn, agent.holder), what="that a turn is free"
+            )
+        return False
+
+    async def _is_queued(self, row: InboxRow) -> bool:
+        db = self._services.db
+        now = await look(db, db.inbox.get, row.id)
+        return now is not None and now.state == "queued"
+
+    async def failed(self, running: Running, said: str) -> None:
+        """No turn came of it: the person is told, and that is the rows' outcome."""
+        text = replies.normalize_empty_agent_response({"failed": True, "error": said}, "")
+        if not running.rows:
+            await self._tell(
+                running.source, text, what="failed", occasion=running.left or f"{running.route}:{running.since}"
+            )
+            return
+        row, inbox = running.rows[-1], self._services.db.inbox
+        thread = {"thread_id": running.source.thread_id} if running.source.thread_id else {}
+        reply = Parcel(
+            dedup_key=f"answer:inbox:{row.id}", platform=row.platform, account=row.account, chat_id=row.chat_id,
+            payload={"text": text, "kind": "answer", **thread}, trace_id=row.trace_id,
+        )  # fmt: skip
+
+        def run(conn: Connection) -> None:
+            for one in running.rows:
+                if inbox.take_command_in(conn, one.id):
+                    owed = reply if one is row else None
+                    inbox.end_command_in(conn, one.id, "error", reason=said, reply=owed)
+
+        await queued(self._services.db.engine, run)
+
+    async def finish(self, rows: tuple[InboxRow, ...], outcome: Outcome, reason: str) -> None:
+        """An outcome for rows that no turn has."""
+        ids = [row.id for row in rows]
+        await asyncio.to_thread(self._services.db.inbox.finish, ids, outcome, reason=reason)
+
+
+class Patience:
+    """What was tried already for one turn."""
+
+    __slots__ = ("missed", "tries")
+
+    def __init__(self) -> None:
+        self.tries = 0
+        self.missed = False
+
+
+def _about(running: Running, action: str) -> dict[str, object]:
+    trace = running.rows[-1].trace_id if running.rows else None
+    return {"action": action, "trace_id": trace}
+
+
+_ALBUM_PAUSE, _ALBUM_LONGEST = 0.35, 1.0
+_ORDER_SECONDS = 5.0
+_SUSPECT = 2
+"""Processes lost under a turn."""
+
+
+class Worker:
+    """Works off lanes, each in a task of its own."""
+
+    def __init__(
+        self, services: Services, turns: TurnRunner, commands: Commands, troubles: Troubles, backlog: Backlog
+    ) -> None:
+        self._services, self._turns, self._commands = services, turns, commands
+        self._troubles, self._backlog = troubles, backlog
+        self._starts = asyncio.Semaphore(services.db.limits.turn_starts)
+        self._suspects = asyncio.Semaphore(1)
+        self.waited_for: set[TurnId] = set()
+        """Turns that were left behind, and that another place of their conversation waits for."""
+        most = services.settings.max_concurrent_sessions
+        self._room = asyncio.Semaphore(most) if most else contextlib.nullcontext()
+
+    async def work(self, lane: Lane) -> None:
+        """Until there is nothing to do. What goes wrong with one row is that row's trouble."""
+        patience = Patience()
+        while not self._troubles.closing.is_set():
+            try:
+                if lane.passing:
+                    await asyncio.wait(lane.passing)  # what was typed before comes before
+                elif lane.left:
+                    await self._take_up(lane, lane.left.popleft())
+                elif lane.waiting:
+                    await self._next(lane)
+                else:
+                    return
+                patience.tries = 0
+            except StateError as error:  # what comes next cannot be read; it stays where it is
+                await self._troubles.look_failed(error, patience)
+
+    async def _next(self, lane: Lane) -> None:
+        head = lane.waiting[0]
+        row = await self._row(head)
+        if not lane.begins_with(head):
+            return  # it was edited, dropped or overtaken while we looked
+        if row is None:
+            lane.waiting.popleft()
+        elif self._commands.kind(row) != "turn":
+            lane.waiting.popleft()
+            await self.command(row, head.watcher)
+        else:
+            rows = await self._batch(lane, row)
+            if rows:
+                metrics.follow(rows[0].trace_id)
+                running = Running(lane.route, source_of(rows[-1]), rows[-1].person_id, rows=rows)
+                await self.turn(lane, running, head.watcher)
+
+    async def command(
+        self, row: InboxRow, watcher: Watcher | None, *, after: Collection[asyncio.Task[None]] = ()
+    ) -> None:
+        """The named boundary of a command: a defect costs that command alone.
+
+        `after`: what passed the turn before it and is not done. Of two buttons the first one pressed counts; but what
+        hangs does not keep /stop from being heard.
+        """
+        metrics.follow(row.trace_id)
+        if after:
+            await asyncio.wait(after, timeout=_ORDER_SECONDS)
+        try:
+            await self._commands.run(row, watcher)
+        except Exception as error:  # noqa: BLE001
+            extra = {"action": "command_defect", "trace_id": row.trace_id}
+            _log.error("a command failed in our own code (%s)", type(error).__name__, exc_info=error, extra=extra)
+
+    async def turn(self, lane: Lane, running: Running, watcher: Watcher | None = None) -> dict[str, Any] | None:
+        """One turn to its end, whatever comes; its result, None when there is none."""
+        with lane.occupied(running):
+            try:
+                return await self._turn(running, watcher)
+            finally:
+                lane.take_back_steered()
+
+    async def _turn(self, running: Running, watcher: Watcher | None) -> dict[str, Any] | None:
+        patience = Patience()
+        while True:
+            try:
+                result = await self._attempt(running, lambda: self._turns.run(running, watcher))
+                if running.stopped and result is None:  # cancelled, because it did not end by itself
+                    await self._troubles.finish(running.rows, "dropped", "stopped by the person")
+                return result
+            except Exception as error:  # noqa: BLE001 - the named boundary of a lane: `Troubles` has a rule for each
+                if not await self._troubles.after(error, running, patience):
+                    return None
+            if running.stopped:
+                await self._troubles.finish(running.rows, "dropped", "stopped by the person")
+                return None
+
+    async def _attempt(
+        self, running: Running, work: Callable[[], Coroutine[Any, Any, dict[str, Any] | None]]
+    ) -> dict[str, Any] | None:
+        """A task of its own: whoever gives the turn up cancels that and not the lane."""
+        # Only so many turns are prepared at once; one that has begun makes room for the next.
+        async with self._room, _Place(self._starts) as running.on_begun:
+            if self._troubles.closing.is_set():
+                return None  # it waited for room until the gateway ended: the next one begins it
+            running.task = asyncio.ensure_future(work())
+            await asyncio.wait({running.task})
+        return None if running.task.cancelled() else running.task.result()
+
+    @contextlib.asynccontextmanager
+    async def _apart(self, turn: Turn) -> AsyncIterator[None]:
+        """Turns under which processes were lost before are taken up one after the other, a moment apart.
+
+        One of those that ran then may have been what killed the process. Taken up together, all of them would be given
+        up for what one does; one by one, the others come to their end.
+        """
+        db = self._services.db
+        if turn.attempt < _SUSPECT or turn.attempt - await look(db, db.turns.times_left, turn) < _SUSPECT:
+            yield
+            return
+        async with _Place(self._suspects) as leave:
+            long_enough = asyncio.get_running_loop().call_later(db.limits.turn_alone_ms / 1000, leave)
+            try:
+                yield
+            finally:
+                long_enough.cancel()
+
+    async def _take_up(self, lane: Lane, turn: Turn) -> None:
+        """A turn that a lost process left behind. Its rows are its own already."""
+        metrics.follow(turn.trace_id)
+        source, rows = await self._backlog.place(turn)
+        if source is None:
+            _log.warning("a turn that was left behind has no place", extra={"action": "left_behind", "turn": turn.id})
+            await self._backlog.forgo(turn, "its place is gone")  # other places of the conversation wait for its end
+            return
+        if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
+            return
+        if self._backlog.is_too_old(turn):
+            await self._backlog.forgo_old(turn, source, account=rows[-1].account if rows else "")
+            return
+        running = Running(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
+        with lane.occupied(running):
+            async with self._apart(turn):
+                await self._resumed(running, turn)
+        lane.take_back_steered()
+
+    async def _resumed(self, running: Running, turn: Turn) -> None:
+        """To its end, or as far as it can be brought now: what is still open then is found again at the next look."""
+        patience = Patience()
+        while not running.stopped:
+            try:
+                await self._attempt(running, lambda: self._turns.resume(running, turn))
+                return
+            except Exception as error:  # noqa: BLE001 - the named boundary of a lane
+                if not await self._troubles.after(error, running, patience):
+                    if turn.id in self.waited_for and not isinstance(error, StateError):
+                        await self._backlog.forgo(turn, "it could not be taken up, which its place was told")
+                    return
+
+    # -- rows ----------------------------------------------------------------------------------------------
+
+    async def _row(self, waiting: Waiting) -> InboxRow | None:
+        """The row, when it still waits."""
+        if waiting.row is not None:
+            return waiting.row  # accepted a moment ago; should it have ended since, the turn is not opened
+        db = self._services.db
+        row = await look(db, db.inbox.get, waiting.id)
+        return row if row is not None and row.state == "queued" else None
+
+    async def _batch(self, lane: Lane, first: InboxRow) -> tuple[InboxRow, ...]:
+        """The next message; the parts of an album, which come one by one, are one message."""
+        album = (first.payload or {}).get("album")
+        if album is None:
+            lane.waiting.popleft()
+            return (first,)
+        began, seen = time.monotonic(), 0
+        while len(lane.waiting) > seen and time.monotonic() - began < _ALBUM_LONGEST:
+            seen = len(lane.waiting)
+            await asyncio.sleep(_ALBUM_PAUSE)
+        rows: list[InboxRow] = []
+        while lane.waiting:
+            head = lane.waiting[0]
+            row = await self._row(head)
+            if not lane.begins_with(head):
+                continue
+            if row is not None and (row.payload or {}).get("album") != album:
+                break
+            lane.waiting.popleft()
+            if row is not None:
+                rows.append(row)
+        return tuple(rows)
+
+
+class _Place:
+    """One of the places there are, until the end or until it is given back before."""
+
+    def __init__(self, within: asyncio.Semaphore) -> None:
+        self._within, self._inside = within, False
+
+    async def __aenter__(self) -> Callable[[], None]:
+        await self._within.acquire()
+        self._inside = True
+        return self._leave
+
+    async def __aexit__(self, *error: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._inside:
+            self._inside = False
+            self._within.release()

@@ -1,0 +1,533 @@
+"""How a turn is shown in a chat: streamed or not, how often edited, with which lines about tools.
+
+Read from `streaming:` and `display:`; what stands under `display.platforms.<name>` counts for that platform alone. An
+answer streams wherever the platform can edit a message, unless the configuration says otherwise: the reference's
+default is off, ours is on, because a person who looks at an empty chat for a minute writes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gateway.outbound import send_item
+from gateway.outbound.deliverer import Deliverer
+from gateway.outbound.send_item import Standing, bounded, deleted, note, pieces
+from gateway.platforms.base import BasePlatformAdapter, SendResult
+from gateway.turns import reply
+from hermes_config.sections import PlatformDisplay
+from hermes_state.errors import StateError
+from hermes_state.storage.base import Connection
+from hermes_state.storage.writer import queued
+from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.turns import Work
+
+if TYPE_CHECKING:
+    from gateway.services import Services
+
+_TOOL_LINES_OF = {
+    "discord": "all",
+    "telegram": "off",
+    "slack": "off",
+    "mattermost": "new",
+    "matrix": "new",
+    "feishu": "new",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Display:
+    streams: bool
+    interval: float
+    """Seconds between two edits of a message, at least."""
+    threshold: int
+    """So many characters, or a sentence, before anything is shown."""
+    cursor: str
+    tool_lines: str
+    preview_chars: int
+
+
+def of(services: Services, adapter: BasePlatformAdapter) -> Display:
+    """What the configuration says for this adapter's platform. Answers stream unless somebody wrote otherwise."""
+    streaming, name, display = services.settings.streaming, adapter.platform.value, services.config.display
+    own = display.platforms.get(name, PlatformDisplay())
+    streams = (streaming.enabled or not streaming.chosen) if own.streaming is None else own.streaming
+    return Display(
+        streams=adapter.supports_edit and streaming.transport != "off" and streams,
+        interval=max(streaming.edit_interval, adapter.edit_seconds),
+        threshold=streaming.buffer_threshold,
+        cursor=streaming.cursor,
+        tool_lines=own.tool_progress or display.tool_progress or _TOOL_LINES_OF.get(name, "new"),
+        preview_chars=own.tool_preview_length or display.tool_preview_length,
+    )
+
+
+log = logging.getLogger("hermes.gateway")
+
+_TYPING_SECONDS = 0.3
+"""A turn that is over by then shows no sign at all, and costs the platform no request."""
+_EVERY = 4.0
+_ONE_CALL = 1.5
+
+
+class TypingSign:
+    """`sign.start()` … `sign.stop()`; both are quick and may be called twice."""
+
+    def __init__(
+        self,
+        adapter: BasePlatformAdapter,
+        chat_id: str,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        most_seconds: float,
+        every: float = _EVERY,
+    ) -> None:
+        self._adapter = adapter
+        self._chat_id = chat_id
+        self._metadata = metadata
+        self._most_seconds = most_seconds
+        self._every = every
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._held = False
+
+    def start(self) -> None:
+        if self._timer is None and self._adapter.supports_typing and self._adapter.config.typing_indicator:
+            self._timer = asyncio.get_running_loop().call_later(min(_TYPING_SECONDS, self._every), self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._go_on(), name="typing sign")
+
+    def hold(self, held: bool) -> None:
+        """Held back while the turn waits for somebody."""
+        self._held = held
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _go_on(self) -> None:
+        clock = asyncio.get_running_loop().time
+        end = clock() + self._most_seconds
+        while clock() < end:
+            if not self._held:
+                await self._show()
+            await asyncio.sleep(self._every)
+
+    async def _show(self) -> None:
+        """The named boundary around an adapter's call that nobody waits for."""
+        try:
+            async with asyncio.timeout(_ONE_CALL):
+                await self._adapter.send_typing(self._chat_id, self._metadata)
+        except TimeoutError:
+            log.debug("a sign of typing took too long", extra={"action": "typing.slow"})
+        except Exception as error:
+            log.debug("a sign of typing failed", exc_info=error, extra={"action": "typing.failed"})
+
+
+_DRAFT_SECONDS = 0.2
+"""An answer that is complete by then is not shown in parts at all."""
+
+
+class Draft:
+    """Shows what `text()` gives, whenever `changed` was called, until it is settled."""
+
+    def __init__(
+        self,
+        services: Services,
+        adapter: BasePlatformAdapter,
+        parcel: Parcel,
+        display: Display,
+        text: Callable[[], str],
+    ) -> None:
+        self._db = services.db
+        self._adapter = adapter
+        self._parcel = parcel
+        self._display = display
+        self._text = text
+        self._item: OutboxItem | None = None
+        self._ids: list[str] = []
+        self._shown: list[str] = []
+        self._under_way: int | None = None
+        self._noted: int | None = None
+        """The number that the row says is under way."""
+        self._floods = 0
+        self._quiet_until = 0.0
+        self._behind = False
+        """The chat is owed something else first."""
+        self._gives_way = False
+        """Something is asked in the chat: nothing is shown until it is answered."""
+        self._above = False
+        """What stands in the chat stands above a question, and is to be taken away."""
+        self._changed = asyncio.Event()
+        self._over = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether something of it is, or may be, in the chat."""
+        return bool(self._ids) or self._under_way is not None
+
+    def changed(self) -> None:
+        """There is more to show."""
+        self._changed.set()
+        if self._timer is None and not self._over.is_set():
+            self._timer = asyncio.get_running_loop().call_later(_DRAFT_SECONDS, self._begin)
+
+    def give_way(self, waits: bool) -> None:
+        """A question stands in the chat, or is answered."""
+        self._gives_way = waits
+        self._above = self._above or waits
+        if self._task is not None:
+            self._changed.set()
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._show(), name="draft")
+
+    async def settle(self) -> Standing | None:
+        """Show nothing more; what stands in the chat, once whatever was under way has been answered.
+
+        None: nothing was shown here, so the item's row knows best, which a lost process may have written to.
+        """
+        self._over.set()
+        self._changed.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        if self._item is None:
+            return None
+        with contextlib.suppress(StateError):  # the row names what is gone: the deliverer finds that out
+            await self._take_away()
+        return Standing(
+            ids=tuple(self._ids), shown=tuple(self._shown), under_way=self._under_way, live=True, noted=True
+        )
+
+    # -- the loop ----------------------------------------------------------------------------------------
+
+    async def _show(self) -> None:
+        """The named boundary of what is shown: a store that takes no notes ends it, and the turn goes on."""
+        clock = asyncio.get_running_loop().time
+        try:
+            while not self._over.is_set():
+                self._changed.clear()
+                if not await self._bring_up_to_date():
+                    return
+                least = max(self._display.interval, self._adapter.edit_pause(self._parcel.chat_id))
+                pause = max(least, self._quiet_until - clock()) if self._item else _DRAFT_SECONDS
+                await self._changed.wait()
+                await self._over_within(pause)
+        except StateError as error:
+            log.warning("a draft is shown no further: %s", error, extra={"action": "draft.store"})
+
+    async def _over_within(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+
+    async def _bring_up_to_date(self) -> bool:
+        """Show what is new; False when there is no use in going on."""
+        await self._take_away()
+        text = self._text()
+        if not text or self._gives_way:
+            return True
+        parts = pieces(self._adapter, text, grows=True, end=self._display.cursor)[: self._db.limits.stream_messages]
+        if not parts:
+            return True
+        if self._item is None and not await self._take_up():
+            return self._behind
+        for number, piece in enumerate(parts):
+            if number < len(self._shown) and self._shown[number] == piece:
+                continue
+            done = await (self._edit(number, piece) if number < len(self._ids) else self._send(number, piece))
+            if not done:
+                return self._floods < self._db.limits.stream_floods and self._under_way is None
+        return True
+
+    async def _take_away(self) -> None:
+        """What stands above a question, newest first; what cannot be deleted stays, and is edited as if none were."""
+        above, self._above = self._above and self._under_way is None, False
+        if not above or not self._ids:
+            return
+        seconds = self._db.limits.send_seconds
+        while self._ids and await deleted(self._adapter, self._parcel.chat_id, self._ids[-1], seconds=seconds):
+            del self._ids[-1], self._shown[-1]
+        await self._note(None)
+
+    async def _take_up(self) -> bool:
+        """Make the item, or find the one that a lost process left; False when it is owed already, or has to wait."""
+        item: OutboxItem | None = await queued(self._db.engine, self._drafted)
+        self._behind = item is None
+        if item is None:
+            self._changed.set()  # looked at again, whether or not there is more to show by then
+            return False
+        if item.state != "draft":
+            return False
+        self._item = item
+        before = Standing.of(item)
+        self._ids, self._shown = list(before.ids), [""] * len(before.ids)
+        self._under_way, self._noted = before.under_way, before.under_way if before.noted else 0
+        return self._under_way is None
+
+    def _drafted(self, conn: Connection) -> OutboxItem | None:
+        """The item, and in the same commit the note that its first message is under way.
+
+        None while the chat is still owed something from before, above which this would stand, and when the turn has
+        just ended, whose commit could not see it any more.
+        """
+        outbox = self._db.outbox
+        if not outbox.may_show_in(conn, self._parcel):
+            return None
+        item = outbox.draft_in(conn, self._parcel)
+        if item.state == "draft" and item.draft is None:
+            outbox.progress_in(conn, item, platform_ids=(), draft=note(under_way=0, live=True))
+        return item
+
+    # -- on the platform ---------------------------------------------------------------------------------
+
+    async def _edit(self, number: int, piece: str) -> bool:
+        result = await self._answered(self._adapter.edit_message(self._parcel.chat_id, self._ids[number], piece))
+        if result.success:
+            self._shown[number] = piece
+        elif result.error_kind == "not_found":  # somebody deleted it: the answer will be a new message
+            del self._ids[number:], self._shown[number:]
+            self._floods = self._db.limits.stream_floods
+        return result.success
+
+    async def _send(self, number: int, piece: str) -> bool:
+        if self._noted != number:  # the first one was noted with the row itself
+            await self._note(number)
+        self._under_way = number
+        payload, mode = self._parcel.payload, self._adapter.config.reply_to_mode
+        reply_to = payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None
+        thread = payload.get("thread_id")
+        metadata = {} if thread is None else {"thread_id": str(thread)}
+        result = await self._answered(self._adapter.send(self._parcel.chat_id, piece, reply_to, metadata))
+        if result.success:
+            self._ids.append(result.message_id or "")
+            self._shown.append(piece)
+        elif not (result.not_sent or result.error_kind in ("rate_limited", "forbidden", "not_found")):
+            return False  # it may have arrived
+        self._under_way = None
+        await self._note(None)
+        return result.success
+
+    async def _answered(self, call: Awaitable[SendResult]) -> SendResult:
+        result = await bounded(call, seconds=self._db.limits.send_seconds)
+        if not result.success:
+            self._floods += 1
+            wait = result.retry_after if result.retry_after is not None else self._display.interval
+            self._quiet_until = asyncio.get_running_loop().time() + wait
+        return result
+
+    async def _note(self, under_way: int | None) -> None:
+        item, ids = self._item, tuple(self._ids)
+        assert item is not None
+        written = note(under_way=under_way, live=True)
+        await queued(
+            self._db.engine,
+            lambda conn: self._db.outbox.progress_in(conn, item, platform_ids=ids, draft=written),
+        )
+        self._noted = under_way
+
+
+_SENTENCE = re.compile(r"[.!?…。！？]\s|\n")
+
+
+class ChatStream:
+    """A `Watcher`, one for each turn. `began` may be told of a left-behind turn first, and then of the own."""
+
+    def __init__(
+        self,
+        services: Services,
+        adapter: BasePlatformAdapter,
+        deliverer: Deliverer,
+        *,
+        chat_id: str,
+        account: str = "",
+        thread_id: str | None = None,
+        reply_to: str | None = None,
+    ) -> None:
+        self._services = services
+        self._adapter = adapter
+        self._deliverer = deliverer
+        self._display = of(services, adapter)
+        self._place = {"chat_id": chat_id, "platform": adapter.platform.value, "account": account}
+        self._payload = {"kind": "answer", "thread_id": thread_id, "reply_to": reply_to}
+        metadata = {} if thread_id is None else {"thread_id": thread_id}
+        self._sign = TypingSign(adapter, chat_id, metadata, most_seconds=services.db.limits.typing_seconds)
+        self._key = ""
+        self._draft: Draft | None = None
+        self._story = _Story(self._display)
+
+    @property
+    def shown(self) -> str:
+        """What of the answer is, or may be, in the chat; empty when nothing is."""
+        stands = self._draft is not None and self._draft.stands
+        return (self._story.said() or "…") if stands else ""
+
+    def asking(self, waits: bool, here: bool) -> None:
+        """The turn waits for a person (or no more): no sign of typing meanwhile, and nothing above their question."""
+        self._sign.hold(waits)
+        if here and self._draft is not None:
+            self._draft.give_way(waits)
+
+    # -- as a watcher ------------------------------------------------------------------------------------
+
+    def began(self, work: Work) -> None:
+        self._sign.start()
+        if self._draft is not None:
+            self._deliverer.beside(_settled(self._draft))
+        self._story = _Story(self._display)
+        self._key = reply.answer_key(work.turn.id)
+        self._draft = None
+        if not (self._display.streams and self._is_place_of(work)):
+            return
+        parcel = Parcel(
+            dedup_key=self._key,
+            conversation_id=work.turn.conversation_id,
+            turn_id=work.turn.id,
+            trace_id=work.turn.trace_id,
+            payload={"text": "", **{name: value for name, value in self._payload.items() if value is not None}},
+            **self._place,
+        )
+        self._draft = Draft(self._services, self._adapter, parcel, self._display, self._story.text)
+        self._deliverer.showing(self._key, self._draft)
+
+    def delta(self, text: str) -> None:
+        self._story.say(text)
+        self._changed()
+
+    def step(self) -> None:
+        self._story.close()
+
+    def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
+        if self._story.tool(event, name, preview, duration=duration, failed=failed):
+            self._changed()
+
+    def status(self, kind: str, text: str) -> None:
+        if self._display.tool_lines == "verbose":
+            self._story.line(f"_{_plain(text, 200)}_")
+            self._changed()
+
+    def ended(self, result: dict[str, Any]) -> None:
+        self._sign.stop()
+        if self._draft is None or result.get("outbox_item") is not None:
+            return  # the deliverer settles it
+        self._deliverer.forget(self._key)
+        self._deliverer.beside(self._leave(self._draft, self._story.said()))
+
+    def left(self) -> None:
+        """The turn broke off without an end, which another process may bring it to: show nothing more."""
+        self._sign.stop()
+        if self._draft is not None:
+            self._deliverer.forget(self._key)
+            self._deliverer.beside(_settled(self._draft))
+
+    def _is_place_of(self, work: Work) -> bool:
+        """Whether it is answered here: one place may have two chats, where a platform has two names for a person."""
+        row = work.inbox[-1] if work.inbox else None
+        return row is None or row.chat_id == self._place["chat_id"]
+
+    def _changed(self) -> None:
+        if self._draft is not None:
+            self._draft.changed()
+
+    async def _leave(self, draft: Draft, said: str) -> None:
+        """Nothing is owed for this turn: what was shown stays, as something that was broken off."""
+        standing = await draft.settle()
+        if standing is None or not standing.ids:
+            return
+        chat, seconds = self._place["chat_id"], self._services.db.limits.send_seconds
+        pieces = send_item.pieces(self._adapter, said)
+        for number, message_id in enumerate(standing.ids):
+            if number < len(pieces):
+                call = self._adapter.edit_message(chat, message_id, pieces[number], finalize=True)
+                await send_item.bounded(call, seconds=seconds)
+            else:
+                await send_item.deleted(self._adapter, chat, message_id, seconds=seconds)
+
+
+class _Story:
+    """What there is to show of a turn: texts and tool lines, in order."""
+
+    def __init__(self, how: Display) -> None:
+        self._how = how
+        self._before: list[str] = []
+        self._current: list[str] = []
+        self._last_tool = ""
+        self._ready = False
+
+    def say(self, text: str) -> None:
+        self._current.append(text)
+
+    def close(self) -> None:
+        """What was said so far stands before the next tool calls."""
+        text = "".join(self._current).strip()
+        self._current.clear()
+        self._last_tool = ""
+        if text:
+            self._before.append(text)
+
+    def line(self, text: str) -> None:
+        self.close()
+        self._before.append(text)
+
+    def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> bool:
+        """Whether there is something new to show."""
+        how = self._how.tool_lines
+        if how == "off" or event not in ("tool.started", "tool.completed"):
+            return False
+        if event == "tool.completed":
+            if not failed and how != "verbose":
+                return False
+            took = "" if duration is None else f" · {duration:.1f} s"
+            return self._tool_line(f"{'✗' if failed else '✓'} {_plain(name, 40)}{took}", name)
+        if how == "new" and name == self._last_tool:
+            return False
+        shown = _plain(preview, self._how.preview_chars)
+        return self._tool_line(f"⚙ {_plain(name, 40)}" + (f" `{shown}`" if shown else ""), name)
+
+    def _tool_line(self, text: str, name: str) -> bool:
+        together = bool(self._last_tool) and not self._current
+        self.close()
+        if together:
+            self._before[-1] += f"\n{text}"
+        else:
+            self._before.append(text)
+        self._last_tool = name
+        return True
+
+    def said(self) -> str:
+        """Everything, but not a marker of silence or the beginning of one."""
+        current = "".join(self._current).strip()
+        parts = [*self._before, *([current] if current and not reply.may_be_silence(current) else [])]
+        return "\n\n".join(parts)
+
+    def text(self) -> str:
+        """What is worth showing now; empty as long as there is too little of it."""
+        text = self.said()
+        if not self._ready:
+            enough = bool(self._before) or len(text) >= self._how.threshold or _SENTENCE.search(text) is not None
+            self._ready = bool(text) and enough
+        return text if self._ready else ""
+
+
+async def _settled(draft: Draft) -> None:
+    await draft.settle()
+
+
+def _plain(text: str, most: int) -> str:
+    """One harmless line: no markup of ours, no line breaks."""
+    line = " ".join(text.replace("`", "'").split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

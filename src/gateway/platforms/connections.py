@@ -1,0 +1,98 @@
+"""Keeps the platforms connected: each on its own, so that one that is down costs the others nothing.
+
+A platform that cannot be reached is tried again for ever, with longer pauses up to five minutes. What it cannot be
+reached for is in its `Health`, which is evidence: the moment it was last heard of, and what is wrong now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from gateway.config import Platform
+from gateway.platforms.base import BasePlatformAdapter, Health
+from gateway.retry import pause_after
+from hermes_config.errors import HermesError
+
+_log = logging.getLogger("hermes.gateway")
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+_CONNECT_SECONDS = 60.0
+_DISCONNECT_SECONDS = 5.0
+
+
+class Connections:
+    """`start` returns at once; `connected` is told each time a platform is there, also again."""
+
+    def __init__(
+        self, adapters: Mapping[Platform, BasePlatformAdapter], connected: Callable[[Platform], None] = lambda _: None
+    ) -> None:
+        self._adapters = adapters
+        self._connected = connected
+        self._tasks: dict[Platform, asyncio.Task[None]] = {}
+        self._trouble: dict[Platform, Health] = {}
+
+    def start(self) -> None:
+        for platform, adapter in self._adapters.items():
+            self._tasks[platform] = asyncio.create_task(self._keep(platform, adapter), name=f"connect {platform.value}")
+
+    async def settled(self, seconds: float) -> None:
+        """Until every platform was tried once, or the time is over."""
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=seconds)
+
+    async def stop(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*(self._leave(p, adapter) for p, adapter in self._adapters.items()))
+
+    def health(self) -> dict[str, Health]:
+        found = {}
+        for platform, adapter in self._adapters.items():
+            trouble = self._trouble.get(platform)
+            own = adapter.health()
+            found[platform.value] = own if trouble is None else replace(trouble, last_contact=own.last_contact)
+        return found
+
+    async def _keep(self, platform: Platform, adapter: BasePlatformAdapter) -> None:
+        """Connect, however long it takes. An adapter that is connected looks after its connection by itself."""
+        attempt = 0
+        while not await self._try(platform, adapter, again=attempt > 0):
+            attempt += 1
+            pause = pause_after(attempt, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
+            trouble = self._trouble[platform]
+            self._trouble[platform] = replace(trouble, retry_at=time.time() + pause)
+            await asyncio.sleep(pause)
+        self._trouble.pop(platform, None)
+        self._connected(platform)
+
+    async def _try(self, platform: Platform, adapter: BasePlatformAdapter, *, again: bool) -> bool:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                if await adapter.connect(is_reconnect=again):
+                    return True
+            problem = adapter.health().problem or "it did not connect"
+        except TimeoutError:
+            problem = f"it did not answer within {_CONNECT_SECONDS:.0f} s"
+        except HermesError as error:
+            problem = error.one_line()
+        except Exception as error:  # noqa: BLE001 - boundary: an adapter
+            problem = f"the adapter failed ({type(error).__name__})"
+            _log.exception("an adapter failed", extra={"action": "connect", "platform": platform.value})
+        self._trouble[platform] = Health(problem=problem)
+        _log.warning("%s: %s", platform.value, problem, extra={"action": "connect", "platform": platform.value})
+        return False
+
+    async def _leave(self, platform: Platform, adapter: BasePlatformAdapter) -> None:
+        try:
+            async with asyncio.timeout(_DISCONNECT_SECONDS):
+                await adapter.disconnect()
+        except Exception as error:  # noqa: BLE001 - boundary: an adapter
+            kind = type(error).__name__
+            _log.warning(
+                "%s did not disconnect (%s)", platform.value, kind, extra={"action": "disconnect", "error": kind}
+            )

@@ -1,0 +1,151 @@
+"""Meeting a bot and its owner for the first time: is the token good, and whose phone is it?
+
+For set-up, while no gateway polls. The owner proves to be the person at this machine by sending the code that its
+terminal shows. What other people wrote meanwhile is looked at and not acknowledged, so the gateway still gets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.platforms.telegram import errors, updates
+from gateway.platforms.telegram.client import Line
+from gateway.platforms.telegram.updates import Malformed
+from hermes_config.errors import HermesError
+
+_START = re.compile(r"/start(?:@\w+)?\s+(\S+)\s*", re.IGNORECASE)
+_WRONG_CODES = 5
+_BATCH = 100
+_POLL_SECONDS = 10
+
+
+class MeetingFailed(HermesError):
+    """Telegram could not be set up."""
+
+
+class UnknownToken(MeetingFailed):
+    """Telegram does not know this token."""
+
+    default_hint = "Copy it from @BotFather again: /mybots, API Token."
+
+
+@dataclass(frozen=True, slots=True)
+class Bot:
+    id: int
+    username: str
+    name: str
+    webhook: str
+    """Where Telegram sends the bot's messages instead of handing them out; empty: nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    id: str
+    chat_id: str
+    name: str
+    username: str
+
+
+async def look(token: str, extra: Mapping[str, Any]) -> Bot:
+    """Who the bot of this token is. Raises `MeetingFailed`."""
+    async with _line(token, extra) as line:
+        me = await line.bot.get_me()
+        hook = await line.bot.get_webhook_info()
+    return Bot(me.id, me.username or "", me.full_name, hook.url or "")
+
+
+async def listen(token: str, extra: Mapping[str, Any], *, seconds: int) -> None:
+    """Ask for messages for a moment, and acknowledge none. Raises `MeetingFailed` when another program asks as well."""
+    async with _line(token, extra) as line:
+        await line.updates(offset=None, seconds=seconds, kinds=updates.ALLOWED)
+
+
+async def remove_webhook(token: str, extra: Mapping[str, Any]) -> None:
+    async with _line(token, extra) as line:
+        await line.bot.delete_webhook(drop_pending_updates=False)
+
+
+async def meet_owner(token: str, extra: Mapping[str, Any], *, code: str, seconds: float) -> Owner | None:
+    """Wait until somebody sends `/start CODE` in private; None when nobody does in time. Raises `MeetingFailed`."""
+    deadline = time.monotonic() + seconds
+    wrong: set[int] = set()
+    async with _line(token, extra) as line:
+        while (left := deadline - time.monotonic()) > 0:
+            found = await line.updates(offset=None, seconds=min(_POLL_SECONDS, int(left) + 1), kinds=updates.ALLOWED)
+            for place, update in enumerate(found):
+                sent, number = _code(update)
+                if sent is None:
+                    continue
+                if hmac.compare_digest(sent.upper().encode(), code.encode()):
+                    if place == 0:  # nothing of anybody else's lies before it
+                        await line.updates(offset=number + 1, seconds=0, kinds=updates.ALLOWED)
+                    return await _greeted(line, update["message"])
+                wrong.add(number)
+            if len(wrong) >= _WRONG_CODES:
+                raise MeetingFailed("too many wrong codes were sent to the bot", hint="Start anew for another code.")
+            if len(found) >= _BATCH:
+                raise MeetingFailed(
+                    "too many messages wait for this bot to find yours among them",
+                    hint="Run the gateway, write to the bot, then: hermes pairing approve telegram CODE --owner",
+                )
+            if found:
+                await asyncio.sleep(1.0)  # they are handed out again at once, as they are not acknowledged
+    return None
+
+
+def _code(update: Any) -> tuple[str | None, int]:
+    """The code in a private `/start CODE` of a person, and the number of the update."""
+    try:
+        number = updates.update_id(update)
+    except Malformed:
+        return None, 0
+    message = update.get("message")
+    if not isinstance(message, Mapping):
+        return None, number
+    chat, sender, text = message.get("chat"), message.get("from"), message.get("text")
+    if not (isinstance(chat, Mapping) and isinstance(sender, Mapping) and isinstance(text, str)):
+        return None, number
+    if chat.get("type") != "private" or sender.get("is_bot") is not False or not isinstance(sender.get("id"), int):
+        return None, number
+    found = _START.fullmatch(text)
+    return (found[1] if found and "forward_origin" not in message else None), number
+
+
+async def _greeted(line: Line, message: Mapping[str, Any]) -> Owner:
+    from telegram.error import TelegramError
+
+    sender = message["from"]
+    name = " ".join(str(sender.get(key) or "") for key in ("first_name", "last_name")).strip()
+    owner = Owner(str(sender["id"]), str(message["chat"]["id"]), name, str(sender.get("username") or ""))
+    try:
+        await line.bot.send_message(owner.chat_id, "That is you: this machine's owner. Write to me when I am running.")
+    except TelegramError as error:
+        raise MeetingFailed(f"the bot cannot write to you: {errors.said(error, line.token)}") from None
+    return owner
+
+
+@asynccontextmanager
+async def _line(token: str, extra: Mapping[str, Any]) -> AsyncIterator[Line]:
+    """An open line on which every error of Telegram's is one of ours."""
+    from telegram.error import Conflict, InvalidToken, TelegramError
+
+    line = await Line.open(token, extra)
+    try:
+        yield line
+    except InvalidToken:
+        raise UnknownToken from None
+    except Conflict:
+        raise MeetingFailed(
+            "another program asks for this bot's messages", hint="Stop it (hermes gateway stop), then set up again."
+        ) from None
+    except TelegramError as error:
+        raise MeetingFailed(errors.unreachable(error, line)) from None
+    finally:
+        await line.close()

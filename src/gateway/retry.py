@@ -1,0 +1,57 @@
+"""Trying again: how long to wait, and writes that must not be lost.
+
+What a platform answered, or a command did, cannot be undone when the disk is full or the server away for a minute:
+`written` keeps it and writes it as soon as that passes. Whoever ends the process cancels it. An error that does not
+pass by itself is raised at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from hermes_state.errors import OutcomeUnknown, StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable, WriteLost
+from hermes_state.storage.writer import queued
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.storage.base import Connection
+
+T = TypeVar("T")
+
+_log = logging.getLogger("hermes.gateway")
+
+
+def pause_after(tries: int, *, first: float, longest: float, spread: float = 0.0) -> float:
+    """Seconds to wait after so many failed tries: `first`, then twice as long each time, at most `longest`.
+
+    `spread`: 0.2 is up to 20 % more or less, so that many do not come back at the same moment.
+    """
+    seconds = min(longest, first * 2.0 ** min(max(tries - 1, 0), 16))
+    return seconds * random.uniform(1 - spread, 1 + spread) if spread else seconds
+
+
+async def written(
+    db: SessionDB,
+    write: Callable[[Connection], T],
+    *,
+    what: str,
+    trace_id: str | None = None,
+    patience: float = 0.0,
+) -> T:
+    """`write(conn)` in a transaction, which may run again after one whose outcome is not known.
+
+    `patience`: as in `queued`.
+    """
+    for tries in itertools.count(1):
+        try:
+            return await queued(db.engine, write, patience=patience)
+        except (StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable, WriteLost, OutcomeUnknown) as error:
+            extra = {"action": "store_trouble", "trace_id": trace_id}
+            _log.warning("%s is not written down yet: %s", what, error.one_line(), extra=extra)
+        await asyncio.sleep(pause_after(tries, first=0.1, longest=5.0))
+    raise AssertionError("it is tried until it is written")

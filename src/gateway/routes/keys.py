@@ -1,0 +1,128 @@
+"""The session key: one text for each place people write from. Pure, total and injective.
+
+    agent:main:telegram:dm:42               a direct chat, with :77 behind it a topic of it
+    agent:main:telegram:group:-100:42       one person in a group (or, without isolation, the group: ...:group:-100)
+    agent:main:telegram:group:-100:%thread:7    a topic of a group, shared by everybody in it
+    agent:main:discord:thread:900:901       a thread; 901 is the thread, as it is for a dm
+
+Two different places never have the same key. Parts are joined by `:`, and what could be mistaken is escaped inside a
+part as `%3A`; a part that says what the next one is (`%user`, `%thread`) can therefore not be anybody's id. Wherever
+the reference's own key means one thing only, the key is that one. Where it does not (a group's topic 7 and its user 7,
+ids with a colon in them), ours differs and `aliases` tells theirs, so that routes of existing homes are found again.
+
+A place is: platform, kind of chat, chat, thread and, as far as people there are kept apart, the person. A key longer
+than a row can hold carries a SHA-256 in place of its longest part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_state.ids import MAX_ID_BYTES, SessionKey
+
+if TYPE_CHECKING:
+    from gateway.routes.source import SessionSource
+
+_UNSAFE = re.compile(r"[:%\x00-\x1f\x7f\ud800-\udfff]|\.(?=\.)|(?<=\.)\.")
+
+
+class Place(NamedTuple):
+    """What a key is made of; "" stands for what is not there or does not count."""
+
+    profile: str
+    platform: str
+    chat_type: str
+    chat: str
+    thread: str
+    person: str
+
+
+def build_session_key(
+    source: SessionSource,
+    group_sessions_per_user: bool = True,
+    thread_sessions_per_user: bool = False,
+    profile: str | None = None,
+) -> SessionKey:
+    """The key of the place that `source` comes from."""
+    return key_of(place_of(source, group_sessions_per_user, thread_sessions_per_user, profile))
+
+
+def place_of(
+    source: SessionSource,
+    group_sessions_per_user: bool = True,
+    thread_sessions_per_user: bool = False,
+    profile: str | None = None,
+) -> Place:
+    """Who counts where: a direct chat is its chat, a thread is everybody's unless threads are split by person."""
+    platform = str(source.platform.value)
+    chat, thread, person = (
+        str(part) if part else "" for part in (source.chat_id, source.thread_id, source.participant)
+    )
+    kind = str(source.chat_type or "")
+    if kind == "dm":
+        person = "" if chat else person
+    elif not group_sessions_per_user or (thread and not thread_sessions_per_user):
+        person = ""
+    return Place(profile or "main", platform, kind, chat, thread, person)
+
+
+def key_of(place: Place) -> SessionKey:
+    if _UNSAFE.search(" ".join(place)):  # most ids are plain
+        place = Place(*map(_escaped, place))
+    chat, thread, person = place.chat, place.thread, place.person
+    parts = ["agent", place.profile, place.platform, place.chat_type]
+    if chat or (place.chat_type != "dm" and (thread or person)):
+        parts.append(chat)
+    if place.chat_type == "dm":
+        parts += ["%user", person] if person else []
+        parts += ["%thread", thread] if thread and not chat and not person else [thread] if thread else []
+    elif thread and person:
+        parts += [thread, person]
+    elif thread:
+        parts += [thread] if place.chat_type == "thread" else ["%thread", thread]
+    elif person:
+        parts += ["%user", person] if place.chat_type == "thread" else [person]
+    return SessionKey(_bounded(parts))
+
+
+def aliases(
+    source: SessionSource,
+    group_sessions_per_user: bool = True,
+    thread_sessions_per_user: bool = False,
+    profile: str | None = None,
+) -> tuple[SessionKey, ...]:
+    """The reference's key of the place where it is not ours. It may stand for another place too: compare `place_of`."""
+    place = place_of(source, group_sessions_per_user, thread_sessions_per_user, profile)
+    given = (place.chat, place.thread, place.person)
+    if place.chat_type == "dm":
+        given = (place.chat or place.person, place.thread, "")
+    theirs = ":".join(["agent", place.profile, place.platform, place.chat_type, *(part for part in given if part)])
+    return () if theirs == key_of(place) else (SessionKey(theirs),)
+
+
+def is_shared_multi_user_session(
+    source: SessionSource, group_sessions_per_user: bool = True, thread_sessions_per_user: bool = False
+) -> bool:
+    """Whether several people talk in the one conversation this place leads to."""
+    if source.chat_type == "dm":
+        return False
+    return not group_sessions_per_user or (bool(source.thread_id) and not thread_sessions_per_user)
+
+
+def _escaped(part: str) -> str:
+    return _UNSAFE.sub(_percent, part)
+
+
+def _percent(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
+
+
+def _bounded(parts: list[str]) -> str:
+    key = ":".join(parts)
+    while len(key.encode()) > MAX_ID_BYTES:
+        longest = max(range(len(parts)), key=lambda at: len(parts[at].encode()))
+        parts[longest] = "%sha256-" + hashlib.sha256(parts[longest].encode()).hexdigest()
+        key = ":".join(parts)
+    return key

@@ -1,0 +1,102 @@
+"""When a chat starts over by itself. Pure functions of a rule, what is known of the route, an instant and a zone.
+
+Idle time is a distance between instants. The daily hour is a wall-clock hour of the person's own zone: on the day the
+clock jumps over it, the moment of the jump counts; on the day it comes twice, the first one does. An instant in the
+future (a clock that was set back) makes nothing due.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, time, timedelta, tzinfo
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from gateway.config import SessionResetPolicy
+
+Reason = Literal["idle", "daily", "suspended", "resume_pending_expired"]
+_LOCALTIME = Path("/etc/localtime")
+
+
+class RouteUse(NamedTuple):
+    """What a rule looks at. Times are epoch seconds."""
+
+    last_active: float
+    busy: bool = False
+    """A process that the chat started is still running."""
+    suspended: bool = False
+    resume_pending: bool = False
+    resume_marked_at: float | None = None
+
+
+def due(policy: SessionResetPolicy, state: RouteUse, now: float, zone: tzinfo) -> Reason | None:
+    """Why the chat's time is up, or None."""
+    if state.busy:
+        return None
+    if policy.mode in ("idle", "both") and now > state.last_active + policy.idle_minutes * 60:
+        return "idle"
+    if policy.mode in ("daily", "both") and state.last_active < daily_boundary(policy.at_hour, now, zone):
+        return "daily"
+    return None
+
+
+def due_at_message(
+    policy: SessionResetPolicy, state: RouteUse, now: float, zone: tzinfo, resume_window: float
+) -> Reason | None:
+    """As `due`, with the marks that only count when somebody writes again."""
+    if state.suspended:
+        return "suspended"
+    reason = due(policy, state, now, zone)
+    if reason is None and state.resume_pending and policy.mode != "none" and not state.busy:
+        marked = state.resume_marked_at
+        if marked is not None and now > marked + resume_window:
+            return "resume_pending_expired"
+    return reason
+
+
+def daily_boundary(hour: int, now: float, zone: tzinfo) -> float:
+    """The newest instant at which it was `hour`:00 in `zone`."""
+    today = datetime.fromtimestamp(now, zone).date()
+    for back in range(3):  # a zone may have skipped a whole day
+        # `fold` 0 is the earlier of two; for an hour that does not exist it gives the moment of the jump.
+        moment = datetime.combine(today - timedelta(days=back), time(hour), tzinfo=zone).timestamp()
+        if moment <= now:
+            return moment
+    return 0.0
+
+
+def latest_due(policy: SessionResetPolicy, now: float) -> float | None:
+    """A route used at or after this instant cannot be due, wherever its person lives. None: no route ever is."""
+    if policy.mode == "none" or policy.mode not in ("idle", "daily", "both"):
+        return None
+    # The daily hour was at most a day ago in every zone, and at its latest it is now.
+    return now if policy.mode in ("daily", "both") else now - policy.idle_minutes * 60
+
+
+def zone_of(*names: str | None) -> tzinfo:
+    """The first of the named IANA zones that exists here, else the system's, else UTC."""
+    for name in names:
+        if name and (found := _zone(name)) is not None:
+            return found
+    return _system_zone()
+
+
+def _zone(name: str) -> tzinfo | None:
+    import zoneinfo
+
+    try:
+        return zoneinfo.ZoneInfo(name)  # it keeps those it has read
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def _system_zone() -> tzinfo:
+    import zoneinfo
+
+    if (named := os.environ.get("TZ", "").lstrip(":")) and (found := _zone(named)) is not None:
+        return found
+    try:
+        with _LOCALTIME.open("rb") as file:
+            return zoneinfo.ZoneInfo.from_file(file)
+    except (OSError, ValueError):
+        return UTC

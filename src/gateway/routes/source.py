@@ -1,0 +1,227 @@
+"""Where a message comes from, and what is remembered of a route: `SessionSource` and `SessionEntry`.
+
+Both are plain data with the names and written forms other programs know. Times of an entry are naive and local, as in
+the files of existing homes; `instant` and `local_time` are the one place where they become instants and back. The
+store's column for the last activity is an instant, so a change of the clock's zone moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from gateway.config import Platform
+from hermes_state.transfer.import_home import route_entry as written
+
+Written = dict[str, Any]
+
+_TEXTS = frozenset(
+    {
+        "chat_name", "user_id", "user_name", "thread_id", "chat_topic", "user_id_alt", "chat_id_alt", "parent_chat_id",
+        "message_id", "profile", "auto_thread_initial_name",
+    }
+)  # fmt: skip
+"""What of a place is written as a text or not at all."""
+
+
+@dataclass
+class SessionSource:
+    """The place a message came from and who wrote it, as the platform says. Nothing in here gives rights."""
+
+    platform: Platform
+    chat_id: str
+    chat_name: str | None = None
+    chat_type: str = "dm"
+    user_id: str | None = None
+    user_name: str | None = None
+    thread_id: str | None = None
+    chat_topic: str | None = None
+    user_id_alt: str | None = None
+    chat_id_alt: str | None = None
+    is_bot: bool = False
+    scope_id: str | None = None
+    guild_id: str | None = None
+    parent_chat_id: str | None = None
+    message_id: str | None = None
+    role_authorized: bool = False
+    profile: str | None = None
+    auto_thread_created: bool = False
+    auto_thread_initial_name: str | None = None
+    delivered_via_upstream_relay: bool = False
+
+    def __post_init__(self) -> None:
+        self.scope_id = self.guild_id = self.scope_id or self.guild_id
+
+    @property
+    def participant(self) -> str | None:
+        """The stable id of the person who wrote."""
+        return self.user_id_alt or self.user_id or None
+
+    @property
+    def description(self) -> str:
+        if self.platform is Platform.LOCAL:
+            return "CLI terminal"
+        if self.chat_type == "dm":
+            who = self.user_name or self.user_id or self.chat_name or self.chat_id
+            text = f"DM with {who or 'somebody'}"
+        else:
+            text = f"{self.chat_type}: {self.chat_name or self.chat_id}"
+        return f"{text}, thread: {self.thread_id}" if self.thread_id else text
+
+    def to_dict(self) -> Written:
+        always: Written = {
+            "platform": self.platform.value,
+            "chat_id": self.chat_id,
+            "chat_name": self.chat_name,
+            "chat_type": self.chat_type,
+            "user_id": self.user_id,
+            "user_name": self.user_name,
+            "thread_id": self.thread_id,
+            "chat_topic": self.chat_topic,
+        }
+        when_set = {
+            "user_id_alt": self.user_id_alt,
+            "chat_id_alt": self.chat_id_alt,
+            "scope_id": self.scope_id,
+            "guild_id": self.scope_id,
+            "parent_chat_id": self.parent_chat_id,
+            "message_id": self.message_id,
+            "profile": self.profile,
+            "auto_thread_created": self.auto_thread_created,
+            "auto_thread_initial_name": self.auto_thread_initial_name,
+        }
+        return always | {name: value for name, value in when_set.items() if value}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SessionSource:
+        """`platform` and `chat_id` must be there; a platform nobody knows is a ValueError. Rights are not restored."""
+        get = data.get
+        texts: Written = {name: str(value) for name, value in data.items() if value is not None and name in _TEXTS}
+        return cls(
+            platform=Platform(data["platform"]),
+            chat_id=str(data["chat_id"]),
+            chat_type=_text(get("chat_type")) or "dm",
+            scope_id=_text(get("scope_id") if "scope_id" in data else get("guild_id")),
+            auto_thread_created=bool(get("auto_thread_created")),
+            **texts,
+        )
+
+
+@dataclass
+class SessionEntry:
+    """A route: which session it leads to and what is remembered of it."""
+
+    session_key: str
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    origin: SessionSource | None = None
+    display_name: str | None = None
+    platform: Platform | None = None
+    chat_type: str = "dm"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    total_tokens: int = 0
+    estimated_cost_usd: float = 0.0
+    cost_status: str = "unknown"
+    last_prompt_tokens: int = 0
+    was_auto_reset: bool = False
+    auto_reset_reason: str | None = None
+    reset_had_activity: bool = False
+    is_fresh_reset: bool = False
+    expiry_finalized: bool = False
+    suspended: bool = False
+    resume_pending: bool = False
+    resume_reason: str | None = None
+    last_resume_marked_at: datetime | None = None
+    model_override: dict[str, str] | None = None
+    stored: Written | None = field(default=None, repr=False, compare=False)
+    """What the store had when this was read or saved last; None for an entry it has not seen."""
+
+    def to_dict(self) -> Written:
+        """The written form. A model override never carries a key, whoever put one in."""
+        entry: Written = {
+            "session_key": self.session_key,
+            "session_id": self.session_id,
+            "created_at": self.created_at.isoformat(),
+            "updated_at": self.updated_at.isoformat(),
+            "display_name": self.display_name,
+            "platform": None if self.platform is None else self.platform.value,
+            "chat_type": self.chat_type,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cache_read_tokens": self.cache_read_tokens,
+            "cache_write_tokens": self.cache_write_tokens,
+            "total_tokens": self.total_tokens,
+            "last_prompt_tokens": self.last_prompt_tokens,
+            "estimated_cost_usd": self.estimated_cost_usd,
+            "cost_status": self.cost_status,
+            "expiry_finalized": self.expiry_finalized,
+            "suspended": self.suspended,
+            "resume_pending": self.resume_pending,
+            "resume_reason": self.resume_reason,
+            "last_resume_marked_at": _written_time(self.last_resume_marked_at),
+            "is_fresh_reset": self.is_fresh_reset,
+            "was_auto_reset": self.was_auto_reset,
+            "auto_reset_reason": self.auto_reset_reason,
+            "reset_had_activity": self.reset_had_activity,
+        }
+        if self.origin is not None:
+            entry["origin"] = self.origin.to_dict()
+        override = written.model_override(self.model_override)
+        return {**entry, "model_override": override} if override else entry
+
+    @classmethod
+    def from_dict(cls, data: object) -> SessionEntry:
+        """Raises ValueError with the reason when it is no entry."""
+        return cls(**_fields(data))
+
+
+def instant(time: datetime) -> float:
+    """Epoch seconds of an entry's naive local time (an aware one means itself)."""
+    try:
+        return time.timestamp()
+    except (OverflowError, OSError, ValueError):  # before 1970 or after 9999 on some systems
+        return 0.0
+
+
+def local_time(epoch: float) -> datetime:
+    return datetime.fromtimestamp(epoch)
+
+
+def _fields(data: object) -> Written:
+    given: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
+    # The place is read here and not by `parse`, which does not know the platforms that plug-ins bring.
+    entry = written.parse({**given, "origin": None} if given else data)
+    return {
+        **entry,
+        "created_at": datetime.fromisoformat(entry["created_at"]),
+        "updated_at": datetime.fromisoformat(entry["updated_at"]),
+        "last_resume_marked_at": _read_time(entry["last_resume_marked_at"]),
+        "platform": Platform.find(given.get("platform")),
+        "origin": _origin(given.get("origin")),
+        "model_override": entry.get("model_override"),
+    }
+
+
+def _origin(data: object) -> SessionSource | None:
+    """None for a place that nobody knows any more: the way to the conversation is worth keeping without it."""
+    if not isinstance(data, Mapping) or data.get("chat_id") is None or Platform.find(data.get("platform")) is None:
+        return None
+    return SessionSource.from_dict(data)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _written_time(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+def _read_time(text: object) -> datetime | None:
+    return datetime.fromisoformat(text) if isinstance(text, str) else None

@@ -1,0 +1,135 @@
+"""What the parts of the gateway share, made once by the runner and handed down. Nothing in it reaches up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.access.pairing import Pairing
+from gateway.access.policy import PolicyKeeper
+from gateway.hooks import HookRegistry, enabled_hooks
+from gateway.inbound.intake import Intake
+from gateway.inbound.lanes import Commands, Lanes
+from gateway.metrics import Metrics
+from gateway.outbound.deliverer import Deliverer
+from gateway.platforms.connections import Connections
+from gateway.session import SessionStore
+from gateway.turns.agents import Agents
+from gateway.turns.runner import TurnRunner
+from hermes_agent import process_identity
+from hermes_state import AsyncSessionDB
+
+if TYPE_CHECKING:
+    from gateway.access.policy import PolicyKeeper
+    from gateway.config import GatewayConfig, Platform
+    from gateway.hooks import HookRegistry
+    from gateway.metrics import Metrics
+    from gateway.platforms.base import BasePlatformAdapter
+    from gateway.run import GatewayRunner
+    from gateway.session import SessionStore
+    from hermes_agent.approvals.types import Approver
+    from hermes_agent.tools.base import Ask
+    from hermes_config.config import Config
+    from hermes_state import SessionDB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    db: SessionDB
+    config: Config
+    """The home's configuration as it was read at start."""
+    settings: GatewayConfig
+    """The gateway's part of it."""
+    store: SessionStore
+    policy: PolicyKeeper
+    hooks: HookRegistry
+    metrics: Metrics
+    holder: str
+    """This process in leases and as a sender (`hermes_agent.process_identity.new_holder`)."""
+
+    @property
+    def home(self) -> Path:
+        return self.config.home
+
+
+_CLOSE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Everything that runs in a gateway."""
+
+    services: Services
+    async_db: AsyncSessionDB
+    adapters: Mapping[Platform, BasePlatformAdapter]
+    agents: Agents
+    deliverer: Deliverer
+    turns: TurnRunner
+    commands: Commands
+    lanes: Lanes
+    intake: Intake
+    connections: Connections
+
+    def model_line(self) -> str:
+        """Which model a new conversation begins with, for a person; empty when none can be had."""
+        from hermes_agent.models import providers
+        from hermes_config import config as configuration
+        from hermes_config.errors import ConfigError
+
+        config, _ = configuration.load_or_last_good(self.services.home)
+        try:
+            endpoint = providers.primary(config)
+        except ConfigError as error:
+            return error.in_chat()
+        return f"Model: {endpoint.model} ({endpoint.provider}), {endpoint.context_length:,} tokens of context."
+
+    async def close(self) -> None:
+        """Wait a moment for what goes on beside the turns, and let go of connections."""
+        from hermes_agent.models import http
+
+        agents = [entry[0] for entry in self.agents.entries.values()]
+        if agents:
+            closing = [asyncio.ensure_future(agent.aclose()) for agent in agents]
+            await asyncio.wait(closing, timeout=_CLOSE_SECONDS)
+        self.agents.clear()
+        await http.close_clients()
+        await asyncio.to_thread(self.services.store.close)
+
+
+def services_of(config: Config, settings: GatewayConfig, db: SessionDB) -> Services:
+    """What the parts share."""
+    hooks = HookRegistry(config.home, db.limits, enabled=enabled_hooks(config))
+    hooks.discover_and_load()
+    return Services(
+        db=db, config=config, settings=settings, store=SessionStore(settings.sessions_dir, settings, db=db),
+        policy=PolicyKeeper(db, config.home), hooks=hooks, metrics=Metrics(), holder=process_identity.new_holder(),
+    )  # fmt: skip
+
+
+def assemble(
+    services: Services,
+    adapters: Mapping[Platform, BasePlatformAdapter],
+    *,
+    after: GatewayRunner,
+    commands: Commands,
+    approver: Approver | None = None,
+    ask: Ask | None = None,
+) -> Parts:
+    """A gateway's parts, wired; nothing runs yet."""
+    agents = Agents(services, approver=approver, ask=ask)
+    deliverer = Deliverer(services, adapters)
+    turns = TurnRunner(services, agents, deliverer, adapters=adapters, after=after)
+    lanes = Lanes(services, turns, commands, say=deliverer.say, hand_over=deliverer.deliver)
+    commands.serve(lanes, agents)
+    intake = Intake(services, lanes, pairing=Pairing(services.db))
+    for adapter in adapters.values():
+        adapter.set_message_handler(partial(intake.receive, adapter=adapter))
+    return Parts(
+        services=services, async_db=AsyncSessionDB(services.db), adapters=adapters, agents=agents, deliverer=deliverer,
+        turns=turns, commands=commands, lanes=lanes, intake=intake,
+        connections=Connections(adapters, connected=deliverer.back),
+    )  # fmt: skip

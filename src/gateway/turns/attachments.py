@@ -1,0 +1,144 @@
+"""Files people send: fetched after authorisation only, bounded, kept by hash, and told to the model for what they are.
+
+`take` is the one way in. What a file is, is told by its first bytes, never by the name or type that came with it: a
+picture that is none is a document, a program is refused. Names stay data; a path never contains one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.platforms.base import Attachment, CannotFetch, MessageType
+from hermes_state.people import media_files
+
+if TYPE_CHECKING:
+    from gateway.platforms.base import BasePlatformAdapter
+
+_MIB = 1 << 20
+_HEAD = 64
+
+_SEEN: tuple[tuple[bytes, str, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", ".png", "image/png"),
+    (b"\xff\xd8\xff", ".jpg", "image/jpeg"),
+    (b"GIF87a", ".gif", "image/gif"),
+    (b"GIF89a", ".gif", "image/gif"),
+    (b"%PDF-", ".pdf", "application/pdf"),
+    (b"OggS", ".ogg", "audio/ogg"),
+    (b"ID3", ".mp3", "audio/mpeg"),
+    (b"fLaC", ".flac", "audio/flac"),
+    (b"\x1a\x45\xdf\xa3", ".webm", "video/webm"),
+    (b"PK\x03\x04", ".zip", "application/zip"),
+)
+_PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa\xcf")
+_OFFICE = frozenset([".docx", ".xlsx", ".pptx", ".odt", ".ods", ".odp", ".epub"])
+_TEXTS = frozenset(
+    [
+        ".txt", ".md", ".csv", ".tsv", ".json", ".yaml", ".yml", ".toml", ".xml", ".html", ".log", ".py", ".js", ".ts",
+        ".sql", ".diff",
+    ]
+)  # fmt: skip
+_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaLimits:
+    file_bytes: int = 20 * _MIB
+    """A larger file is not fetched (`gateway.media_bytes`)."""
+    folder_bytes: int = 2048 * _MIB
+    """Beyond it the files used longest ago are removed (`limits.media_folder_bytes`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A file that came in, where it lies, and what it really is."""
+
+    path: Path
+    sha256: str
+    size: int
+    mime: str
+    kind: MessageType
+    name: str
+    """As the sender called it: for show, on one line."""
+
+    @property
+    def is_picture(self) -> bool:
+        return self.mime in _PICTURES
+
+
+async def take(adapter: BasePlatformAdapter, attachment: Attachment, *, home: Path, limits: MediaLimits) -> Stored:
+    """Fetch a file and keep it. Raises `CannotFetch` (or `MediaError` of the disk) with words for the person."""
+    named = shown_name(attachment)
+    if attachment.size is not None and attachment.size > limits.file_bytes:
+        raise CannotFetch(f"{named} has {attachment.size:,} bytes; at most {limits.file_bytes:,} are taken")
+    draft = await asyncio.to_thread(media_files.draft, home)
+    try:
+        await adapter.fetch(attachment, draft, limit=limits.file_bytes)
+        return await asyncio.to_thread(_keep, home, draft, attachment, limits)
+    finally:
+        await asyncio.to_thread(draft.unlink, missing_ok=True)
+
+
+def image_part(stored: Stored) -> dict[str, object]:
+    """A picture as a part of a user's message, for a model that sees. Blocks on the file."""
+    data = base64.b64encode(stored.path.read_bytes()).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:{stored.mime};base64,{data}"}}
+
+
+def line(stored: Stored, *, sees: bool, has_files: bool) -> str:
+    """One line for the model: what was sent with the message, and whether it can be seen or read."""
+    what = f"[{stored.kind.value}: {stored.name}, {stored.size:,} bytes"
+    if stored.kind is MessageType.VOICE:
+        return f"{what}; it could not be heard: no transcriber is set up. The recording is kept.]"
+    if stored.is_picture:
+        return f"{what}]" if sees else f"{what}; it was not seen: this model does not take pictures.]"
+    return f"{what}; it lies at {stored.path}]" if has_files else f"{what}; its content was not read]"
+
+
+def refusal_line(attachment: Attachment, error: Exception) -> str:
+    """One line for the model in place of a file that could not be taken."""
+    return f"[{attachment.kind.value}: {shown_name(attachment)}; it was not taken: {_one_line(str(error), 200)}]"
+
+
+def shown_name(attachment: Attachment) -> str:
+    return _one_line(attachment.name, 120) or attachment.kind.value
+
+
+def _keep(home: Path, draft: Path, attachment: Attachment, limits: MediaLimits) -> Stored:
+    with draft.open("rb") as file:
+        head = file.read(_HEAD)
+    if head.startswith(_PROGRAMS):
+        raise CannotFetch(f"{shown_name(attachment)} is a program; programs are not taken")
+    ending, mime = _told(head, attachment)
+    kept = media_files.keep(home, draft, ending=ending, most=limits.file_bytes)
+    media_files.bound(home, most=max(limits.folder_bytes, kept.size))
+    kind = attachment.kind
+    if kind is MessageType.PHOTO and mime not in _PICTURES:
+        kind = MessageType.DOCUMENT
+    return Stored(path=kept.path, sha256=kept.sha256, size=kept.size, mime=mime, kind=kind, name=shown_name(attachment))
+
+
+def _told(head: bytes, attachment: Attachment) -> tuple[str, str]:
+    """Ending and type of a file by its first bytes; where those say nothing, by its name out of a short list."""
+    named = Path(attachment.name).suffix.lower()
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return ".webp", "image/webp"
+    if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
+        return ".wav", "audio/wav"
+    if head[4:8] == b"ftyp":
+        return (".m4a", "audio/mp4") if attachment.mime.startswith("audio/") else (".mp4", "video/mp4")
+    for start, ending, mime in _SEEN:
+        if head.startswith(start):
+            return (named if ending == ".zip" and named in _OFFICE else ending), mime
+    if b"\0" not in head and named in _TEXTS:
+        return named, "text/plain"
+    return ".bin", "application/octet-stream"
+
+
+def _one_line(text: str, most: int) -> str:
+    """Printable, one line, bounded: names come from strangers."""
+    plain = "".join(mark if mark.isprintable() else " " for mark in text)
+    return " ".join(plain.split())[:most]

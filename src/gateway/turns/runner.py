@@ -1,0 +1,356 @@
+"""One turn of a lane: where its route leads, which agent, what it is told, and what is done with the end.
+
+    resolve the route → agent from the cache → the rows as one user message → the agent, with a request → deliver
+
+Everything that must not be lost happens inside the agent's own commits: the rows are claimed as the turn opens and
+answered as it ends. What follows the commit (delivery, hooks, the cache's count) can be repeated or missed. Errors that
+are a person's business are part of the answer; all others are raised and are the lane's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gateway.access import authorisation
+from gateway.inbound.terminal_messages import is_beside
+from gateway.outbound import notices
+from gateway.outbound.streaming import ChatStream
+from gateway.routes.resolver import BY_ITSELF
+from gateway.routes.source import SessionSource
+from gateway.turns import attachments, live_view, reply, user_message
+from gateway.turns.agents import PENDING, Agents, Wanted
+from gateway.turns.running_turn import Running, ShutOut, Stopped, Watcher, watched
+from hermes_agent import context, hooks
+from hermes_agent.agent import ConversationBusy
+from hermes_agent.turn.request import TurnEnd, TurnRequest
+from hermes_state.ids import ConversationId, SessionId, SessionKey
+from hermes_state.storage.writer import look
+
+if TYPE_CHECKING:
+    from gateway.access.authorisation import Policy
+    from gateway.config import Platform
+    from gateway.outbound.deliverer import Deliverer
+    from gateway.platforms.base import BasePlatformAdapter
+    from gateway.run import GatewayRunner
+    from gateway.services import Services
+    from hermes_agent import AIAgent
+    from hermes_config.config import Config
+    from hermes_state.conversations.ledger import Resolved
+    from hermes_state.turns.outbox import OutboxItem, Parcel
+    from hermes_state.turns.turns import Turn, Work
+
+_log = logging.getLogger("hermes.gateway")
+Result = dict[str, Any]
+Entry = Mapping[str, Any] | None
+
+_SEEING = ("claude", "gpt-4o", "gpt-4.1", "gpt-5", "o3", "o4", "gemini", "pixtral", "llava", "qwen-vl", "qwen2.5-vl")
+
+
+class TurnRunner:
+    """Runs the turns of every lane."""
+
+    def __init__(
+        self,
+        services: Services,
+        agents: Agents,
+        deliverer: Deliverer,
+        *,
+        adapters: Mapping[Platform, BasePlatformAdapter],
+        after: GatewayRunner,
+    ) -> None:
+        """`after`: told when a conversation was compressed, does not fit any more, or has new messages of ours."""
+        self._services, self._agents, self._deliverer = services, agents, deliverer
+        self._adapters, self._after = adapters, after
+
+    async def run(self, running: Running, watcher: Watcher | None = None) -> Result:
+        """A turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
+        self._agents.running[running.route] = PENDING
+        try:
+            resolved = await self._resolved(running)
+            handle = resolved.handle
+            agent = await self._agent(
+                running, handle.conversation_id, handle.session_id, resolved.entry, resolved.message_count
+            )
+            message = await self._message(running, agent, note=_note(resolved))
+            if running.stopped:
+                raise Stopped
+            _only_one(agent)
+            shown = self._shown(running)
+            watchers = self._watchers(handle.conversation_id, shown, watcher)
+            with watched(agent, watchers), _or_left(watchers):
+                result = await agent.arun_conversation(
+                    message.content, persist_user_message=message.persist, persist_user_timestamp=_said_at(running),
+                    platform_message_id=running.rows[-1].message_id if running.rows else None,
+                    request=self._turn_request(running, shown, watchers),
+                )  # fmt: skip
+        finally:
+            self._agents.running.pop(running.route, None)
+        running.done()
+        self._ended(result, watchers)
+        await asyncio.sleep(0)  # those who wait for the answer are first
+        await self._settle(running, handle.conversation_id, handle.session_id, result)
+        return result
+
+    async def resume(self, running: Running, turn: Turn) -> Result | None:
+        """Bring a turn to its end that a lost process left behind; None when somebody else did."""
+        self._agents.running[running.route] = PENDING
+        try:
+            agent = await self._agent(running, turn.conversation_id, turn.session_id)
+            _only_one(agent)
+            shown = self._shown(running)
+            watchers = self._watchers(turn.conversation_id, shown)
+            with watched(agent, watchers), _or_left(watchers):
+                result = await agent.resume_unfinished(request=self._turn_request(running, shown, watchers))
+        finally:
+            self._agents.running.pop(running.route, None)
+        running.done()
+        if result is not None:
+            self._ended(result, watchers)
+            await self._settle(running, turn.conversation_id, turn.session_id, result)
+        else:
+            self._deliverer.wake()
+        return result
+
+    def _watchers(self, conversation_id: ConversationId, *others: Watcher | None) -> list[Watcher]:
+        onlooker = live_view.writer(self._services.home, conversation_id)
+        return [one for one in (*others, onlooker) if one is not None]
+
+    async def compress(self, running: Running, focus: str | None) -> bool:
+        """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""
+        resolved = await self._resolved(running)
+        conversation, started = resolved.handle.conversation_id, resolved.handle.session_id
+        agent = await self._agent(running, conversation, started)
+        try:
+            done = await agent.compress(focus, request=self._turn_request(running, None, []))
+        finally:
+            self._agents.running.pop(running.route, None)
+        if agent.session_id is not None:
+            await self._moved(running, conversation, started, agent.session_id)
+        await self._after._refresh_agent_cache_message_count(conversation, agent.session_id or started)
+        return done
+
+    # -- before ------------------------------------------------------------------------------------------
+
+    async def _resolved(self, running: Running) -> Resolved:
+        """Where the route leads now; a conversation that was left for it is closed for whoever listens."""
+        resolved = await self._services.store.aresolve(running.source, running.route)
+        if resolved.created:
+            platform, source = running.source.platform.value, running.source
+            if resolved.previous is not None:
+                await self._reset(running, resolved, resolved.previous)
+            await self._services.hooks.emit(
+                "session:start",
+                {
+                    "platform": platform, "user_id": source.user_id, "session_id": resolved.handle.session_id,
+                    "session_key": running.route,
+                },
+            )  # fmt: skip
+        return resolved
+
+    async def _reset(self, running: Running, resolved: Resolved, previous: SessionId) -> None:
+        """The place began anew because its time was up, or the conversation was ended elsewhere."""
+        services, source, reason = self._services, running.source, resolved.reset_reason or ""
+        self._agents.evict(await asyncio.to_thread(services.db.get_conversation_root, previous))
+        if not resolved.over:  # else whoever ended it has told
+            await hooks.conversation_left(session_id=previous, platform=source.platform.value)
+        policy = services.settings.get_reset_policy(source.platform, source.chat_type)
+        entry = await asyncio.to_thread(services.store._entries.get, running.route)
+        active = entry is not None and entry.reset_had_activity
+        if reason in BY_ITSELF and notices.reset_is_told(
+            reason, policy, platform=source.platform.value, had_activity=active
+        ):
+            account = running.rows[-1].account if running.rows else ""
+            told = notices.parcel(
+                "reset", resolved.handle.session_id, notices.reset(reason, policy), platform=source.platform.value,
+                chat_id=str(source.chat_id), account=account, thread_id=source.thread_id,
+            )  # fmt: skip
+            await self._deliverer.say(told)
+
+    async def _agent(
+        self,
+        running: Running,
+        conversation_id: ConversationId,
+        session_id: SessionId,
+        entry: Entry = None,
+        count: int | None = None,
+    ) -> AIAgent:
+        """`entry` and `count`: of the route and its session, where they were read a moment ago."""
+        if count is None:
+            db = self._services.db
+            state = await look(db, db.live_state, session_id)
+            count = None if state is None else state.message_count
+        # A role that was taken away is gone at the next turn.
+        policy = await self._services.policy.fresh()
+        row = running.rows[-1] if running.rows else None
+        if (
+            row is not None
+            and not is_beside(row)
+            and authorisation.is_shut_out(running.source, policy, account=row.account)
+        ):
+            raise ShutOut
+        wanted = self._wanted(running, policy, await self._override(running, entry))
+        agent = await self._agents.get(conversation_id, session_id, wanted, count=count)
+        running.agent = self._agents.running[running.route] = agent
+        return agent
+
+    async def _override(self, running: Running, entry: Entry) -> Mapping[str, Any]:
+        """The model that was chosen for this place, if one was."""
+        if entry is None:
+            return await look(self._services.db, self._services.store.get_model_override, running.route) or {}
+        return entry.get("model_override") or {}
+
+    def _wanted(self, running: Running, policy: Policy, override: Mapping[str, Any]) -> Wanted:
+        """A room has one agent for all who speak there: its tools must not change with the speaker."""
+        source, store = running.source, self._services.store
+        private, shared = source.chat_type == "dm", store.is_shared(source)
+        adapter = self._adapters.get(source.platform)
+        role = authorisation.role_of(source, policy, account="" if adapter is None else adapter.account)
+        return Wanted(
+            platform=source.platform.value, person_id=None if shared else running.person_id,
+            role=None if shared else role, private=private,
+            toolsets=None if private else self._services.settings.group_toolsets,
+            model=override.get("model"), provider=override.get("provider"), extra_text=_instructions(running),
+        )  # fmt: skip
+
+    async def _message(self, running: Running, agent: AIAgent, *, note: str) -> user_message.Prepared:
+        services = self._services
+        setting = user_message.Setting(
+            shared=services.store.is_shared(running.source), sees=_sees(services.config, agent.model),
+            has_files="read_file" in agent.valid_tool_names, home=services.home,
+            media=attachments.MediaLimits(
+                file_bytes=services.settings.media_bytes, folder_bytes=services.db.limits.media_folder_bytes
+            ),
+        )  # fmt: skip
+        if not running.rows:
+            return user_message.again(running.content, setting, source=running.source)
+        adapter = self._adapters.get(running.source.platform)
+        return await user_message.prepare(running.rows, setting, adapter=adapter, note=note)
+
+    def _shown(self, running: Running) -> ChatStream | None:
+        """What shows the answer in its chat while it is made; None where the platform cannot."""
+        source, row = running.source, running.rows[-1] if running.rows else None
+        adapter = self._adapters.get(source.platform)
+        if adapter is None or not (adapter.supports_edit or adapter.supports_typing):
+            return None
+        shown = ChatStream(
+            self._services, adapter, self._deliverer, chat_id=str(source.chat_id), account=adapter.account,
+            thread_id=source.thread_id, reply_to=None if row is None or source.chat_type == "dm" else row.message_id,
+        )  # fmt: skip
+        running.on_asking = shown.asking
+        return shown
+
+    def _turn_request(self, running: Running, shown: ChatStream | None, watchers: list[Watcher]) -> TurnRequest:
+        route, holder = running.route, self._services.holder
+        account = running.rows[-1].account if running.rows else ""
+
+        def owe(work: Work, ending: TurnEnd) -> Parcel | None:
+            if work.turn.route != route:
+                return None  # a terminal's turn, which was left here: no chat asked for it
+            stands = "" if shown is None else shown.shown
+            return reply.owe(work, ending, place=running.place_of(work), account=account, sender=holder, shown=stands)
+
+        def began(work: Work) -> None:
+            running.begun(work)
+            for one in watchers if work.turn.route == route else ():
+                one.began(work)
+
+        def taken_up(result: Result | None) -> None:
+            if result is None:
+                self._deliverer.wake()
+            else:
+                self._ended(result, [] if shown is None else [shown])
+
+        return TurnRequest(
+            route=route, claim=tuple(row.id for row in running.rows), owe=owe, began=began, taken_up=taken_up,
+            person_id=running.person_id, identity=lambda work: _identity(work, running.place_of(work), route),
+        )  # fmt: skip
+
+    # -- after -------------------------------------------------------------------------------------------
+
+    def _ended(self, result: Result, watchers: list[Watcher]) -> None:
+        """The answer goes out before anything else is done."""
+        item: OutboxItem | None = result.get("outbox_item")
+        for one in watchers:
+            one.ended(result)
+        if item is not None:
+            self._deliverer.deliver(item)
+
+    async def _settle(
+        self, running: Running, conversation_id: ConversationId, started: SessionId, result: Result
+    ) -> None:
+        now = SessionId(result["session_id"])
+        await self._moved(running, conversation_id, started, now)
+        if result.get("compression_exhausted"):
+            await self._after.exhausted(running.route, running.source)
+        self._agents.used(conversation_id)
+        await self._after._refresh_agent_cache_message_count(conversation_id, now)
+        self._count(running, result)
+
+    async def _moved(
+        self, running: Running, conversation_id: ConversationId, started: SessionId, now: SessionId
+    ) -> None:
+        """The conversation may go on in another segment than the one it was in."""
+        if now != started:
+            self._services.metrics.compressions.inc()
+            self._agents.rotated(conversation_id, now)
+            await self._after.rotated(running.route, started=started, now=now)
+
+    def _count(self, running: Running, result: Result) -> None:
+        outcome = "failed" if result["failed"] else "stopped" if result["interrupted"] else "done"
+        self._services.metrics.turns(running.source.platform.value, outcome).inc()
+        if running.rows:
+            seconds = max(0.0, self._services.db.clock() - running.rows[0].received_at)
+            self._services.metrics.turn_seconds(running.source.platform.value).observe(seconds)
+
+
+@contextlib.contextmanager
+def _or_left(watchers: list[Watcher]) -> Iterator[None]:
+    """Tell the watchers of a turn that raises: it has no end to show."""
+    try:
+        yield
+    except BaseException:
+        for one in watchers:
+            one.left()
+        raise
+
+
+def _only_one(agent: AIAgent) -> None:
+    if agent.in_turn:  # another place of this conversation has the same agent, and was quicker
+        raise ConversationBusy(where=str(agent.session_id))
+
+
+def _identity(work: Work, place: SessionSource, route: SessionKey) -> context.TurnIdentity:
+    """What tools and their children are told."""
+    row, platform = work.inbox[-1] if work.inbox else None, place.platform.value
+    return context.TurnIdentity(
+        platform=platform, source=platform, chat_id=str(place.chat_id or ""), chat_name=place.chat_name or "",
+        thread_id=place.thread_id or "", user_id=place.user_id or "", user_name=place.user_name or "",
+        session_key=route, message_id="" if row is None else row.message_id, profile=place.profile or "",
+    )  # fmt: skip
+
+
+def _instructions(running: Running) -> str | None:
+    """What came with the message for the system text, from whoever runs the place it was said in."""
+    return (running.rows[-1].payload or {}).get("prompt") if running.rows else None
+
+
+def _said_at(running: Running) -> float | None:
+    kept = running.rows[-1].payload if running.rows else None
+    return None if kept is None else float(kept["at"])
+
+
+def _note(resolved: Resolved) -> str:
+    """What the model is told when a conversation began because the one before it was reset."""
+    if resolved.reset_reason is None or resolved.previous is None:
+        return ""
+    return f"[The conversation before this one was reset ({resolved.reset_reason}); this one begins without it.]"
+
+
+def _sees(config: Config, model: str) -> bool:
+    """`model.vision` says whether the model takes pictures; without it, its name does."""
+    said, name = config.model.vision, model.lower()
+    return any(part in name for part in _SEEING) if said is None else said

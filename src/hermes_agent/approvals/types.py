@@ -1,0 +1,124 @@
+"""The words approvals are spoken in: what a person is asked, and what they can answer.
+
+Nothing here imports a parser or a store, so every surface that shows a question can import it at no cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from hermes_state.ids import ConversationId, PersonId, TurnId
+
+if TYPE_CHECKING:
+    from hermes_state.turns.approvals import Approval
+
+
+Choice = Literal["task", "once", "session", "always", "deny"]
+"""`session` is the conversation."""
+CHOICES: tuple[Choice, ...] = ("task", "once", "session", "always", "deny")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalQuestion:
+    """Everything a person needs to decide, and nothing they would have to look up."""
+
+    id: str
+    """Of the row; another surface answers it with `db.approvals.decide`."""
+    kind: str
+    command: str
+    """The exact command or path: what the answer is bound to."""
+    workdir: str
+    detail: str
+    why: str
+    conversation_id: ConversationId
+    turn_id: TurnId
+    call_id: str
+    person_id: PersonId | None
+    """For whom it runs."""
+    platform: str
+    expires_at: float
+    """By the store's clock; then it is a denial."""
+    seconds: float
+    """From now until then."""
+    choices: tuple[Choice, ...] = ("once", "deny")
+    labels: dict[str, str] = field(default_factory=dict)
+    """What each choice grants: `task` → "Network for this task"."""
+    wall: str = ""
+    """Where it would run, and what a yes opens."""
+    content: str = ""
+    """Of a write: sizes, hashes and a bounded difference."""
+
+    def label(self, choice: Choice) -> str:
+        return self.labels.get(choice) or choice.capitalize()
+
+
+def question_of(approval: Approval, *, now: float) -> ApprovalQuestion:
+    """A stored question, as a person is asked it."""
+    call = approval.call
+
+    def text(name: str) -> str:
+        return str(call.get(name) or "")
+
+    offered: Any = call.get("choices") or ("once", "deny")
+    return ApprovalQuestion(
+        id=approval.id, kind=text("kind"), command=text("text"), workdir=text("workdir"), detail=text("detail"),
+        why=text("why"), conversation_id=approval.conversation_id, turn_id=approval.turn_id, call_id=text("call_id"),
+        person_id=approval.requester_id, platform=text("platform"), expires_at=approval.expires_at,
+        seconds=max(0.0, approval.expires_at - now), choices=tuple(one for one in CHOICES if one in offered),
+        labels=dict(call.get("labels") or {}), wall=text("wall"), content=text("content"),
+    )  # fmt: skip
+
+
+class Approver(Protocol):
+    """A surface that can put a question to a person. It may be cancelled at any moment; then nobody answered."""
+
+    async def ask(self, question: ApprovalQuestion) -> Choice: ...
+
+
+class Yolo:
+    """An explicit wish not to be asked, one object a session. It opens no wall, and passes no floor or deny rule."""
+
+    def __init__(self, on: bool = False) -> None:
+        self.on = on
+
+
+UNSURE = "…"
+"""In `Program.words`: something that only the running shell knows; it may turn out to be any number of words."""
+
+Kind = Literal["network", "folder", "host", "change"]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One thing that a command visibly needs a person's yes for."""
+
+    kind: Kind
+    """`network`: reach other machines. `folder`: write outside the workspace. `host`: act on the machine itself (a
+    service, another user's rights, a container, other processes). `change`: an irreversible change inside the
+    workspace, which needs no opening in the wall."""
+    value: str
+    """`folder`: the absolute path of the folder. Else the program that needs it (`curl`, `git push`)."""
+    why: str
+    """For a person, in one line: "curl reaches the network"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One simple command as it would run, for the rules of `approvals.deny` and `approvals.ask`."""
+
+    name: str | None
+    """The program's own name, resolved (`/usr/bin/git` → `git`); None when only the running shell can know it."""
+    words: tuple[str, ...]
+    """The name and the arguments, global options before a subcommand left out (`git -C x push` → git, push)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    level: Literal["run", "ask", "never"]
+    """`run`: no need was seen. `ask`: see `needs`. `never`: the floor."""
+    why: str = ""
+    needs: tuple[Need, ...] = ()
+    programs: tuple[Program, ...] = ()
+    understood: bool = True
+    """False when the line could not be read to its end; it may then hold programs that `programs` does not name."""

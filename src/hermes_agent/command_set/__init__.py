@@ -1,1 +1,0 @@
-"""What the slash commands do: one module for each thing they are about."""

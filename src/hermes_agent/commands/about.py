@@ -1,0 +1,218 @@
+"""Commands that tell: /status /usage /whoami /timezone /model /tools /memory /skills.
+
+Only /model and /timezone change something, when they are given a name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import zoneinfo
+from difflib import get_close_matches
+from typing import Any
+
+from hermes_agent.commands import lookup
+from hermes_agent.commands.base import CommandContext
+from hermes_agent.commands.conversations import NOTHING_YET
+from hermes_agent.text import ago, brief, columns, counted
+from hermes_state.ids import SessionId
+
+_COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "api_call_count")
+
+
+async def status(ctx: CommandContext, args: str) -> str:
+    """Where this conversation stands."""
+    return columns([("turn", "running" if ctx.busy else "none running"), *await standing(ctx)])
+
+
+async def standing(ctx: CommandContext) -> list[tuple[str, str]]:
+    """What there is to say of the place and its conversation, whatever runs there."""
+    rows = [("place", ctx.platform), ("model", ctx.model), ("commands", await asyncio.to_thread(_wall, ctx))]
+    session_id = await lookup.here(ctx)
+    return rows if session_id is None else rows + await asyncio.to_thread(_standing, ctx, session_id)
+
+
+def _wall(ctx: CommandContext) -> str:
+    """Which wall holds commands here, in one word."""
+    from hermes_agent.execution import executor  # needed for this answer only
+
+    return executor.wall_of(ctx.config).said
+
+
+def _standing(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
+    db = ctx.db
+    session = db.get_session(session_id)
+    if session is None:
+        return []
+    segments = db.get_compression_lineage(session_id)
+    compressed = len(segments) - 1
+    rows = [
+        ("title", session["title"] or "none yet"),
+        ("session", session_id),
+        ("messages", f"{session['message_count']:,}, last {ago(session['last_active'], db.clock())}"),
+        ("compressed", counted(compressed, "time") if compressed else "never"),
+    ]
+    broken = db.prefixes.break_count(session["root_id"])
+    return [*rows, ("prefix", f"{counted(broken, 'break')}" if broken else "kept (0 breaks)")]
+
+
+async def usage(ctx: CommandContext, args: str) -> str:
+    """Tokens and cost of this conversation, all its segments together."""
+    session_id = await lookup.here(ctx)
+    if session_id is None:
+        return NOTHING_YET
+    rows = await asyncio.to_thread(used, ctx, session_id)
+    if not rows:
+        return "No model was asked in this conversation yet."
+    return columns([*rows, *await asyncio.to_thread(_limits, ctx, session_id)])
+
+
+def used(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
+    """What the conversation came to so far; nothing when no model was asked."""
+    total, cost, known = _used(ctx, session_id)
+    if not total["api_call_count"]:
+        return []
+    return [
+        ("calls", f"{total['api_call_count']:,}"),
+        ("input", f"{total['input_tokens']:,} tokens, {total['cache_read_tokens']:,} of them from the cache"),
+        ("output", f"{total['output_tokens']:,} tokens"),
+        ("cost", f"${cost:.4f}" if known else "not known: the model has no price"),
+    ]
+
+
+def _used(ctx: CommandContext, session_id: SessionId) -> tuple[dict[str, int], float, bool]:
+    total = dict.fromkeys(_COUNTERS, 0)
+    cost, known = 0.0, False
+    for segment in ctx.db.get_compression_lineage(session_id):
+        row: dict[str, Any] = ctx.db.get_session(segment) or {}
+        for name in _COUNTERS:
+            total[name] += row.get(name) or 0
+        spent = row.get("actual_cost_usd") if row.get("actual_cost_usd") is not None else row.get("estimated_cost_usd")
+        if spent is not None:
+            cost, known = cost + spent, True
+    return total, cost, known
+
+
+def _limits(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
+    """How much of each spending limit is used. A person's own figures are not for a room to read."""
+    from hermes_agent import budget  # needed for this answer only
+
+    db, person = ctx.db, ctx.person
+    root = db.get_conversation_root(session_id)
+    whose: dict[str, tuple[str, str, str | None]] = {"conversation": ("this conversation", root, None)}
+    if ctx.private:
+        whose["person_day"] = ("your day", person.id, person.zone)
+    if person.role in ("owner", "admin"):
+        whose["day"] = ("everybody's day", "", None)
+    rows = []
+    for limit in budget.limits_of(ctx.config.budget):
+        if limit.scope in whose:
+            name, subject, zone = whose[limit.scope]
+            used = db.budgets.used(limit.scope, subject, zone=zone)[1].of(limit.unit)
+            rows.append((name, f"{budget.amount(used, limit.unit)} of {budget.amount(limit.most, limit.unit)}"))
+    return rows
+
+
+async def whoami(ctx: CommandContext, args: str) -> str:
+    """Who Hermes takes this person for."""
+    person = ctx.person
+    identities = await asyncio.to_thread(ctx.db.people.identities, person.id)
+    known = ", ".join(f"{identity.platform} {identity.native_id}" for identity in identities)
+    return columns([
+        ("name", person.display_name or "not known"),
+        ("role", person.role),
+        ("zone", person.zone or "this machine's"),
+        ("known as", known or "nothing yet"),
+        ("person", person.id),
+    ])  # fmt: skip
+
+
+async def timezone(ctx: CommandContext, args: str) -> str:
+    """Show the person's zone, or set it: what "daily" and "tomorrow" mean for them."""
+    if not args:
+        return f"Your zone: {ctx.person.zone or 'not set; this machine’s is used'}. /timezone Europe/Lisbon sets it."
+    return await asyncio.to_thread(_set_zone, ctx, args.strip())
+
+
+def _set_zone(ctx: CommandContext, wanted: str) -> str:
+
+    zone, near = zones_like(wanted)
+    if zone is None:
+        hint = f"Did you mean {' or '.join(near)}?" if near else "It is a name such as Europe/Lisbon."
+        return f"There is no zone “{brief(wanted, 40)}”. {hint}"
+    ctx.db.people.set_zone(ctx.person.id, zone)
+    return f"Your zone is {zone} now: it is {clock_in(zone, ctx.db.clock())} there."
+
+
+async def model(ctx: CommandContext, args: str) -> str:
+    """Show the model, or use another one in this conversation."""
+    if not args:
+        return f"Model: {ctx.model}. /model NAME uses another one in this conversation."
+    if "--global" in args.split():
+        return "This changes one conversation. For all new ones: hermes config set model.default NAME"
+    return await ctx.use_model(args)
+
+
+async def tools(ctx: CommandContext, args: str) -> str:
+    """What the model may call here."""
+    from hermes_agent.tools import registry  # the tools' modules are needed for this answer only
+
+    offered = registry.shared().offered(ctx.config, role=ctx.person.role, platform=ctx.platform)
+    if not offered:
+        return "The model has no tools here."
+    return columns([(tool.name, brief(tool.description.partition(". ")[0], 90)) for tool in offered])
+
+
+async def memory(ctx: CommandContext, args: str) -> str:
+    """What Hermes remembers of this person."""
+    return await asyncio.to_thread(_remembered, ctx)
+
+
+def _remembered(ctx: CommandContext) -> str:
+    from hermes_agent.memory import MemoryStore  # needed for this answer only
+
+    store = MemoryStore(ctx.config.home, ctx.person.id, settings=ctx.config.memory)
+    parts = []
+    for heading, kept in (("Notes", store.read("memory")), ("About you", store.read("user"))):
+        if kept.entries:
+            used = f"{heading} ({kept.used:,} of {kept.limit:,} characters)"
+            parts.append("\n".join([used, *(f"· {brief(entry, 300)}" for entry in kept.entries)]))
+    return "\n\n".join(parts) or "Nothing is remembered of you yet. Say “remember that …”."
+
+
+async def skills(ctx: CommandContext, args: str) -> str:
+    """The skills the model can look up."""
+    from hermes_agent import skills as known  # needed for this answer only
+
+    found = await asyncio.to_thread(known.discover, ctx.config.home, ctx.config.skills, platform=ctx.platform)
+    if not found.skills:
+        # Where the home is concerns those at this machine, and nobody in a chat.
+        where = ctx.config.home / "skills" if ctx.surface in ("cli", "tui") else "the folder `skills` of the home"
+        return f"There are no skills. They are folders with a SKILL.md in {where}."
+    return columns([(skill.name, brief(skill.description, 90)) for skill in found.skills])
+
+
+_LONGEST = 64
+
+
+def zones_like(wanted: str) -> tuple[str | None, list[str]]:
+    """(the zone, or None; then names it may have been)."""
+    known = {name.lower(): name for name in zoneinfo.available_timezones()}
+    low = "_".join(wanted.lower().split())
+    if low in known:
+        return known[low], []
+    if not low or len(low) > _LONGEST:
+        return None, []
+    by_city = [name for lower, name in sorted(known.items()) if lower.rpartition("/")[2] == low]
+    if len(by_city) == 1:
+        return by_city[0], []
+    if by_city:
+        return None, by_city[:3]
+    cities = {lower.rpartition("/")[2]: name for lower, name in sorted(known.items(), reverse=True)}
+    near = [known[one] for one in get_close_matches(low, known, n=2, cutoff=0.75)]
+    near += [cities[one] for one in get_close_matches(low.rpartition("/")[2], cities, n=2, cutoff=0.75)]
+    return None, list(dict.fromkeys(near))[:3]
+
+
+def clock_in(zone: str, instant: float) -> str:
+    return dt.datetime.fromtimestamp(instant, tz=zoneinfo.ZoneInfo(zone)).strftime("%H:%M")

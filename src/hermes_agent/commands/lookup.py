@@ -1,0 +1,86 @@
+"""Which conversation is meant: the one of this place, or one of the person's own.
+
+Nobody is shown, told the existence of, or taken to a conversation that is not theirs: every look goes through the
+store's owner filter, and what is somebody else's is answered like what does not exist. The owner at the window is the
+one exception: its list shows every conversation of the store, and what it shows is found by its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent.commands.base import CommandContext
+from hermes_agent.text import ago, named
+from hermes_state.ids import PersonId, SessionId
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.people.people import Person
+
+_LOOKED_AT = 200
+
+
+async def here(ctx: CommandContext) -> SessionId | None:
+    """The newest segment of this place's conversation: another process may have compressed it meanwhile."""
+    session_id = ctx.session_id
+    return None if session_id is None else SessionId(await asyncio.to_thread(ctx.db.get_compression_tip, session_id))
+
+
+def within(ctx: CommandContext) -> PersonId | None:
+    """Whose conversations can be meant here; None: anybody's."""
+    return None if ctx.surface == "tui" and ctx.person.role == "owner" else ctx.person.id
+
+
+def newest(db: SessionDB, person: Person, *, words: str = "", limit: int) -> list[dict[str, Any]]:
+    """What this person owns alone, newest activity first; with `words`, those whose title or id has them."""
+    return _newest(db, person.id, words=words, limit=limit)
+
+
+def _newest(db: SessionDB, owner: PersonId | None, *, words: str = "", limit: int) -> list[dict[str, Any]]:
+    return db.list_sessions_rich(
+        owner=owner,
+        search_query=words or None,
+        order_by_last_active=True,
+        compact_rows=True,
+        min_message_count=1,
+        limit=limit,
+    )
+
+
+def meant(db: SessionDB, person: Person, wanted: str, *, owner: PersonId | None) -> list[dict[str, Any]]:
+    """What `wanted` fits best among what is `owner`'s: id or whole title, number in the person's list, beginning of an
+    id, part of a title, beginning of what an untitled one is called."""
+    found = _newest(db, owner, words=wanted, limit=_LOOKED_AT)
+    root = db.get_conversation_root(wanted)
+    words = wanted.casefold()
+    exact = [row for row in found if row["root_id"] == root or (row["title"] or "").casefold() == words]
+    if exact:
+        return exact
+    if wanted.isdecimal() and len(wanted) < 4:
+        listed = _numbered(db, person)
+        place = int(wanted)
+        if 0 < place <= len(listed):
+            return [listed[place - 1]]
+    by_id = [row for row in found if row["id"].startswith(wanted)]
+    by_title = [row for row in found if words in (row["title"] or "").casefold()]
+    if by_id or by_title or wanted.isdecimal():
+        return by_id or by_title
+    untitled = [row for row in _newest(db, owner, limit=_LOOKED_AT) if not row["title"]]
+    return [row for row in untitled if " ".join(row["preview"].split()).casefold().startswith(words)]
+
+
+def listing(db: SessionDB, person: Person, rows: list[dict[str, Any]], *, here: str | None) -> str:
+    """Lines with the numbers `meant` takes, whichever of the conversations are listed; that of this place is marked."""
+    places = {row["root_id"]: at for at, row in enumerate(_numbered(db, person), start=1)}
+    lines, now = [], db.clock()
+    for row in rows:
+        mark = "▸" if row["root_id"] == here else " "
+        place = f"{places[row['root_id']]:>2}." if row["root_id"] in places else "  ·"
+        lines.append(f"{mark}{place} {named(row)} · {row['source']} · {ago(row['last_active'], now)} · {row['id']}")
+    return "\n".join(lines)
+
+
+def _numbered(db: SessionDB, person: Person) -> list[dict[str, Any]]:
+    """The conversations that have a number: the person's newest."""
+    return newest(db, person, limit=db.limits.listed_conversations)

@@ -1,0 +1,242 @@
+"""The slash-command registry: one table for every surface, and the way from typed text to an answer.
+
+A row says what a command is called, does, takes, and where and for whom it exists; help is made from the rows. Rooms
+above `add` theirs; plug-ins' commands join after ours and never replace one. Text that begins with `/` and names a
+command nobody has is answered here: it is never sent to the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_agent.commands import about, conversations, turns
+from hermes_agent.commands.base import EVERYONE, STAFF, CommandContext, Handler, SlashCommand, Surface
+from hermes_agent.text import brief, columns
+from hermes_cli import plugins
+from hermes_config.errors import HermesError
+
+_TYPED = re.compile(r"/(?P<name>\S+)\s*(?P<args>.*)", re.DOTALL)
+# Phones turn -- into a dash; before a letter, at the start of a word, it can only have been meant as an option.
+_DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
+_LONGEST_NAME = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    name: str
+    args: str
+    bot: str = ""
+    """Whom it was addressed to (`/new@bot`), lower case; empty when nobody was named."""
+
+
+def parse(text: str) -> Invocation | None:
+    """What was typed as a command; None for what belongs to the model (`/usr/bin is a folder`, a lone `/`)."""
+    typed = _TYPED.fullmatch(text.strip())
+    if typed is None:
+        return None
+    name, _, bot = typed["name"].lower().partition("@")
+    if not name or "/" in name:
+        return None
+    return Invocation(name, _DASHES.sub("--", typed["args"]), bot)
+
+
+_KNOWN = EVERYONE - {"guest"}
+
+
+def _row(name: str, category: str, handler: Handler, description: str, **more: Any) -> SlashCommand:
+    return SlashCommand(name=name, category=category, handler=handler, description=description, **more)
+
+
+# fmt: off
+ROWS = (
+    _row("new", "Conversation", conversations.new, "start a new conversation", aliases=("reset",), args_hint="[title]",
+         stops=True),
+    _row("sessions", "Conversation", conversations.sessions, "list your conversations", args_hint="[words]",
+         private=True),
+    _row("resume", "Conversation", conversations.resume, "go on with an earlier conversation",
+         args_hint="[number, title or id]", private=True, idle=True),
+    _row("branch", "Conversation", conversations.branch, "go on in a copy of this conversation", aliases=("fork",),
+         args_hint="[title]", alters="always", idle=True),
+    _row("title", "Conversation", conversations.title, "show or change the title", args_hint="[text]",
+         alters="with words"),
+    _row("stop", "Turns", turns.stop, "interrupt what is running"),
+    _row("undo", "Turns", turns.undo, "take back the last turn, or the last N", args_hint="[N]", alters="always",
+         idle=True),
+    _row("redo", "Turns", turns.redo, "bring back what /undo took", alters="always", idle=True),
+    _row("retry", "Turns", turns.retry, "ask the last question again", alters="always", idle=True),
+    _row("compress", "Turns", turns.compress, "summarise the older part now", aliases=("compact",),
+         args_hint="[what matters]", alters="always", idle=True),
+    _row("uncompress", "Turns", turns.uncompress, "undo the last compression; what was said since stays",
+         alters="always", idle=True),
+    _row("model", "Settings", about.model, "show the model, or use another one here", args_hint="[name]", roles=_KNOWN,
+         alters="with words"),
+    _row("tools", "Settings", about.tools, "what the model may call here"),
+    _row("skills", "Settings", about.skills, "what the model can look up", roles=_KNOWN),
+    _row("memory", "About", about.memory, "what is remembered of you", private=True),
+    _row("status", "About", about.status, "where this conversation stands"),
+    _row("usage", "About", about.usage, "tokens and cost of this conversation"),
+    _row("whoami", "About", about.whoami, "who Hermes takes you for", private=True),
+    _row("timezone", "About", about.timezone, "show or set your time zone", aliases=("tz",), args_hint="[Area/City]",
+         private=True),
+)
+# fmt: on
+
+
+async def _help(ctx: CommandContext, args: str) -> str:
+    if not args:
+        return help_text(ctx.surface, role=ctx.person.role)
+    name = args.split(maxsplit=1)[0].removeprefix("/").lower()
+    command = _find(table(ctx.surface), name)
+    return unknown(name, ctx) if command is None else _described(command)
+
+
+_OURS: dict[str, SlashCommand] = {row.name: row for row in ROWS}
+_OURS["help"] = SlashCommand(
+    name="help", category="About", handler=_help, args_hint="[command]", description="this list, or one command"
+)
+
+
+_VARIANTS: dict[tuple[Surface, str], SlashCommand] = {}
+"""Rows that stand in the place of one of ours on some surfaces only."""
+
+
+def add(*commands: SlashCommand) -> None:
+    """Rows of a room above. One with a name of ours stands in its place, with the same promise in its own words:
+    on its own surfaces only, when they are fewer."""
+    for command in commands:
+        known = _OURS.get(command.name)
+        if known is not None and command.surfaces < known.surfaces:
+            _VARIANTS.update({(surface, command.name): command for surface in command.surfaces})
+        else:
+            _OURS[command.name] = command
+
+
+def table(surface: Surface) -> Mapping[str, SlashCommand]:
+    """The commands of a surface by name: ours, then those of plug-ins."""
+    here = {name: row for name, row in _OURS.items() if surface in row.surfaces}
+    ours = {name: _VARIANTS.get((surface, name), row) for name, row in here.items()}
+    added = plugins.get_plugin_commands()
+    return ours | {name: _of_plugin(command) for name, command in added.items() if not is_ours(name)}
+
+
+def is_ours(name: str) -> bool:
+    """Whether a plug-in's command of this name is left out because we have one."""
+    return name in _OURS or any(name in row.aliases for row in _OURS.values())
+
+
+def help_text(surface: Surface, *, role: str = "owner") -> str:
+    """The table for a person, by category."""
+    grouped: dict[str, list[tuple[str, str]]] = {}
+    for command in table(surface).values():
+        if role in command.roles:
+            also = f" (also {', '.join(f'/{alias}' for alias in command.aliases)})" if command.aliases else ""
+            grouped.setdefault(command.category, []).append((_usage(command), f"{command.description}{also}"))
+    wide = max(len(usage) for lines in grouped.values() for usage, _ in lines)
+    parts = []
+    for category, lines in grouped.items():
+        parts.append("\n".join([category, columns([(f"  {usage:<{wide}}", about) for usage, about in lines])]))
+    return "\n\n".join(parts)
+
+
+async def run(ctx: CommandContext, text: str) -> bool:
+    """Answer a slash command through `ctx.reply`. False: it is none, and the text belongs to the model."""
+    typed = parse(text)
+    if typed is None:
+        return False
+    command = _find(table(ctx.surface), typed.name)
+    refused = unknown(typed.name, ctx) if command is None else refusal(command, ctx, typed.args)
+    if command is None or refused:
+        await ctx.reply(refused)
+        return True
+    try:
+        if command.stops and ctx.busy:
+            await ctx.stop()
+        answer = await command.handler(ctx, typed.args)
+    except HermesError as error:
+        answer = error.one_line() if ctx.surface in ("cli", "tui") else error.in_chat()
+    if answer:
+        await ctx.reply(answer)
+    return True
+
+
+def find(surface: Surface, name: str) -> SlashCommand | None:
+    """The command of this name or alias, as somebody typed it."""
+    return _find(table(surface), name)
+
+
+def _find(known: Mapping[str, SlashCommand], name: str) -> SlashCommand | None:
+    found = known.get(name) or known.get(name.replace("_", "-"))  # Telegram's commands have no dashes
+    return found or next((command for command in known.values() if name in command.aliases), None)
+
+
+def refusal(command: SlashCommand, ctx: CommandContext, args: str) -> str:
+    """Why this person cannot have it here and now; empty when they can."""
+    if ctx.person.role not in command.roles:
+        return f"/{command.name} is not for {ctx.person.role}s."
+    if command.private and not ctx.private:
+        return f"/{command.name} is answered in private only: others read along here."
+    alters = command.alters == "always" or (command.alters and args)
+    if alters and ctx.shared and ctx.person.role not in STAFF:
+        return f"/{command.name} changes this conversation for everybody here: ask an owner or admin."
+    if command.idle and ctx.busy:
+        return f"A turn is running. /stop it, then /{command.name}."
+    return ""
+
+
+def unknown(name: str, ctx: CommandContext) -> str:
+    """What is said of a command that is not there; the nearest one is offered."""
+    from difflib import get_close_matches  # only ever needed for a mistake
+
+    known = table(ctx.surface)
+    names = [name for row in known.values() if ctx.person.role in row.roles for name in (row.name, *row.aliases)]
+    near = get_close_matches(name[:_LONGEST_NAME], names, n=1)  # it takes its time, and a name may be megabytes
+    hint = f"Did you mean /{near[0]}?" if near else "/help lists them."
+    return f"There is no command /{brief(name, 40)}. {hint}"
+
+
+def _usage(command: SlashCommand) -> str:
+    return f"/{command.name} {command.args_hint}".rstrip()
+
+
+def _described(command: SlashCommand) -> str:
+    lines = [f"{_usage(command)} — {command.description}"]
+    if command.aliases:
+        lines.append(f"Also: {', '.join(f'/{alias}' for alias in command.aliases)}")
+    if command.plugin:
+        lines.append(f"From the plug-in {command.plugin}.")
+    return "\n".join(lines)
+
+
+def _of_plugin(command: plugins.PluginCommand) -> SlashCommand:
+    async def handler(ctx: CommandContext, args: str) -> str | None:
+        seconds = ctx.db.limits.plugin_command_ms / 1000
+        try:
+            if command.wants_context:
+                async with asyncio.timeout(seconds):
+                    answer = await command.handler(ctx, args)
+            else:
+                asker = plugins.Asker(str(ctx.person.id), ctx.person.role, ctx.platform)
+                facts = {"asker": asker} if command.tells_asker else {}
+                answer = await plugins.call_plugin(command.handler, args, seconds=seconds, **facts)
+        except HermesError:
+            raise
+        except Exception as error:  # noqa: BLE001 - boundary: a plug-in's command
+            plugins.complain(error, plugin=command.plugin, action="command_failed", command=command.name)
+            slow = isinstance(error, TimeoutError)
+            why = f"took longer than {seconds:g} s" if slow else f"failed ({type(error).__name__})"
+            return f"/{command.name}: the plug-in {command.plugin} {why}."
+        return None if answer is None else str(answer)
+
+    return SlashCommand(
+        name=command.name,
+        category="Plug-ins",
+        handler=handler,
+        description=command.description or f"from the plug-in {command.plugin}",
+        args_hint=command.args_hint,
+        roles=command.roles,
+        plugin=command.plugin,
+    )

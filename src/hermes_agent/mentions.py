@@ -1,0 +1,356 @@
+"""Files that a person names in a message: `@notes.md`, `@src/app.py:10-20`, `@"two words.txt"`, `@src/`; and `@diff`.
+
+Their text goes along with the message, fenced and named, below the person's own words: what was meant is what the model
+reads, as it was at that moment. `offers` completes such a name while it is typed. This is for people at the machine
+itself (a terminal, a client of the side door); what is said in a chat is never looked at for files.
+
+A name with nothing behind it stays a word: people write `@ada`, too. A file that is there and cannot go along refuses
+the message in a line: nothing of it has been sent, and the person decides. A relative name stays inside the working
+folder, wherever links lead; what may hold secrets never goes this way, because `read_file` asks first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_agent.execution.base import ShellCommand
+from hermes_agent.execution.executor import Executor
+from hermes_agent.tools import descriptors, output, paths
+from hermes_agent.tools.environment import child_environment
+from hermes_config.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes_config.config import Config
+    from hermes_state import SessionDB
+    from hermes_state.ids import ConversationId
+
+
+_HEADING = "\n\n[Named with @ above, as it was when this was sent]\n"
+_NAMED = re.compile(r"""(?<![^\s(\[{'"])@(file:|folder:)?(?:"([^"\n]+)"(:\d+(?:-\d+)?)?|([^\s"]+))""")
+_LINES = re.compile(r"(.+):(\d+)(?:-(\d+))?")
+_ENDS = ".,;:!?)]}'…"
+"""Signs that end a sentence rather than a name."""
+_TITLE = re.compile(r"^(.+) \((folder, [^)\n]*|[^)\n]*lines?[^)\n]*|empty)\)$", re.MULTILINE)
+_LOOKED_AT = 200
+"""Names in one message that are looked up: a long paste may be full of @."""
+_ENTRIES = 200
+_OFFERED, _READ = 50, 5_000
+_MARKS = ("@file:", "@folder:", "@")
+
+
+class FileRefused(HermesError):
+    """A file that was named with @ cannot go along."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MentionContext:
+    """Where the person sits: what a name is looked up against (`paths.Surroundings`)."""
+
+    db: SessionDB
+    home: Path
+    workdir: Path
+    conversation_id: ConversationId
+    environ: Mapping[str, str]
+    config: Config
+
+
+def whole(text: str, desk: MentionContext) -> str:
+    """The message with the files that it names. Blocks on the file system; raises `FileRefused`."""
+    if "@" not in text or _HEADING in text:  # what is asked again has its files already
+        return text
+    found: dict[str, str] = {}
+    room = desk.db.limits.named_files_chars
+    for match, _ in zip(_NAMED.finditer(text), range(_LOOKED_AT), strict=False):
+        word = _asked_of_git(match)
+        name = word or _existing(match, desk)
+        if name is None or name in found:
+            continue
+        found[name] = _changes(name, desk, most=room) if word else _block(name, desk, most=room)
+        room -= len(found[name])
+    return f"{text}{_HEADING}{''.join(found.values())}".rstrip("\n") if found else text
+
+
+def words(text: str) -> str:
+    """What the person wrote, without the files."""
+    return text.partition(_HEADING)[0]
+
+
+def files(text: str) -> list[str]:
+    """`notes.md (3 lines)` for each file that went along."""
+    blocks = text.partition(_HEADING)[2]
+    return [f"{name} ({size})" for name, size in _TITLE.findall(_without_fences(blocks))]
+
+
+@dataclass(frozen=True, slots=True)
+class MentionOffer:
+    """Something whose name begins as what is typed."""
+
+    text: str
+    """The whole word, with its mark."""
+    name: str
+    is_folder: bool
+
+
+def offers(word: str, workdir: Path, environ: Mapping[str, str]) -> list[MentionOffer]:
+    """What could be meant by a word that is being typed. Blocks on the file system."""
+    mark = next((one for one in _MARKS if word.startswith(one)), "")
+    typed = word[len(mark) :].removeprefix('"')
+    folder, slash, begun = typed.rpartition("/")
+    found = []
+    for name, is_folder in _entries(workdir / paths.expanded(f"{folder}{slash}", environ), begun):
+        if is_folder or mark != "@folder:":
+            path = f"{folder}{slash}{name}{'/' if is_folder else ''}"
+            if mark == "@" and is_git_word(path):
+                path = f"./{path}"
+            if mark and " " in path:
+                path = f'"{path}' if is_folder else f'"{path}"'  # a folder's name goes on
+            found.append(MentionOffer(f"{mark}{path}", f"{name}{'/' if is_folder else ''}", is_folder))
+    if mark == "@":
+        found += [MentionOffer(f"@{one}", one, False) for one in GIT_WORDS if begun and one.startswith(typed)]
+    return found[:_OFFERED]
+
+
+def _entries(where: Path, begun: str) -> list[tuple[str, bool]]:
+    """(name, is a folder) of what begins so; hidden ones only when asked for by their dot."""
+    found = []
+    try:
+        with os.scandir(where) as entries:
+            for _, entry in zip(range(_READ), entries, strict=False):
+                hidden = entry.name.startswith(".") and not begun.startswith(".")
+                if entry.name.lower().startswith(begun.lower()) and not hidden:
+                    found.append((entry.name, entry.is_dir()))
+    except (OSError, ValueError):  # no such folder, not ours to read, or no name at all: there is nothing to offer
+        return []
+    return sorted(found)
+
+
+# -- which file is meant ---------------------------------------------------------------------------------------
+
+
+def _existing(match: re.Match[str], desk: MentionContext) -> str | None:
+    """The name, with its lines, of something that is there; None for a word."""
+    mark, quoted, lines, plain = match.groups()
+    if quoted:
+        candidates = [f"{quoted}{lines or ''}"]
+    else:
+        bare = plain.rstrip(_ENDS)
+        candidates = [plain[:end] for end in range(len(bare), len(plain) + 1) if plain[:end].strip("./~")]
+    for candidate in candidates:
+        if any(_is_there(path, desk) for path in (candidate, _parts(candidate)[0])):
+            return candidate
+    if mark:
+        raise FileRefused(f"there is no {mark[:-1]} {candidates[0] if candidates else ''}", where=str(desk.workdir))
+    return None
+
+
+def _asked_of_git(match: re.Match[str]) -> str | None:
+    """`diff`, `staged`, `git:3`; a file of that name is `@./diff` or `@file:diff`."""
+    mark, _, _, plain = match.groups()
+    bare = (plain or "").rstrip(_ENDS)
+    return bare if not mark and is_git_word(bare) else None
+
+
+def _is_there(name: str, desk: MentionContext) -> bool:
+    try:
+        return os.path.lexists(desk.workdir / paths.expanded(name, desk.environ))
+    except (OSError, ValueError):  # no name of a file at all
+        return False
+
+
+def _parts(name: str) -> tuple[str, int, int]:
+    """(path, first line, last line); zeros for all of it, and for the end."""
+    found = _LINES.fullmatch(name)
+    if found is None:
+        return name, 0, 0
+    first = int(found[2])
+    return found[1], first, int(found[3] or first)
+
+
+# -- what goes along -------------------------------------------------------------------------------------------
+
+
+def _block(name: str, desk: MentionContext, *, most: int) -> str:
+    path, first, last = (name, 0, 0) if _is_there(name, desk) else _parts(name)
+    try:
+        place = paths.locate(path, desk)
+        _may_go(path, place, desk)
+        if place.is_folder:
+            return _folder(path, place, most=most)
+        data = paths.read_bytes(place, most=desk.db.limits.read_file_bytes)
+    except paths.ToolRefused as error:
+        raise FileRefused(f"@{path}: {error.what}", hint=error.hint) from error
+    if output.is_binary(data):
+        raise FileRefused(f"@{path} is not text", hint=f"To speak of it only, write it without the @: {path}.")
+    return _file(path, output.clean(data.decode("utf-8-sig", "replace")), first, last, most=most)
+
+
+def _changes(word: str, desk: MentionContext, *, most: int) -> str:
+    try:
+        said = git_text(word, desk, most=most)
+    except paths.ToolRefused as error:
+        raise FileRefused(f"@{word}: {error.what}", hint=error.hint) from error
+    return _file(word, output.clean(said), 0, 0, most=most, kind="diff")
+
+
+def _may_go(path: str, place: paths.FilePlace, desk: MentionContext) -> None:
+    if place.status is None:
+        raise FileRefused(f"@{path} is a link that leads nowhere")
+    if paths.is_private(place, desk):
+        raise FileRefused(
+            f"@{path} may hold secrets, so it does not go along",
+            hint="Ask for it in words, without the @: then you are asked before it is read.",
+        )
+    relative = not path.startswith(("/", "~"))
+    if relative and not place.real.is_relative_to(os.path.realpath(desk.workdir)):
+        raise FileRefused(f"@{path} leads out of {desk.workdir}", hint="Give its whole path to send it along.")
+
+
+def _file(path: str, text: str, first: int, last: int, *, most: int, kind: str = "") -> str:
+    lines = text.removesuffix("\n").split("\n") if text else []
+    if not lines:
+        return f"\n{path} (empty)\n"
+    if first and (first > len(lines) or last < first):
+        raise FileRefused(f"@{path} has {_counted(len(lines))}; there is no {first}-{last} in it")
+    wanted = lines[first - 1 : last] if first else lines
+    size = f"lines {first}-{first - 1 + len(wanted)} of {len(lines):,}" if first else _counted(len(lines))
+    body = "\n".join(wanted)
+    if len(body) > most:
+        raise FileRefused(
+            f"@{path} is too long to go along: {len(body):,} characters, and there is room for {max(most, 0):,}",
+            hint=f"Name some of its lines (@{path}:1-200), or ask for it without the @.",
+        )
+    kind = kind or Path(path).suffix[1:]
+    return f"\n{path} ({size})\n{_fenced(body, kind if kind.isalnum() else '')}\n"
+
+
+def _folder(path: str, place: paths.FilePlace, *, most: int) -> str:
+    try:
+        with descriptors.opened(place.real) as folder:
+            names = [f"{name}/" if is_folder else name for name, is_folder in folder.entries()]
+    except OSError as error:
+        raise FileRefused(f"@{path} cannot be read: {error.strerror}") from error
+    more = [f"… and {len(names) - _ENTRIES:,} more"] if len(names) > _ENTRIES else []
+    body = output.clean("\n".join([*names[:_ENTRIES], *more]))
+    if len(body) > most:
+        raise FileRefused(f"@{path} is one too many: there is no room for it in one message")
+    return f"\n{path} (folder, {len(names):,} inside)\n{_fenced(body, '')}\n"
+
+
+def _counted(lines: int) -> str:
+    return f"{lines:,} line{'' if lines == 1 else 's'}"
+
+
+def _fenced(body: str, kind: str) -> str:
+    """In a fence that nothing inside can close."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", body)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{kind}\n{body}\n{fence}"
+
+
+def _without_fences(blocks: str) -> str:
+    return re.sub(r"^(`{3,})[^`\n]*\n.*?^\1$", "", blocks, flags=re.MULTILINE | re.DOTALL)
+
+
+GIT_WORDS = ("diff", "staged", "git:1")
+_SECONDS = 10.0
+_MOST_COMMITS = 10
+_LIST_BYTES = 1_000_000
+# A submodule is told by its commit alone: to look at its files, git starts itself there, with that one's settings.
+_PLAIN = (
+    "--no-ext-diff", "--no-textconv", "--no-color", "--relative", "--ignore-submodules=dirty", "--submodule=short",
+    "--no-renames",
+)  # fmt: skip
+_SAFE = (
+    "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.attributesFile=/dev/null", "core.quotePath=false",
+    "log.showSignature=false", "protocol.allow=never", "safe.bareRepository=explicit",
+)  # fmt: skip
+_SAFE_ENVIRON = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+
+
+class _Question(NamedTuple):
+    command: tuple[str, ...]
+    names: tuple[str, ...]
+    """Further flags that make it name the files instead."""
+
+
+def is_git_word(word: str) -> bool:
+    """Whether the word stands for something that Git is asked for."""
+    return word in ("diff", "staged") or re.fullmatch(r"git:\d{1,4}", word) is not None
+
+
+def git_text(word: str, desk: paths.Surroundings, *, most: int) -> str:
+    """What Git says; raises `paths.ToolRefused`. Blocks on a process."""
+    question = _question(word)
+    safe = _without_filters(desk)
+    listed = _git((*safe, *question.command, *question.names, "-z", "--", "."), desk, most=_LIST_BYTES)
+    names = dict.fromkeys(name.strip("\n") for name in listed.split("\0") if name.strip("\n"))
+    hidden = [name for name in names if paths.is_private(paths.locate(f"./{name}", desk), desk)]
+    left_out = [f":(exclude,literal){name}" for name in hidden]
+    said = _git((*safe, *question.command, "--", ".", *left_out), desk, most=most)
+    if hidden:
+        files = (
+            "1 file that may hold secrets is" if len(hidden) == 1 else f"{len(hidden)} files that may hold secrets are"
+        )
+        said = f"{said}[{files} left out]\n"
+    return said
+
+
+def _question(word: str) -> _Question:
+    if word.startswith("git:"):
+        count = int(word.removeprefix("git:"))
+        if not 1 <= count <= _MOST_COMMITS:
+            raise paths.ToolRefused(f"@{word}: from 1 to {_MOST_COMMITS} commits go along")
+        return _Question(("log", f"--max-count={count}", "--patch", *_PLAIN), ("--name-only", "--format="))
+    staged = ("--staged",) if word == "staged" else ()
+    return _Question(("diff", *staged, *_PLAIN), ("--name-only",))
+
+
+def _without_filters(desk: paths.Surroundings) -> tuple[str, ...]:
+    """Options that empty every filter there is: git runs them when it compares files with what is committed."""
+    listed = _git(("config", "-z", "--name-only", "--get-regexp", r"^filter\."), desk, most=_LIST_BYTES, none=1)
+    names = dict.fromkeys(key.removeprefix("filter.").rpartition(".")[0] for key in listed.split("\0") if key)
+    if any("=" in name or "\n" in name for name in names):
+        raise paths.ToolRefused(
+            "this repository has a filter that cannot be switched off", hint="Look at its .git/config."
+        )
+    emptied = [f"filter.{name}.{key}" for name in names for key in ("clean=", "smudge=", "process=", "required=false")]
+    return tuple(word for setting in emptied for word in ("-c", setting))
+
+
+def _git(arguments: tuple[str, ...], desk: paths.Surroundings, *, most: int, none: int = 0) -> str:
+    """What git prints; `none` is a status that says that there is nothing, and is no failure."""
+    environment = child_environment(desk.environ, passed=(), identity={}, home=desk.home) | _SAFE_ENVIRON
+    safe = [word for setting in _SAFE for word in ("-c", setting)]
+    git = shutil.which("git", path=environment.get("PATH"))
+    if git is None:
+        raise paths.ToolRefused("git cannot be run: it is not installed")
+    run = Executor(desk.home, desk.config, desk.db.limits)
+    command = ShellCommand((git, *safe, "--no-pager", *arguments), desk.workdir, environment)
+    status, said = run.output(command, workspace=desk.workdir, seconds=_SECONDS, most=most)
+    if status is None:
+        raise paths.ToolRefused(f"git did not answer within {_SECONDS:.0f} seconds")
+    if len(said) > most:
+        raise paths.ToolRefused(
+            f"what git shows is too long to go along: there is room for {max(most, 0):,} characters",
+            hint="Name the files that matter, or ask for it in words, without the @.",
+        )
+    if status not in (0, none):
+        # Asked again for its errors, which would only disturb what it says otherwise.
+        _, trouble = run.output(command, workspace=desk.workdir, seconds=_SECONDS, most=10_000, with_errors=True)
+        said_of = _said_of(trouble.decode("utf-8", "replace").strip())
+        raise paths.ToolRefused(said_of, hint="To speak of it only, write it without the @.")
+    return said.decode("utf-8", "replace")
+
+
+def _said_of(trouble: str) -> str:
+    if "not a git repository" in trouble.lower():
+        return "this folder is in no Git repository"
+    if "does not have any commits yet" in trouble:
+        return "there is no commit yet"
+    return f"git: {trouble.splitlines()[0][:200] if trouble else 'it failed without a word'}"

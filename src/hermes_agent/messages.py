@@ -1,0 +1,60 @@
+"""Reading a stored message: its text, its tool calls, about how many tokens it takes. Rows of old homes may hold
+anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from hermes_agent.models.base import Message, ToolCall
+from hermes_agent.prompt import tokens
+from hermes_state import columns
+
+_FRAME = 24
+"""Bytes around a message, whatever it says."""
+_IMAGE_BYTES = 5_600
+
+
+def text_of(content: Any, *, image: str = "") -> str:
+    """The text a person would read in a content, each part on its own line; `image` takes the place of a picture."""
+    if not isinstance(content, list):
+        return columns.text_of(content)
+    return "\n".join(filter(None, (image if is_image(part) else columns.text_of(part) for part in content)))
+
+
+def is_image(part: Any) -> bool:
+    return isinstance(part, dict) and "image" in str(part.get("type", ""))
+
+
+def calls_of(message: Message) -> Iterator[ToolCall]:
+    """The tool calls an assistant's row makes."""
+    made = message.get("tool_calls")
+    for call in made if isinstance(made, list) else ():
+        if isinstance(call, dict):
+            about = call.get("function")
+            function = about if isinstance(about, dict) else call
+            arguments = function.get("arguments")
+            if arguments is not None and not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False, default=str)
+            yield ToolCall(str(call.get("id") or ""), str(function.get("name") or ""), arguments or "")
+
+
+def tokens_of(message: Message, model: str = "") -> int:
+    """About how much of the window a row takes."""
+    sent = message.get("api_content")
+    total = _FRAME + _content_bytes(message.get("content") if sent is None else sent)
+    # The texts of these are sent as they are; plain `reasoning` is for people and is not.
+    for name in ("tool_calls", "reasoning_content", "reasoning_details", "tool_call_id"):
+        total += _content_bytes(message.get(name) or None)
+    return tokens.estimate(total, model)
+
+
+def _content_bytes(content: Any) -> int:
+    if content is None:
+        return 0
+    if isinstance(content, str):
+        return len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
+    if isinstance(content, list):
+        return sum(_IMAGE_BYTES if is_image(part) else _content_bytes(part) for part in content)
+    return len(json.dumps(content, ensure_ascii=False, default=str).encode("utf-8", "replace"))

@@ -1,0 +1,360 @@
+"""Chat completions: the format of OpenAI and of nearly everybody else, as bytes.
+
+The body is written so that the next request begins with this one: what never changes comes first (model, options,
+tools, system text), the messages last, and nothing is written behind them but the closing `]}`. A message's fragment
+depends on its own row alone.
+
+Servers differ in small things, and each difference stands in `Dialect` with its reason. Which words go into which
+field was checked against the documentation named in docs/contributors/wire-formats.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2s
+from typing import Any, Literal
+
+from hermes_agent.models import errors, normalise
+from hermes_agent.models.base import Delta, Endpoint, Message, OnDelta, Reply, ToolSpec, Usage
+from hermes_agent.models.stream_reader import Pending, Text, count, finished, read_stream, section
+
+_RESERVED = frozenset({"model", "messages", "tools", "stream"})
+_USER, _ASSISTANT = b'{"role":"user"', b'{"role":"assistant"'
+_OPENING = normalise.encode({"role": "user", "content": normalise.OPENING})
+_CLOSING = normalise.encode({"role": "user", "content": normalise.CLOSING})
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Where a server departs from the common form."""
+
+    name: str = ""
+    max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """OpenAI's newer models take only the second."""
+    include_usage: bool = True
+    """Mistral always tells the usage and refuses fields it does not know."""
+    reasoning_back: Literal["", "details", "content", "extra"] = ""
+    """What of the model's reasoning goes back with its message. OpenRouter: `reasoning_details`. DeepSeek and Kimi:
+    `reasoning_content`, without which a step with tool calls is refused. Gemini: the signature on each call."""
+    nine_letter_ids: bool = False
+    """Mistral takes call ids of exactly nine letters and digits."""
+    cache_marker: bool = False
+    """OpenRouter hands a top-level `cache_control` on to Anthropic's models."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWire:
+    dialect: Dialect = Dialect()
+    name: str = "chat/1"
+
+    def head(self, endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> bytes:
+        fields: dict[str, Any] = {"model": endpoint.model, "stream": True}
+        if self.dialect.include_usage:
+            fields["stream_options"] = {"include_usage": True}
+        if endpoint.max_tokens is not None:
+            fields[self.dialect.max_tokens] = endpoint.max_tokens
+        if self.dialect.cache_marker and endpoint.model.startswith("anthropic/"):
+            fields["cache_control"] = {"type": "ephemeral"}
+        apply_options(fields, endpoint, reserved=_RESERVED)
+        if tools:
+            fields["tools"] = [_tool(spec) for spec in tools]
+        fields["messages"] = [{"role": "system", "content": system}] if system.strip() else []
+        return normalise.encode(fields)[:-2]
+
+    def fragments(self, messages: Sequence[Message]) -> list[bytes]:
+        written: list[bytes] = []
+        for step in normalise.steps(messages):
+            if step.role == "user":
+                written.append(normalise.encode({"role": "user", "content": _content(step.pieces)}))
+                continue
+            written.append(normalise.encode(self._assistant(step)))
+            for call, pieces in step.results:
+                content = normalise.text_of(pieces, otherwise=normalise.NO_OUTPUT)
+                written.append(
+                    normalise.encode({"role": "tool", "tool_call_id": self._call_id(call.id), "content": content})
+                )
+        return written
+
+    def join(self, head: bytes, fragments: Sequence[bytes]) -> bytes:
+        return join_messages(head, fragments, opening=_OPENING, closing=_CLOSING)
+
+    def path(self) -> str:
+        return "/chat/completions"
+
+    def headers(self, endpoint: Endpoint) -> dict[str, str]:
+        headers = {"content-type": "application/json", "accept": "text/event-stream"}
+        if endpoint.api_key:
+            headers["authorization"] = f"Bearer {endpoint.api_key}"
+        headers.update(endpoint.headers)
+        return headers
+
+    async def read(self, lines: AsyncIterator[str], on_delta: OnDelta | None) -> Reply:
+        return await read_stream(lines, ChatReader(on_delta))
+
+    def _assistant(self, step: normalise.Step) -> dict[str, Any]:
+        message = step.message
+        text = normalise.text_of(step.pieces, otherwise="")
+        fields: dict[str, Any] = {"role": "assistant", "content": text or (None if step.calls else normalise.NO_REPLY)}
+        if self.dialect.reasoning_back == "content":
+            reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+            if reasoning or step.calls:
+                fields["reasoning_content"] = str(reasoning)
+        elif self.dialect.reasoning_back == "details":
+            details = [detail for detail in details_of(message) if _is_type(detail, "reasoning.")]
+            if details:
+                fields["reasoning_details"] = details
+        if step.calls:
+            extra = _extra_content(message) if self.dialect.reasoning_back == "extra" else {}
+            fields["tool_calls"] = [self._call(call, extra) for call in step.calls]
+        return fields
+
+    def _call(self, call: normalise.Call, extra: Mapping[str, Any]) -> dict[str, Any]:
+        function = {"name": call.name, "arguments": call.arguments}
+        fields: dict[str, Any] = {"id": self._call_id(call.id), "type": "function", "function": function}
+        if call.given in extra:
+            fields["extra_content"] = extra[call.given]
+        return fields
+
+    def _call_id(self, call_id: str) -> str:
+        if not self.dialect.nine_letter_ids or (len(call_id) == 9 and call_id.isascii() and call_id.isalnum()):
+            return call_id
+        return blake2s(call_id.encode("utf-8", "replace")).hexdigest()[:9]
+
+
+def apply_options(fields: dict[str, Any], endpoint: Endpoint, *, reserved: frozenset[str]) -> None:
+    """The endpoint's own keys: they win over ours, and an empty one takes ours away."""
+    for key, value in endpoint.options:
+        if key in reserved:
+            continue
+        if value is None:
+            fields.pop(key, None)
+        else:
+            fields[key] = value
+
+
+def join_messages(head: bytes, fragments: Sequence[bytes], *, opening: bytes, closing: bytes) -> bytes:
+    """Head, messages, `]}`. A conversation begins and ends with somebody other than the model."""
+    parts = list(fragments)
+    if not parts or not parts[0].startswith(_USER):
+        parts.insert(0, opening)
+    if parts[-1].startswith(_ASSISTANT):
+        parts.append(closing)
+    pieces = [head] if head.endswith(b"[") else [head, b","]
+    for part in parts:
+        pieces += (part, b",")
+    pieces[-1] = b"]}"
+    return b"".join(pieces)  # the one copy of a body that may be long
+
+
+def details_of(message: Message) -> list[Mapping[str, Any]]:
+    """The stored `reasoning_details`, whoever wrote them."""
+    details = message.get("reasoning_details")
+    return [one for one in details if isinstance(one, Mapping)] if isinstance(details, list | tuple) else []
+
+
+def _is_type(detail: Mapping[str, Any], prefix: str) -> bool:
+    kind = detail.get("type")
+    return isinstance(kind, str) and kind.startswith(prefix)
+
+
+def _extra_content(message: Message) -> dict[str, Any]:
+    return {
+        str(detail.get("call")): detail.get("extra_content")
+        for detail in details_of(message)
+        if detail.get("type") == EXTRA_CONTENT
+    }
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    function = {"name": spec["name"], "description": spec["description"], "parameters": spec["parameters"]}
+    return {"type": "function", "function": function}
+
+
+def _content(pieces: tuple[normalise.Piece, ...]) -> str | list[dict[str, Any]]:
+    if not any(isinstance(piece, normalise.Picture) for piece in pieces):
+        return normalise.text_of(pieces, otherwise=normalise.NO_TEXT)
+    parts: list[dict[str, Any]] = []
+    for piece in pieces:
+        if isinstance(piece, normalise.Picture):
+            parts.append({"type": "image_url", "image_url": {"url": piece.url}})
+        elif piece.strip():
+            parts.append({"type": "text", "text": piece})
+    return parts
+
+
+EXTRA_CONTENT = "tool_call.extra_content"
+"""Our type of `reasoning_details` for what a server hung on a call and wants back with it (Gemini's signatures)."""
+
+_FINISH = {
+    "function_call": "tool_calls", "tool_use": "tool_calls", "tool_call": "tool_calls", "end_turn": "stop",
+    "eos": "stop", "eos_token": "stop", "stop_sequence": "stop", "complete": "stop", "max_tokens": "length",
+    "model_length": "length", "safety": "content_filter", "refusal": "content_filter",
+}  # fmt: skip
+
+
+class ChatReader:
+    def __init__(self, on_delta: OnDelta | None) -> None:
+        self._on_delta = on_delta
+        self._content = Text("text", on_delta)
+        self._reasoning = Text("reasoning", on_delta)
+        self._refusal = Text("text", on_delta)
+        self._details: list[dict[str, Any]] = []
+        self._calls: list[Pending] = []
+        self._by_index: dict[int, Pending] = {}
+        self._extra: list[tuple[Pending, Any]] = []
+        self._finish = ""
+        self._usage: Usage | None = None
+        self._model = ""
+
+    @property
+    def complete(self) -> bool:
+        return bool(self._finish)
+
+    def take(self, payload: Mapping[str, Any]) -> None:
+        self._frame(payload)
+        choice = _first(payload.get("choices"))
+        self._message(section(choice, "delta"))
+        self._end(choice)
+
+    def take_whole(self, payload: Mapping[str, Any]) -> None:
+        self._frame(payload)
+        choice = _first(payload.get("choices"))
+        self._message(section(choice, "message"))
+        self._end(choice)
+        self._finish = self._finish or ("stop" if choice else "")
+
+    def reply(self) -> Reply:
+        finish = self._finish or "stop"
+        calls = finished(self._calls, cut=finish == "length")
+        if calls and finish == "stop":
+            finish = "tool_calls"
+        content = self._content.value()
+        if content is None and self._refusal.value():
+            content, finish = self._refusal.value(), "content_filter"
+        return Reply(
+            content=content,
+            tool_calls=calls,
+            finish_reason=finish,
+            reasoning=self._reasoning.value(),
+            reasoning_details=[*self._details, *self._extras()] or None,
+            usage=self._usage,
+            model=self._model,
+        )
+
+    def partial(self) -> Reply | None:
+        content, reasoning = self._content.value(), self._reasoning.value()
+        if content is None and reasoning is None:
+            return None
+        return Reply(content, (), "error", reasoning=reasoning, usage=self._usage, model=self._model)
+
+    def _frame(self, payload: Mapping[str, Any]) -> None:
+        if payload.get("error") or payload.get("object") == "error":
+            raise errors.from_event(payload)
+        if isinstance(payload.get("model"), str):
+            self._model = payload["model"]
+        if payload.get("usage") or payload.get("x_groq"):  # in one piece of many
+            usage = section(payload, "usage") or section(payload.get("x_groq"), "usage")
+            self._usage = _usage(usage) if usage else self._usage
+
+    def _end(self, choice: Mapping[str, Any]) -> None:
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            if reason.lower() == "error":
+                raise errors.from_event({"error": choice.get("error") or "the provider gave no reason"})
+            self._finish = _FINISH.get(reason.lower(), reason.lower())
+
+    def _message(self, message: Mapping[str, Any]) -> None:
+        content = message.get("content")
+        if isinstance(content, list):
+            for part in content:
+                self._part(part)
+        else:
+            self._content.add(content)
+        # Some servers send both names with the same words.
+        if reasoning := message.get("reasoning") or message.get("reasoning_content"):
+            self._reasoning.add(reasoning)
+        if refusal := message.get("refusal"):
+            self._refusal.add(refusal)
+        details = message.get("reasoning_details")
+        for detail in details if isinstance(details, list) else ():
+            self._detail(detail)
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, Mapping):
+                self._call(call)
+
+    def _part(self, part: Any) -> None:
+        """A part of a content that comes as a list: text, or Mistral's thinking, which is itself a list of texts."""
+        if isinstance(part, str):
+            self._content.add(part)
+        elif isinstance(part, Mapping) and part.get("type") == "thinking":
+            thinking = part.get("thinking")
+            for piece in thinking if isinstance(thinking, list) else (thinking,):
+                self._reasoning.add(piece.get("text") if isinstance(piece, Mapping) else piece)
+        elif isinstance(part, Mapping):
+            self._content.add(part.get("text"))
+
+    def _detail(self, detail: Any) -> None:
+        """OpenRouter's reasoning blocks: pieces of one block have its type and index, and their texts are joined."""
+        if not isinstance(detail, dict):
+            return
+        last = self._details[-1] if self._details else None
+        if last is None or any(last.get(key) != detail.get(key) for key in ("type", "index")) or "data" in detail:
+            self._details.append(dict(detail))
+            return
+        for key, value in detail.items():
+            if key in ("text", "summary") and isinstance(value, str):
+                last[key] = (last.get(key) or "") + value
+            elif value is not None:
+                last[key] = value
+
+    def _call(self, piece: Mapping[str, Any]) -> None:
+        call = self._pending(piece)
+        given = piece.get("id")
+        call.id = call.id or (given if isinstance(given, str) else "")
+        function = section(piece, "function")
+        name = function.get("name")
+        if isinstance(name, str) and name and name != call.name and not call.arguments:
+            if not call.name and self._on_delta is not None:
+                self._on_delta(Delta("tool_name", name))
+            call.name += name
+        call.add_arguments(function.get("arguments"))
+        if piece.get("extra_content"):
+            self._extra.append((call, piece["extra_content"]))
+
+    def _pending(self, piece: Mapping[str, Any]) -> Pending:
+        """Whose piece it is: by index, unless the id says that this is another call; without both, the last one's."""
+        index, given = piece.get("index"), piece.get("id")
+        if isinstance(index, int):
+            known = self._by_index.get(index)
+        elif given:
+            known = next((call for call in self._calls if call.id == given), None)
+        else:
+            known = self._calls[-1] if self._calls else None
+        if known is not None and (not given or not known.id or given == known.id):
+            return known
+        call = Pending()
+        self._calls.append(call)
+        if isinstance(index, int):
+            self._by_index[index] = call
+        return call
+
+    def _extras(self) -> list[dict[str, Any]]:
+        return [{"type": EXTRA_CONTENT, "call": call.id, "extra_content": extra} for call, extra in self._extra]
+
+
+def _first(choices: Any) -> Mapping[str, Any]:
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return choice if isinstance(choice, dict) else {}
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    prompt, completion = section(usage, "prompt_tokens_details"), section(usage, "completion_tokens_details")
+    return Usage(
+        input_tokens=count(usage.get("prompt_tokens")),
+        output_tokens=count(usage.get("completion_tokens")),
+        cache_read_tokens=count(prompt.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens")),
+        cache_write_tokens=count(prompt.get("cache_write_tokens")),
+        reasoning_tokens=count(completion.get("reasoning_tokens")),
+    )

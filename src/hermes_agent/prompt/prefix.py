@@ -1,0 +1,284 @@
+"""The prefix of a conversation's requests, and the watch that it does not move.
+
+System text and tools are rendered once, at the beginning of an epoch, and stored as bytes. Every later request of the
+epoch uses the stored ones, whatever has changed on disk since: after a restart, in another process, after the agent
+was evicted. A new epoch begins only when somebody says why. Equal prefixes are one object in memory, with the heads
+that wires made of them.
+
+`Watch` looks at the bytes that really go out: each request must begin with the one before it, without its closing
+bytes. It keeps a length and a digest, not the body, and leaves them in the note of the turn, from where the next
+process goes on. What may begin anew: a new epoch, a new segment, a transcript that was edited (undo), an event that
+was announced. Anything else is a break: a counted row, a warning in the log, and the watch goes on from the new bytes.
+A model asked in between (a fallback) has a track of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from weakref import WeakValueDictionary
+
+from hermes_agent.models.base import Endpoint, ToolSpec, Wire
+from hermes_config.limits import DEFAULTS
+from hermes_state.ids import ConversationId, SessionId, TurnId
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from hermes_agent.prompt.transcript import Body
+    from hermes_state import SessionDB
+    from hermes_state.storage.base import Connection
+
+log = logging.getLogger(__name__)
+
+Build = Callable[[], tuple[str, Sequence[ToolSpec]]]
+"""Gathers and renders: (system text, tools). Called only when an epoch begins."""
+
+FIRST_USE = "first use"
+
+
+class Head(NamedTuple):
+    """The bytes a wire makes of a prefix for one endpoint, and their digest."""
+
+    content: bytes
+    digest: str
+    hashed: hashlib._Hash
+    """The hash that gave the digest; a copy of it goes on with what follows the head."""
+
+
+class PrefixContent:
+    """System text and tools. One object for all conversations that have the same."""
+
+    __slots__ = ("__weakref__", "_heads", "hash", "system", "tools", "weight")
+
+    def __init__(self, system: str, tools: tuple[ToolSpec, ...], digest: str) -> None:
+        self.system = system
+        self.tools = tools
+        self.hash = digest
+        self.weight = len(system) + sum(len(str(tool)) for tool in tools)
+        """Characters, as far as tokens are concerned."""
+        self._heads: dict[tuple[str, str], Head] = {}
+
+    def head(self, wire: Wire, endpoint: Endpoint) -> Head:
+        """Made once for each wire and endpoint; secrets are no part of it, nor of the key."""
+        key = (wire.name, repr(endpoint))
+        known = self._heads.get(key)
+        if known is None:
+            content = wire.head(endpoint, self.system, self.tools)
+            hashed = hashlib.sha256(content)
+            known = self._heads[key] = Head(content, hashed.hexdigest(), hashed)
+            while len(self._heads) > DEFAULTS.prefix_heads:
+                del self._heads[next(iter(self._heads))]
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPrefix:
+    """An epoch's content."""
+
+    content: PrefixContent
+    epoch: int
+    told: bool = field(default=False, compare=False)
+    """The segment was told its system text as this was looked up."""
+
+    @property
+    def system(self) -> str:
+        return self.content.system
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return self.content.tools
+
+    @property
+    def hash(self) -> str:
+        return self.content.hash
+
+
+_shared: WeakValueDictionary[str, PrefixContent] = WeakValueDictionary()
+
+
+def ensure(
+    db: SessionDB,
+    conversation_id: ConversationId,
+    build: Build,
+    *,
+    reason: str | None = None,
+    fence: int | None = None,
+    session_id: SessionId | None = None,
+) -> PromptPrefix:
+    """The stored prefix, byte for byte; with a `reason`, or where there is none yet, the one that `build` renders now.
+
+    The reason is the announced event: compression, model switch, tools changed, personality. When the content comes out
+    the same the epoch goes on. The segment `session_id` is told its system text in the commit that begins the epoch.
+    """
+    newest = db.prefixes.newest(conversation_id) if reason is None else None
+    if newest is not None:
+        content = _shared.get(newest[1])
+        if content is None:
+            stored = db.prefixes.bytes_of(newest[1])
+            content = None if stored is None else _content(stored, newest[1])
+        if content is not None:
+            return PromptPrefix(content, newest[0])
+    system, tools = build()
+    rendered = canonical(system, tools)
+    epoch = db.prefixes.begin(
+        conversation_id, rendered, reason=reason or FIRST_USE, fence=fence,
+        also=None if session_id is None else db.telling_system_prompt(session_id, system),
+    )  # fmt: skip
+    return PromptPrefix(_content(rendered, epoch.hash), epoch.epoch, told=session_id is not None)
+
+
+def canonical(system: str, tools: Sequence[ToolSpec]) -> bytes:
+    """The stored form. Keys keep the order they were written in: models read schemas from the top."""
+    document = {"system": system, "tools": list(tools)}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _content(stored: bytes, digest: str) -> PrefixContent:
+    # Always read back from the stored form, so that the first request uses what later ones will.
+    known = _shared.get(digest)
+    if known is None:
+        document = json.loads(stored)
+        known = _shared[digest] = PrefixContent(document["system"], tuple(document["tools"]), digest)
+    return known
+
+
+# -- the watch ---------------------------------------------------------------------------------------------
+
+
+class Checked(NamedTuple):
+    kind: Literal["first", "extends", "announced", "broke"]
+    reason: str = ""
+
+
+class _Sent(NamedTuple):
+    """What is kept of a request."""
+
+    epoch: int
+    session_id: str
+    head: str
+    length: int
+    digest: str
+    head_id: int
+    rows: int
+
+
+class _Break(NamedTuple):
+    epoch: int
+    expected: str
+    seen: str
+    reason: str
+
+
+class Watch:
+    """One for each conversation that is in use. Not for two turns at once: the lease sees to that."""
+
+    def __init__(self, db: SessionDB, conversation_id: ConversationId, sent: dict[str, _Sent] | None = None) -> None:
+        self._db = db
+        self._conversation_id = conversation_id
+        self._sent = sent or {}
+        self._announced = ""
+        self._breaks: list[_Break] = []
+
+    @classmethod
+    def load(cls, db: SessionDB, conversation_id: ConversationId) -> Watch:
+        """Go on where the newest turn of the conversation stopped, whichever process ran it."""
+        note = db.turns.last_note(conversation_id) or {}
+        # A record of another shape was left by another version: the watch begins anew.
+        sent = {
+            track: _Sent(*row) for track, row in note.get("sent", {}).items() if len(row) == len(_Sent._fields)
+        }  # fmt: skip
+        return cls(db, conversation_id, sent)
+
+    def announce(self, reason: str) -> None:
+        """The next request may begin differently, on purpose: a changed option, say."""
+        self._announced = reason
+        self._sent.clear()
+
+    def check(self, body: Body, endpoint: Endpoint) -> Checked:
+        """Compare with what was sent before, and remember. No reading, no writing; breaks wait for `save`."""
+        track = f"{body.wire} {endpoint.provider} {endpoint.model}"
+        before = self._sent.pop(track, None)
+        view = memoryview(body.content)[: len(body.content) - body.tail]
+        known = before.length if before is not None and before.length <= len(view) else 0
+        running = _hashed(body, known)
+        so_far = running.hexdigest()
+        running.update(view[known:])
+        seen = running.hexdigest()
+        if before is None:
+            outcome = Checked("announced", self._announced) if self._announced else Checked("first")
+        else:
+            outcome = Checked("extends") if so_far == before.digest else _why(before, body)
+            if outcome.kind == "broke":
+                self._breaks.append(_Break(body.epoch, before.digest, seen, outcome.reason))
+                log.warning("action=prefix_broke conversation=%s reason=%s", self._conversation_id, outcome.reason)
+        self._announced = ""
+        self._sent[track] = _Sent(
+            body.epoch, body.session_id, body.head.digest, len(view), seen, body.head_id, body.rows
+        )  # fmt: skip
+        while len(self._sent) > self._db.limits.prefix_tracks:
+            del self._sent[next(iter(self._sent))]
+        return outcome
+
+    def note(self) -> dict[str, Any]:
+        """What `load` goes on from: under `sent` in the turn's note."""
+        return {"sent": {track: list(sent) for track, sent in self._sent.items()}}
+
+    def save(self, turn_id: TurnId, *, fence: int) -> asyncio.Future[None]:
+        """Queue the digests, and what broke, to the store's writer.
+
+        Called right before the rows of the step are queued, in one round of the loop, it shares their commit and costs
+        no other. Killed in between, the next process compares with the request before, which must hold as well.
+        """
+        from hermes_state.storage import writer
+
+        note, turns, broken = self.note(), self._db.turns, self.breaking()
+
+        def run(conn: Connection) -> None:
+            turns.note_in(conn, turn_id, note, fence=fence)
+            if broken is not None:
+                broken(conn)
+
+        return writer.queued(self._db.engine, run)
+
+    def breaking(self) -> Callable[[Connection], None] | None:
+        """The write of what broke since the last one, for a transaction that has checked the fence; None: nothing."""
+        if not self._breaks:
+            return None
+        broken, prefixes, whose = tuple(self._breaks), self._db.prefixes, self._conversation_id
+        self._breaks.clear()
+
+        def run(conn: Connection) -> None:
+            for found in broken:
+                prefixes.broke_in(
+                    conn, whose, epoch=found.epoch, expected=found.expected, seen=found.seen, reason=found.reason
+                )
+
+        return run
+
+
+def _why(before: _Sent, body: Body) -> Checked:
+    """Why a request does not begin with the one before it."""
+    if before.epoch != body.epoch:
+        return Checked("announced", "a new epoch")
+    if before.session_id != body.session_id:
+        return Checked("announced", "a new segment")
+    if before.head != body.head.digest:
+        return Checked("broke", "system text, tools or options moved inside an epoch")
+    if body.rows_until(before.head_id) != before.rows:
+        return Checked("announced", "the transcript was edited")
+    return Checked("broke", "an earlier message is rendered differently")
+
+
+def _hashed(body: Body, length: int) -> hashlib._Hash:
+    """The hash of a body's first bytes. Where it begins with its head, that was hashed before: comparing is cheaper."""
+    head, content = body.head, body.content
+    if length < len(head.content) or not content.startswith(head.content):
+        return hashlib.sha256(memoryview(content)[:length])
+    hashed = head.hashed.copy()
+    hashed.update(memoryview(content)[len(head.content) : length])
+    return hashed

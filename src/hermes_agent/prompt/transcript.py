@@ -1,0 +1,410 @@
+"""The stored messages of a segment as the bytes of a request: appended to, never rebuilt.
+
+The transcript is cut into blocks, each of which a wire can render by itself: a model's step with its tool results, or
+one message. Rows only ever join the last block, so all others are final bytes. A block's bytes are a pure function of
+its rows and the wire, and the cut is a pure function of the rows; a conversation that was appended to and one that was
+loaded a moment ago are therefore the same bytes.
+
+Kept: one buffer with the encoded blocks, the rows' ids, and the rows of the last block. The messages themselves stay
+in the store. All of it can be dropped (`release`) and read again. The bytes of a prefix are shared (`prefix`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from hermes_agent.compression import policy
+from hermes_agent.messages import text_of
+from hermes_agent.models import provider_table
+from hermes_agent.models.base import Endpoint, Message, Wire
+from hermes_agent.prompt import prefix, system_prompt, tokens
+from hermes_agent.prompt.prefix import Head, PromptPrefix
+from hermes_agent.tools import registry
+from hermes_state.errors import SessionNotFound
+from hermes_state.ids import ConversationId, SessionId
+
+if TYPE_CHECKING:
+    from hermes_agent.turn.state import Setup
+    from hermes_state import SessionDB
+    from hermes_state.conversations.transcript import LiveRows, LiveState
+    from hermes_state.turns.journal import Begun
+
+
+_COMMA = b","
+"""What stands between fragments, on every wire."""
+
+
+class Body(NamedTuple):
+    """A request's bytes, and what the watch and the estimate need to know of them."""
+
+    content: bytes
+    head: Head
+    tail: int
+    """How many closing bytes the next body will not repeat."""
+    weight: int
+    """Bytes as far as tokens are concerned."""
+    wire: str
+    epoch: int
+    session_id: SessionId
+    ids: array[int]
+    rows: int
+
+    @property
+    def head_id(self) -> int:
+        return self.ids[self.rows - 1] if self.rows else 0
+
+    def rows_until(self, row_id: int) -> int:
+        """How many of the rows are not newer than that one."""
+        return bisect_right(self.ids, row_id, 0, self.rows)
+
+
+class Transcript:
+    """The rows of one segment, for one wire."""
+
+    def __init__(self, db: SessionDB, session_id: SessionId, wire: Wire, prefix: PromptPrefix) -> None:
+        """Nothing is read before it is needed. `prefix` may be exchanged when a new epoch begins."""
+        self._db = db
+        self.session_id = session_id
+        self.wire = wire
+        self.prefix = prefix
+        self._measured: tuple[str, int, int] | None = None
+        self._headed: tuple[PromptPrefix, Endpoint, Head] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known: LiveState | None = None
+        self._ids: array[int] = array("q")
+        self._final = bytearray()
+        self._final_weight = 0
+        self._recent: list[bytes] = []
+        self._block: list[Message] = []
+        self._open_calls: set[Any] = set()
+        self._rendered: list[bytes] | None = None
+
+    # -- the rows ----------------------------------------------------------------------------------------
+
+    @property
+    def head_id(self) -> int:
+        """Of the newest live row; 0 when there is none."""
+        self._load_once()
+        return self._ids[-1] if self._ids else 0
+
+    def __len__(self) -> int:
+        """How many live rows there are."""
+        self._load_once()
+        return len(self._ids)
+
+    @property
+    def message_count(self) -> int | None:
+        """How many messages the store counts for the segment, as far as we have read and written them; None: unread."""
+        return None if self._known is None else self._known.message_count
+
+    def is_current(self) -> bool:
+        """Whether the store holds exactly the rows we know, in this segment. One small read."""
+        state = self._db.live_state(self.session_id)
+        return state is not None and state == self._known and not state.compressed
+
+    def take_in(self, begun: Begun) -> bool:
+        """Append the row a turn was opened with, when it is all that is new; False, and nothing done, when it is not.
+
+        Nothing is read.
+        """
+        known = self._known
+        if known is None or begun.live != known._replace(message_count=known.message_count + 1):
+            return False
+        self.append([begun.row], [begun.row_id])
+        return True
+
+    def refresh(self) -> bool:
+        """Bring the bytes up to the store: newer rows are appended, anything else is loaded again. True: it changed."""
+        known = self._known
+        if known is None:
+            self._load_once()
+            return True
+        if self.is_current():
+            return False
+        self._catch_up(known)
+        return True
+
+    def append(self, messages: Sequence[Message], ids: Sequence[int]) -> None:
+        """After own writes, in order. `ids` are the rows' ids, as the store gave them.
+
+        Nothing is read, provided that the messages name their `timestamp`: it is part of what a wire may render.
+        """
+        known = self._known
+        if known is None or not ids:
+            return  # when nothing is loaded yet, whoever asks next reads them with the rest
+        if any("timestamp" not in message for message in messages):
+            self._catch_up(known)
+            return
+        for message, row_id in zip(messages, ids, strict=True):
+            self._add(self._db.as_stored(message), row_id)
+        self._known = known._replace(message_count=known.message_count + len(ids), head_id=ids[-1])
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The live rows as the model is shown them, read from the store."""
+        return self._read().messages
+
+    def release(self) -> None:
+        """Drop the bytes; the next use reads them again."""
+        self._forget()
+
+    @property
+    def nbytes(self) -> int:
+        """What this conversation keeps in memory, without the shared prefix."""
+        last = sum(map(len, (*self._recent, *(self._rendered or ()))))
+        return len(self._final) + 2 * last + len(self._ids) * self._ids.itemsize
+
+    def _load_once(self) -> None:
+        if self._known is None:
+            self._extend(self._read())
+
+    def _catch_up(self, known: LiveState) -> None:
+        """Take in what was added; start over when that is not all that happened."""
+        found = self._read(after=known.head_id)
+        appended = found.state.message_count - known.message_count == len(found.ids)
+        if appended and found.state.rewind_count == known.rewind_count:
+            self._extend(found)
+            return
+        self._forget()
+        self._measured = None
+        self._load_once()
+
+    def _read(self, *, after: int = 0) -> LiveRows:
+        found = self._db.live_rows(self.session_id, after=after)
+        if found is None:
+            raise SessionNotFound(f"no session {self.session_id!r:.80}")
+        return found
+
+    def _extend(self, found: LiveRows) -> None:
+        for message, row_id in zip(found.messages, found.ids, strict=True):
+            self._add(message, row_id)
+        self._known = found.state
+
+    # -- blocks ------------------------------------------------------------------------------------------
+
+    def _add(self, message: Message, row_id: int) -> None:
+        if self._block and self._starts_block(message):
+            self._close_block()
+        self._block.append(message)
+        self._rendered = None
+        self._ids.append(row_id)
+        if message["role"] == "assistant":
+            calls = message.get("tool_calls") or ()
+            self._open_calls = {call.get("id") for call in calls if isinstance(call, dict)}
+        elif message["role"] == "tool":
+            self._open_calls.discard(message.get("tool_call_id"))
+
+    def _starts_block(self, message: Message) -> bool:
+        """A step of the model always does. What came in while its tools were running stays with the step."""
+        role = message["role"]
+        return bool(role == "assistant" or (role != "tool" and not self._open_calls))
+
+    def _close_block(self) -> None:
+        fragments = self._fragments()
+        if fragments:
+            self._settle()
+            self._recent = fragments
+        self._block = []
+        self._open_calls = set()
+        self._rendered = None
+
+    def _settle(self) -> None:
+        """Move the block before the last into the buffer. It waits that long, for `join` looks at the last fragment."""
+        for fragment in self._recent:
+            if self._final:
+                self._final += _COMMA
+            self._final += fragment
+            self._final_weight += tokens.weight(fragment)
+        self._recent = []
+
+    def _fragments(self) -> list[bytes]:
+        """The last block. A result belongs directly behind its call, whatever was said while the tool was running."""
+        if self._rendered is None:
+            self._rendered = self.wire.fragments(sorted(self._block, key=_place_in_step))
+        return self._rendered
+
+    # -- requests ----------------------------------------------------------------------------------------
+
+    def body(self, endpoint: Endpoint) -> Body:
+        """The whole request. Its cost is one copy of the bytes, however many messages they are."""
+        self._load_once()
+        head, last = self._head(endpoint), [*self._recent, *self._fragments()]
+        # The buffer is handed on as it is: `join` makes the one copy that is sent.
+        before = [cast(bytes, self._final)] if self._final else []
+        content = self.wire.join(head.content, [*before, *last])
+        return Body(
+            content=content,
+            head=head,
+            tail=len(content) - (content.rindex(last[-1]) + len(last[-1]) if last else len(head.content)),
+            weight=self._weight(head),
+            wire=self.wire.name,
+            epoch=self.prefix.epoch,
+            session_id=self.session_id,
+            ids=self._ids,
+            rows=len(self._ids),
+        )
+
+    def _head(self, endpoint: Endpoint) -> Head:
+        """As the prefix knows it; an agent asks with one endpoint, several times a turn."""
+        known = self._headed
+        if known is None or known[0] is not self.prefix or known[1] is not endpoint:
+            known = self._headed = (self.prefix, endpoint, self.prefix.content.head(self.wire, endpoint))
+        return known[2]
+
+    def _weight(self, head: Head) -> int:
+        last = (*self._recent, *self._fragments())
+        return len(head.content) + self._final_weight + sum(map(tokens.weight, last))
+
+    def estimate_tokens(self, endpoint: Endpoint) -> int:
+        """Input of the next request: what the provider counted for the last one, and an estimate for the rest."""
+        self._load_once()
+        weight = self._weight(self._head(endpoint))
+        if self._measured is not None:
+            model, then, counted = self._measured
+            if model == endpoint.model and then <= weight:
+                return counted + tokens.estimate(weight - then, model)
+        return tokens.estimate(weight, endpoint.model)
+
+    def measured(self, body: Body, endpoint: Endpoint, input_tokens: int) -> None:
+        """The provider counted this many for that request."""
+        tokens.learn(endpoint.model, body.weight, input_tokens)
+        if input_tokens > 0 and body.session_id == self.session_id:
+            self._measured = (endpoint.model, body.weight, input_tokens)
+
+
+def _place_in_step(message: Message) -> int:
+    return {"assistant": 0, "tool": 1}.get(message["role"], 2)
+
+
+_RIGHTS = "rights were taken away"
+
+
+class TranscriptCache:
+    """One conversation as this process knows it."""
+
+    def __init__(self, setup: Setup, conversation_id: ConversationId) -> None:
+        self._setup = setup
+        self.conversation_id = conversation_id
+        self._prefix: prefix.PromptPrefix | None = None
+        self._watch: prefix.Watch | None = None
+        self._bytes: dict[str, Transcript] = {}
+        self._session_id: SessionId | None = None
+        self._announced: str | None = None
+        self.pace = policy.Pace()
+
+    @property
+    def watch(self) -> prefix.Watch:
+        assert self._watch is not None, "ready() comes first"
+        return self._watch
+
+    async def ready(self, session_id: SessionId, *, fence: int, begun: Begun | None = None) -> None:
+        """Bring everything up to the store; called at the beginning of a turn (`begun`) and after a rotation."""
+        if self._session_id != session_id:
+            self._bytes.clear()
+            self._session_id = session_id
+        if begun is None or not self._goes_on(begun):
+            await asyncio.to_thread(self._ready, fence)
+
+    def _goes_on(self, begun: Begun) -> bool:
+        """The rule between two turns: nothing was added but the turn's own row. Nothing is read."""
+        known = self._prefix
+        if known is None or self._watch is None or self._announced is not None or not self._bytes:
+            return False
+        if begun.prefix != (known.epoch, known.hash) or begun.row.get("timestamp") is None:
+            return False
+        return all(conversation.take_in(begun) for conversation in self._bytes.values())
+
+    def _ready(self, fence: int) -> None:
+        setup, reason, known = self._setup, self._announced, self._prefix
+        if self._watch is None:
+            self._watch = prefix.Watch.load(setup.db, self.conversation_id)
+        # Asked every time: another process may have begun a new epoch.
+        self._prefix = self._ensured(reason, fence)
+        if reason is None and self._offers_too_much(self._prefix):
+            self._watch.announce(_RIGHTS)
+            self._prefix = self._ensured(_RIGHTS, fence)
+        self._announced = None
+        if known is None or known.hash != self._prefix.hash:
+            if not self._prefix.told:
+                setup.db.update_system_prompt(str(self._session_id), self._prefix.system, fence=fence)
+            self._bytes.clear()
+        self.of(setup.endpoint)  # the turn's first request: what has to be read for it is read here, beside the loop
+        for conversation in self._bytes.values():
+            conversation.refresh()
+
+    def _ensured(self, reason: str | None, fence: int) -> prefix.PromptPrefix:
+        setup = self._setup
+        return prefix.ensure(
+            setup.db, self.conversation_id, lambda: system_prompt.gather(setup), reason=reason, fence=fence,
+            session_id=self._session_id,
+        )  # fmt: skip
+
+    def _offers_too_much(self, stored: prefix.PromptPrefix) -> bool:
+        """Whether it names a tool that the person's role no longer has. What is merely switched off stays named."""
+        known, role = registry.shared(), self._setup.role
+        tools = (known.get(str(tool["name"])) for tool in stored.tools)
+        return any(tool is not None and role not in tool.roles for tool in tools)
+
+    def announce(self, reason: str) -> None:
+        """An event that may change the prefix: the next request begins a new epoch."""
+        self._announced = reason
+        if self._watch is not None:
+            self._watch.announce(reason)
+
+    def of(self, endpoint: Endpoint) -> Transcript:
+        """The conversation's bytes in the format of this endpoint."""
+        assert self._prefix is not None and self._session_id is not None, "ready() comes first"
+        wire = provider_table.wire_for(endpoint)
+        found = self._bytes.get(wire.name)
+        if found is None:
+            found = self._bytes[wire.name] = Transcript(self._setup.db, self._session_id, wire, self._prefix)
+        return found
+
+    def prefix_tokens(self, endpoint: Endpoint) -> int:
+        """What every request carries besides the conversation."""
+        assert self._prefix is not None, "ready() comes first"
+        return tokens.estimate(self._prefix.content.weight, endpoint.model)
+
+    def append(self, messages: Sequence[Mapping[str, Any]], ids: Sequence[int]) -> None:
+        """After our own writes."""
+        for conversation in self._bytes.values():
+            conversation.append(messages, ids)
+
+    def message_count(self, session_id: SessionId) -> int | None:
+        """How many messages the segment has, without asking the store; None when it is not the one that is warm."""
+        if session_id != self._session_id:
+            return None
+        return next((conversation.message_count for conversation in self._bytes.values()), None)
+
+    def release(self) -> None:
+        """Give the memory back; nothing is lost."""
+        self._bytes.clear()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(conversation.nbytes for conversation in self._bytes.values())
+
+
+Content = str | list[Any]
+
+
+def user_message(message: Content, *, persist: Content | None, added: str, **columns: Any) -> dict[str, Any]:
+    """`persist` is stored as the person's words in the place of `message`; `added` is for the model alone."""
+    words, stored = text_of(message), message if persist is None else persist
+    if persist is not None and (pictures := _pictures(message)):
+        # They are sent from the row's content, so they have to be there.
+        stored = [{"type": "text", "text": text_of(persist)}, *pictures]
+    row: dict[str, Any] = {"role": "user", "content": stored, **columns}
+    if added or words != text_of(stored):
+        row["api_content"] = f"{words}\n\n{added}" if added else words
+    return row
+
+
+def _pictures(content: Content) -> list[Any]:
+    parts = () if isinstance(content, str) else content
+    return [part for part in parts if isinstance(part, Mapping) and "text" not in part]

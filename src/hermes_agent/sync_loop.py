@@ -1,0 +1,89 @@
+"""The one event loop of this process that synchronous callers' turns run on.
+
+`run_conversation` is called from ordinary code, from threads, and from code that has an event loop of its own which
+must not be blocked by ours. All of them submit to one loop on one daemon thread, started at first need; clients and
+agents are kept per loop, so a thousand waiting turns are a thousand small tasks and no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+# Bound at import: a test of the specification replaces threading.Thread for the whole process.
+_Thread = threading.Thread
+_GRACE = 5.0
+
+
+class _AgentLoop:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._thread is None or not self._thread.is_alive():
+                self._loop = asyncio.new_event_loop()
+                self._thread = _Thread(target=self._loop.run_forever, name="hermes-agents", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def stop(self) -> None:
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is not None and thread is not None and thread.is_alive():
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(_GRACE)
+            if not thread.is_alive():
+                _wind_up(loop)
+
+
+def _wind_up(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the connections to models. Turns that still run are left as they are: the next process takes them up."""
+    if not asyncio.all_tasks(loop):
+        loop.run_until_complete(loop.shutdown_asyncgens())  # the clients of a loop are closed with it
+        loop.close()
+
+
+_agents = _AgentLoop()
+atexit.register(_agents.stop)
+
+
+def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    """Start on the agents' loop; for a thread that has something to do meanwhile."""
+    return asyncio.run_coroutine_threadsafe(coroutine, _agents.get())
+
+
+def run(coroutine: Coroutine[Any, Any, T], *, interrupt: Callable[[], None] | None = None) -> T:
+    """Run on the agents' loop and wait.
+
+    Ctrl-C asks the work to stop (`interrupt`), cancels it when that does not help, and comes through once the work has
+    written down its end, so that a process that leaves now leaves nothing half done.
+    """
+    ended = threading.Event()
+
+    async def watched() -> T:
+        try:
+            return await coroutine
+        finally:
+            ended.set()
+
+    future = submit(watched())
+    try:
+        return future.result()
+    except KeyboardInterrupt:
+        if interrupt is not None:
+            interrupt()
+            ended.wait(_GRACE)
+        if not ended.is_set():
+            future.cancel()
+            ended.wait(_GRACE)
+        raise

@@ -1,0 +1,46 @@
+"""Short, plain text for people and models: ages, counts, one line, a long text cut to its two ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_AGES = ((60, "min"), (3_600, "h"), (86_400, "d"), (30 * 86_400, "mo"), (365 * 86_400, "y"))
+_TITLE_CHARS = 60
+
+
+def ago(instant: float, now: float) -> str:
+    """`now`, `2 min`, `3 d`."""
+    seconds = max(now - instant, 0)
+    return next((f"{int(seconds // size)} {unit}" for size, unit in reversed(_AGES) if seconds >= size), "now")
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def brief(text: str, most: int = _TITLE_CHARS) -> str:
+    """One line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
+
+
+def named(session: dict[str, Any]) -> str:
+    """What a conversation is called for a person: its title, else how it began."""
+    return brief(session["title"] or session.get("preview") or "(untitled)")
+
+
+def shortened(text: str, most: int, *, of: str = "") -> str:
+    """At most so many characters: the beginning and the end of a longer text, and how much of it is missing."""
+    if len(text) <= most:
+        return text
+    note = f" [… {len(text) - most:,} characters{f' of {of}' if of else ''} left out …] "
+    if most <= len(note) + 20:
+        return text[: max(most, 0)]
+    front = (most - len(note)) * 2 // 3
+    return text[:front] + note + text[len(text) - (most - len(note) - front) :]
+
+
+def columns(rows: list[tuple[str, str]]) -> str:
+    """Two columns, the first as wide as its widest cell."""
+    wide = max((len(left) for left, _ in rows), default=0)
+    return "\n".join(f"{left:<{wide}}  {right}".rstrip() for left, right in rows)

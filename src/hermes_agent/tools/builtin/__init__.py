@@ -1,0 +1,1 @@
+"""builtin: to be described."""

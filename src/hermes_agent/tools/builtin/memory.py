@@ -1,0 +1,93 @@
+"""`memory`: what is worth knowing in later conversations, kept by `hermes_agent.memory`.
+
+A person's memory is reached only from conversations that person owns alone: in a group nothing private is written or
+shown, whoever asks. What is written now enters the system text of later conversations, never of this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from hermes_agent.memory import Memory
+
+_NEEDS = {"add": ("content",), "replace": ("old_text", "content"), "remove": ("old_text",)}
+
+
+async def memory(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    return await asyncio.to_thread(_change, args, ctx)
+
+
+def _change(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    from hermes_agent.memory import MemoryRefused, MemoryStore
+
+    if ctx.person_id is None or ctx.db.ledger.owner(ctx.conversation_id) != ctx.person_id:
+        return ToolResult("There is no memory here: this conversation does not belong to one person alone.", True)
+    target = args.get("target", "memory")
+    operations = args.get("operations") or [
+        {name: args[name] for name in ("action", "content", "old_text") if name in args}
+    ]
+    for number, operation in enumerate(operations, start=1):
+        wrong = _missing(operation)
+        if wrong:
+            return ToolResult(
+                f"Nothing was changed: {f'operation {number} ' if len(operations) > 1 else ''}{wrong}.", True
+            )
+    store = MemoryStore(ctx.home, ctx.person_id, settings=ctx.config.memory)
+    try:
+        kept = store.apply(target, operations)
+    except MemoryRefused as error:
+        listing = f"\n{_listed(error.memory)}" if error.memory else ""
+        return ToolResult(f"Nothing was changed: {error.one_line()}{listing}", is_error=True)
+    return ToolResult(f"Done. {_listed(kept)}", shown=f"{len(kept.entries)} entries")
+
+
+def _missing(operation: dict[str, Any]) -> str:
+    action = operation.get("action")
+    if action is None:
+        return "needs an action: add, replace or remove"
+    missing = [name for name in _NEEDS[action] if not str(operation.get(name) or "").strip()]
+    return f"{action} needs {' and '.join(missing)}" if missing else ""
+
+
+def _listed(kept: Memory) -> str:
+    entries = "\n".join(f"- {entry}" for entry in kept.entries)
+    size = f"{len(kept.entries)} entries, {kept.used} of {kept.limit} characters"
+    return f"{kept.target} now has {size}:\n{entries}".rstrip()
+
+
+_OPERATION = {
+    "action": {"type": "string", "enum": list(_NEEDS), "description": "What to do."},
+    "content": {"type": "string", "description": "add, replace: the new entry, one fact in a sentence or two."},
+    "old_text": {"type": "string", "description": "replace, remove: a part of the entry that no other entry has."},
+}
+
+TOOL = Tool(
+    name="memory",
+    toolset="memory",
+    description=(
+        "Remember something for later conversations: preferences and facts about the person (target user), and what you"
+        " learned about their projects and tools (target memory). Save what will still matter in weeks, in short"
+        " entries; not progress, logs or secrets. Room is small: replace or remove entries when it is full. You see"
+        " changes in the next conversation, not in this one."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            **_OPERATION,
+            "target": {"type": "string", "enum": ["memory", "user"], "description": "Default memory."},
+            "operations": {
+                "type": "array",
+                "maxItems": 50,
+                "description": "Several changes of one target at once: all of them are made or none.",
+                "items": {"type": "object", "properties": dict(_OPERATION), "required": ["action"]},
+            },
+        },
+    },
+    handler=memory,
+    roles=frozenset({"owner", "admin", "member"}),
+    summary=lambda args: " ".join(str(args.get(name, "")) for name in ("action", "content", "old_text")).strip(),
+)

@@ -1,0 +1,151 @@
+"""`session_search`: past conversations, as far as the person may see them.
+
+A conversation that its person owns alone may search all conversations of that person. In any other (a group, somebody
+we do not know) only the conversation itself is searched: what a person wrote elsewhere must not reach the others' eyes.
+The scope comes from the store, never from what the model asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hermes_agent.text import counted
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+
+_DEFAULT_HITS = 10
+_WINDOW = 5
+_MESSAGE_CHARS = 2_000
+
+
+class _Scope(NamedTuple):
+    owner: str | None
+    conversation: str | None
+
+
+async def session_search(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    return await asyncio.to_thread(_answer, args, ctx)
+
+
+def _answer(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    owned = ctx.person_id is not None and ctx.db.ledger.owner(ctx.conversation_id) == ctx.person_id
+    scope = _Scope(ctx.person_id, None) if owned else _Scope(None, ctx.conversation_id)
+    if "session_id" in args:
+        return _read(args["session_id"], args.get("around_message_id"), args.get("window", _WINDOW), scope, ctx)
+    if args.get("query", "").strip():
+        return _search(args, scope, ctx)
+    return _recent(args, scope, ctx)
+
+
+def _search(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult:
+    roles = [role.strip() for role in args.get("role_filter", "user,assistant").split(",") if role.strip()]
+    found = ctx.db.search_messages(
+        args["query"],
+        role_filter=roles or None,
+        limit=args.get("limit", _DEFAULT_HITS),
+        offset=args.get("offset", 0),
+        sort=args.get("sort"),
+        owner=scope.owner,
+        conversation=scope.conversation,
+    )
+    if not found:
+        return ToolResult(f"Nothing about {args['query']!r} was found.{_where(scope)}", shown="nothing found")
+    titles: dict[str, str] = {}
+    lines: list[str] = []
+    for hit in found:
+        session = hit["session_id"]
+        if session not in titles:
+            # The title moves on with every compression; the conversation has it, whichever part was found.
+            titles[session] = ctx.db.get_session_title(ctx.db.get_compression_tip(session)) or "untitled"
+        snippet = " ".join(str(hit.get("snippet") or hit.get("content") or "").split())
+        lines.append(
+            f"{_day(hit.get('timestamp'))} · {titles[session]} · {hit.get('role')} · session_id {session},"
+            f" message {hit['id']}\n  {snippet[:500]}"
+        )
+    lines.append(f"[read around a hit with session_id and around_message_id]{_where(scope)}")
+    return ToolResult("\n".join(lines), shown=f"{len(found)} found")
+
+
+def _recent(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult:
+    if scope.owner is None:
+        return ToolResult("Here only this conversation can be searched: give a query.", is_error=True)
+    page = {"limit": args.get("limit", _DEFAULT_HITS), "offset": args.get("offset", 0)}
+    rows = ctx.db.list_sessions_rich(order_by_last_active=True, owner=scope.owner, **page)
+    if not rows:
+        return ToolResult("There are no conversations yet.")
+    lines = [
+        f"{_day(row.get('last_active'))} · {row.get('title') or 'untitled'} · {row.get('source')}"
+        f" · session_id {row['id']}\n  {' '.join(str(row.get('preview') or '').split())[:200]}"
+        for row in rows
+    ]
+    return ToolResult("\n".join(lines), shown=f"{len(rows)} conversations")
+
+
+def _read(session_id: str, around: int | None, window: int, scope: _Scope, ctx: ToolContext) -> ToolResult:
+    # A session somebody else owns is answered exactly as one that does not exist.
+    unknown = ToolResult(f"There is no conversation {session_id[:80]!r} that can be read here.", is_error=True)
+    if ctx.db.get_session(session_id) is None:
+        return unknown
+    root = ctx.db.get_conversation_root(session_id)
+    allowed = root == scope.conversation if scope.owner is None else ctx.db.ledger.owner(root) == scope.owner
+    if not allowed:
+        return unknown
+    if around is None:
+        messages: Sequence[Mapping[str, Any]] = ctx.db.get_messages(session_id)[-2 * window :]
+    else:
+        messages = ctx.db.get_messages_around(session_id, around, window)["window"]
+    if not messages:
+        return ToolResult("There are no messages there.", is_error=True)
+    return ToolResult("\n".join(_message(one) for one in messages), shown=counted(len(messages), "message"))
+
+
+def _message(row: Mapping[str, Any]) -> str:
+    content = row.get("content")
+    text = content if isinstance(content, str) else "" if content is None else "[not text]"
+    if len(text) > _MESSAGE_CHARS:
+        text = f"{text[:_MESSAGE_CHARS]} [… {len(text) - _MESSAGE_CHARS:,} more characters]"
+    return f"[{row.get('id')}] {_day(row.get('timestamp'))} {row.get('role')}: {text}"
+
+
+def _where(scope: _Scope) -> str:
+    return "" if scope.conversation is None else " [only this conversation was searched]"
+
+
+def _day(moment: Any) -> str:
+    if not isinstance(moment, int | float):
+        return "?"
+    return dt.datetime.fromtimestamp(moment, tz=dt.UTC).strftime("%Y-%m-%d %H:%M")
+
+
+TOOL = Tool(
+    name="session_search",
+    toolset="session_search",
+    description=(
+        "Look into past conversations with this person. With `query`: messages with these words (OR, NOT, a phrase in"
+        " double quotes, prefix*). Without: the newest conversations. With `session_id` (and around_message_id): read"
+        " there. Use it when the person refers to something from before."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "Words to look for."},
+            "role_filter": {"type": "string", "description": "Whose messages. Default user,assistant; also tool."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 50, "description": "How many. Default 10."},
+            "offset": {"type": "integer", "minimum": 0, "description": "How many to skip. Default 0."},
+            "sort": {"type": "string", "enum": ["newest", "oldest"], "description": "By time instead of relevance."},
+            "session_id": {"type": "string", "description": "The conversation to read in."},
+            "around_message_id": {"type": "integer", "description": "The message to read around."},
+            "window": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 50,
+                "description": "Messages on each side. Default 5.",
+            },
+        },
+    },
+    handler=session_search,
+    changes=False,
+    summary=lambda args: str(args.get("query") or args.get("session_id") or "recent"),
+)

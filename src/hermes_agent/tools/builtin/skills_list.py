@@ -1,0 +1,44 @@
+"""`skills_list`: the skills there are, by category."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+
+
+async def skills_list(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    from hermes_agent import skills  # reads front matter, which needs a YAML parser
+
+    found = await asyncio.to_thread(skills.discover, ctx.home, ctx.config.skills, platform=ctx.platform)
+    wanted = args.get("category")
+    chosen = [skill for skill in found.skills if wanted is None or skill.category == wanted]
+    if not chosen:
+        known = sorted({skill.category for skill in found.skills})
+        hint = f" Categories: {', '.join(known)}." if known else ""
+        return ToolResult(f"There are no skills{f' in {wanted}' if wanted else ''}.{hint}", shown="none")
+    lines: list[str] = []
+    category = None
+    for skill in chosen:
+        if skill.category != category:
+            category = skill.category
+            lines.append(f"{category or 'general'}:")
+        lines.append(f"  {skill.name}: {skill.description}")
+    lines.append("Load one with skill_view before you use it.")
+    return ToolResult("\n".join(lines), shown=f"{len(chosen)} skills")
+
+
+TOOL = Tool(
+    name="skills_list",
+    toolset="skills",
+    description="List the skills: instructions for kinds of work that somebody wrote down. Load one with skill_view.",
+    parameters={
+        "type": "object",
+        "properties": {"category": {"type": "string", "description": "Only the skills of this category."}},
+    },
+    handler=skills_list,
+    changes=False,
+    roles=frozenset({"owner", "admin", "member"}),
+    summary=lambda args: str(args.get("category", "")),
+)

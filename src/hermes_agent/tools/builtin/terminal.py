@@ -1,0 +1,244 @@
+"""`terminal`: one shell command in the foreground, inside the wall of the executor.
+
+The command runs in bash (the shell whose grammar the judge reads), without a terminal and without input, with the
+environment of `environment`. It ends by itself, by its time-out, by an interruption or at a limit, and in each case
+everything it started ends with it. Output is kept in bounded memory and, beyond that, in the call's result file. A
+command that failed inside a wall is followed by one line that says what that wall hides and forbids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+from hermes_agent import hooks
+from hermes_agent.tools import output, paths
+from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from hermes_agent.execution.base import Permit, ShellCommand
+    from hermes_agent.execution.executor import Executor
+    from hermes_agent.tools.output import Capture
+
+T = TypeVar("T")
+_DRAIN_SECONDS = 0.3
+_LIMITS = {
+    "memory": "memory than limits.command_memory_bytes",
+    "processes": "processes than limits.command_processes",
+    "disk": "disk than limits.command_disk_reserve_bytes leaves free",
+}
+
+
+class _Ended(NamedTuple):
+    status: int | None
+    why: Literal["exit", "time", "stop", "flood"]
+    left_running: bool
+    trouble: str
+    """A limit that ended it, or what kept the wall from standing."""
+    undone: tuple[str, ...]
+
+
+async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    from hermes_agent.execution import executor  # here and below: whoever only lists tools does not pay for this
+    from hermes_agent.execution.base import ShellCommand
+    from hermes_agent.tools.output import Capture
+
+    if args.get("background"):
+        return ToolResult(
+            "Commands in the background are not available yet, and nothing was run."
+            f" Run it in the foreground; it may take up to {ctx.db.limits.terminal_longest_seconds} s (timeout).",
+            is_error=True,
+        )
+    command = args["command"]
+    shell = executor.shell()
+    if shell is None or "\0" in command:
+        return ToolResult("There is no shell here." if shell is None else "A command cannot hold NUL.", is_error=True)
+    where = await asyncio.to_thread(_folder, args.get("workdir"), ctx)
+    outside = bool(args.get("outside"))
+    action = Action("command", command, str(where), outside=outside)
+    verdict = await _unless_stopped(ctx.gate.permit(action), ctx)
+    if verdict is None:
+        return ToolResult("The command was not run: interrupted by the person.", is_error=True)
+    if not verdict.allowed:
+        return ToolResult(f"The command was not run: {verdict.reason}", is_error=True, shown="not allowed")
+    seconds = _seconds(args.get("timeout"), ctx)
+    began = time.monotonic()
+    run = executor.Executor(ctx.home, ctx.config, ctx.db.limits)
+    # A compression may have moved the conversation to its next segment since the call was prepared.
+    environ = {**ctx.environ, "HERMES_SESSION_ID": ctx.session_id(), "PWD": str(where)}
+    child = ShellCommand((shell, "-c", command), where, environ, command)
+    with Capture(tool_name=TOOL.name, ctx=ctx) as capture:
+        ended = await _run(run, child, verdict.permit, seconds, capture, ctx)
+        output = await _transformed(capture.text(), command, ended, ctx)
+    notes = _notes(ended, seconds, ctx)
+    if verdict.permit is None and run.wall != "host" and (ended.status or ended.trouble):
+        notes.append(f"[{run.explanation(ctx.workdir)}]")
+    text = "\n".join([*([output.rstrip("\n")] if output.strip() else ["(no output)"]), *notes])
+    shown = f"{notes[0].strip('[]')}, {time.monotonic() - began:.1f} s"
+    return ToolResult(text, is_error=ended.why != "exit" or ended.status != 0, shown=shown)
+
+
+async def _transformed(output: str, command: str, ended: _Ended, ctx: ToolContext) -> str:
+    """What a plug-in makes of the output (`transform_terminal_output`); the output itself when there is none."""
+    facts = {"command": command, "output": output, "returncode": ended.status, "task_id": ctx.turn_id}
+    answers = await hooks.fire("transform_terminal_output", env_type="local", **facts)
+    return next((answer for answer in answers if isinstance(answer, str)), output)
+
+
+def _folder(raw: str | None, ctx: ToolContext) -> Path:
+    place = paths.locate(raw or ".", ctx)
+    if not place.is_folder:
+        what = "is not a folder" if place.status else "does not exist"
+        raise paths.ToolRefused(f"the working directory {place.named} {what}")
+    return place.real
+
+
+def _seconds(asked: float | None, ctx: ToolContext) -> float:
+    """The call's own time-out, else `terminal.timeout` of config.yaml, else the table's; never beyond its bound."""
+    limits = ctx.db.limits
+    return min(asked or ctx.config.terminal.timeout or limits.terminal_seconds, limits.terminal_longest_seconds)
+
+
+async def _unless_stopped(wish: Awaitable[T], ctx: ToolContext) -> T | None:
+    """The outcome, or None when the person interrupts first."""
+    waiting = asyncio.ensure_future(wish)
+    stopped = asyncio.ensure_future(ctx.stop.wait())
+    try:
+        await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else None
+    finally:
+        waiting.cancel()
+        stopped.cancel()
+
+
+async def _run(
+    executor: Executor, command: ShellCommand, permit: Permit | None, seconds: float, capture: Capture, ctx: ToolContext
+) -> _Ended:
+    """Run the command to one of its ends. Whatever happens, nothing it started is left when this returns."""
+    limits = ctx.db.limits
+    flooded = asyncio.Event()
+    live = _Live(ctx)
+
+    def take(data: bytes) -> None:
+        capture.add(data)
+        live.show(data)
+        if capture.size > limits.terminal_output_bytes:
+            flooded.set()
+
+    grace = limits.tool_stop_ms / 3_000
+    status: int | None = None
+    why: Literal["exit", "time", "stop", "flood"] = "exit"
+    left = False
+    async with executor.run(command, workspace=ctx.workdir, on_output=take, permit=permit, grace=grace) as child:
+        exited = asyncio.ensure_future(child.exited())
+        stop, flood = asyncio.ensure_future(ctx.stop.wait()), asyncio.ensure_future(flooded.wait())
+        try:
+            await asyncio.wait({exited, stop, flood}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if exited.done():
+                left = not await child.drained(_DRAIN_SECONDS) or child.left_running
+                status = exited.result()
+            else:
+                why = "stop" if stop.done() else "flood" if flood.done() else "time"
+        finally:
+            for task in (exited, stop, flood):
+                task.cancel()
+    return _Ended(status, why, left, child.trouble, tuple(child.undone))
+
+
+def _notes(ended: _Ended, seconds: float, ctx: ToolContext) -> list[str]:
+    """How it ended, one line each; the first is the one people see."""
+    if ended.why == "time":
+        return [f"[stopped after {seconds:g} s: the command had not ended; it and its children were killed]"]
+    if ended.why == "stop":
+        return ["[interrupted by the person; the command and its children were killed]"]
+    if ended.why == "flood":
+        return [f"[killed: it printed more than {ctx.db.limits.terminal_output_bytes:,} bytes]"]
+    status = ended.status or 0
+    if ended.trouble.startswith("wall"):
+        notes = [f"[not run: the wall around it could not be put up{ended.trouble.removeprefix('wall')}]"]
+    elif ended.trouble:
+        notes = [f"[killed: it needed more {_LIMITS.get(ended.trouble, ended.trouble)}]"]
+    else:
+        notes = [_exit(status)]
+    if ended.left_running:
+        notes.append("[processes it left running in the background were ended]")
+    return [*notes, *(f"[{line}]" for line in ended.undone)]
+
+
+def _exit(status: int) -> str:
+    if status < 0:
+        return f"[killed by {_signal_name(-status)}]"
+    # 128 and a signal's number is how a shell, and bubblewrap, tell that a command died of it.
+    name = _signal_name(status - 128) if 128 < status < 192 else ""
+    return f"[exit code {status} ({name})]" if name.startswith("SIG") else f"[exit code {status}]"
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class _Live:
+    """The output for people who look on: clean text, up to a bound."""
+
+    def __init__(self, ctx: ToolContext) -> None:
+        import codecs
+
+        self._emit = ctx.emit
+        self._room = ctx.db.limits.terminal_live_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def show(self, data: bytes) -> None:
+        if self._room <= 0:
+            return
+        text = output.clean(self._decoder.decode(data[: self._room]))
+        self._room -= len(data)
+        if text:
+            self._emit(text)
+
+
+TOOL = Tool(
+    name="terminal",
+    toolset="terminal",
+    description=(
+        "Run a shell command (bash) and get its output and exit code. Each call starts a new shell in the working"
+        " directory: a cd or a variable does not outlive it. There is no terminal and no input, so use non-interactive"
+        " flags. Commands run confined: only the working directory is kept (/tmp and the home are private to each"
+        " command and vanish with it), there is no network but a private loopback, and secret files are hidden. A"
+        " command that plainly needs more asks a person by itself; when one fails only for being confined, run exactly"
+        " it with outside=true, which asks a person. One that was not approved must not be tried again in other words."
+        " To read, write, change or find files use the file tools."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "command": {"type": "string", "minLength": 1, "description": "The command line."},
+            "timeout": {
+                "type": "number",
+                "minimum": 1,
+                "description": "Seconds until the command is killed. Default 180, at most 600.",
+            },
+            "workdir": {
+                "type": "string",
+                "description": "The folder to run it in; relative to the working directory, which is the default.",
+            },
+            "outside": {
+                "type": "boolean",
+                "description": "Run exactly this command outside the sandbox, if a person says yes. Default false.",
+            },
+            "background": {"type": "boolean", "description": "Not available yet: leave it out."},
+        },
+        "required": ["command"],
+    },
+    handler=terminal,
+    roles=frozenset({"owner", "admin"}),
+    summary=lambda args: str(args.get("command", "")),
+    minds_time=True,
+)

@@ -1,0 +1,100 @@
+"""`todo`: the model's list of what there is to do in this conversation.
+
+The transcript is where the list lives: every call's result is the whole list, and a fresh process finds it in the
+newest one, also in a segment that was compressed away. The agent's small state only saves looking it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.paths import ToolRefused
+
+_STATES = ("pending", "in_progress", "completed", "cancelled")
+_KEY = "todo"
+
+
+async def todo(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    known = ctx.agent.get(_KEY)
+    items: list[dict[str, Any]] = await asyncio.to_thread(_from_transcript, ctx) if known is None else known
+    if "todos" in args:
+        items = _merged(items, args["todos"]) if args.get("merge") else [_item(new, {}) for new in args["todos"]]
+        most = ctx.db.limits.todo_items
+        if len(items) > most:
+            raise ToolRefused(f"the list would have {len(items)} items; at most {most} are kept")
+    ctx.agent[_KEY] = items
+    done = sum(item["status"] in ("completed", "cancelled") for item in items)
+    return ToolResult(json.dumps({"todos": items}, ensure_ascii=False), shown=f"{done} of {len(items)} done")
+
+
+def _item(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": str(new["id"]),
+        "content": new.get("content", old.get("content", "")),
+        "status": new.get("status", old.get("status", "pending")),
+    }
+
+
+def _merged(items: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The list with the changed items in their places and new ones at its end."""
+    known = {item["id"]: item for item in items}
+    for change in changes:
+        known[str(change["id"])] = _item(change, known.get(str(change["id"]), {}))
+    return list(known.values())
+
+
+def _from_transcript(ctx: ToolContext) -> list[dict[str, Any]]:
+    for segment in reversed(ctx.db.get_compression_lineage(ctx.session_id())):
+        for message in reversed(ctx.db.get_messages(segment)):
+            if message.get("role") == "tool" and message.get("tool_name") == TOOL.name:
+                items = _read(message.get("content"))
+                if items is not None:
+                    return items
+    return []
+
+
+def _read(content: Any) -> list[dict[str, Any]] | None:
+    """The list in a stored result; None when it is not one (an error, or shortened by somebody)."""
+    try:
+        items = json.loads(content)["todos"]
+        return [
+            {"id": str(item["id"]), "content": str(item["content"]), "status": str(item["status"])} for item in items
+        ]
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+TOOL = Tool(
+    name="todo",
+    toolset="todo",
+    description=(
+        "Your list of what there is to do, for work of three steps or more. Call it without todos to read it. `todos`"
+        " becomes the whole list, or with merge changes the items of the same id and adds new ones. Keep exactly one"
+        " item in_progress, and mark it completed as soon as it is."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "todos": {
+                "type": "array",
+                "description": "The items, in order of importance.",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "id": {"type": ["string", "integer"], "description": "A short name of the item."},
+                        "content": {"type": "string", "description": "What is to be done."},
+                        "status": {"type": "string", "enum": list(_STATES)},
+                    },
+                    "required": ["id"],
+                },
+            },
+            "merge": {"type": "boolean", "description": "Change and add instead of replacing the list. Default false."},
+        },
+    },
+    handler=todo,
+    changes=False,
+    summary=lambda args: f"{len(args['todos'])} items" if isinstance(args.get("todos"), list) else "read",
+)

@@ -1,0 +1,51 @@
+"""`write_file`: the whole content of a file, in one step, with the gate's permission."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hermes_agent.text import counted
+from hermes_agent.tools import paths
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+
+
+async def write_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    data = args["content"].encode()
+    most = ctx.db.limits.write_file_bytes
+    if len(data) > most:
+        raise paths.ToolRefused(f"the content has {len(data):,} bytes; at most {most:,} are written")
+    write = await paths.for_writing(args["path"], data, ctx, detail=f"write_file, {len(data):,} bytes")
+    await asyncio.to_thread(paths.carry_out, write)
+    place = write.place
+    done = "created" if place.status is None else "replaced"
+    lines = args["content"].count("\n") + (not args["content"].endswith("\n") and bool(data))
+    said = f"{place.named} {done}: {counted(lines, 'line')}, {counted(len(data), 'byte')}."
+    if place.real != place.named:
+        said += f" It is a link; what was written is {place.real}."
+    return ToolResult(said)
+
+
+TOOL = Tool(
+    name="write_file",
+    toolset="file",
+    description=(
+        "Write a file: `content` becomes all of it, what was there before is gone, missing folders are made. To change"
+        " a part of a file use patch."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "path": {
+                "type": "string",
+                "minLength": 1,
+                "description": "The file: absolute, relative to the working directory, or with ~.",
+            },
+            "content": {"type": "string", "description": "The whole new content."},
+        },
+        "required": ["path", "content"],
+    },
+    handler=write_file,
+    roles=frozenset({"owner", "admin"}),
+    summary=lambda args: str(args.get("path", "")),
+)

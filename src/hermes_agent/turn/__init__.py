@@ -1,0 +1,1 @@
+"""turn: to be described."""

@@ -1,0 +1,228 @@
+"""One model step: compress if due, reserve, send, read, settle — and what is done when it fails.
+
+A passing fault is retried on the same endpoint, a lasting one moves on to the next of the fallback chain; the primary
+comes first again at the next turn. An endpoint keeps its own bytes, so going over to another and back breaks nothing.
+
+The conversation is compressed before a request that would come too near to the window, after one that was too large,
+and on request; at most two summary calls a turn. A compression is applied by one rotation: from then on the turn writes
+to the new segment, its context variables name it, and the next request starts from the compacted bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import aux_calls, context, hooks
+from hermes_agent.compression import policy
+from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply
+from hermes_agent.models.call import Retry, call_with_retry
+from hermes_agent.prompt import tokens
+from hermes_agent.turn.control import Interrupted, Stop, until_stopped
+from hermes_agent.turn.result import Spent
+
+if TYPE_CHECKING:
+    from hermes_agent.prompt.transcript import Body, TranscriptCache
+    from hermes_agent.turn.callbacks import Callbacks
+    from hermes_agent.turn.state import Setup
+    from hermes_state.turns.journal import Journal
+
+# What another endpoint may well manage. A request that is wrong in itself is wrong everywhere.
+_ELSEWHERE = ModelError.RETRYABLE | {"auth", "billing", "model_not_found", "policy"}
+_OVERFLOW = frozenset({"context_overflow", "payload_too_large"})
+_SUMMARISER = (
+    "You write summaries of conversations between a person and an assistant. You answer with the summary alone."
+)
+
+
+class _Heard:
+    """What has arrived of an answer. All of it is paid for; the text alone was shown as the answer."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.all: list[str] = []
+
+
+class ModelSteps:
+    """The model calls of one turn."""
+
+    def __init__(
+        self, setup: Setup, transcript: TranscriptCache, journal: Journal, callbacks: Callbacks, stop: Stop
+    ) -> None:
+        self._setup, self._transcript, self._journal = setup, transcript, journal
+        self._callbacks, self._stop = callbacks, stop
+        self._chain = (setup.endpoint, *setup.fallbacks)
+        self._at = 0
+        self._summary_calls_left = policy.SUMMARY_CALLS
+        self._compressions = 0
+        self.spent = Spent(person_id=setup.person_id)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self._chain[self._at]
+
+    async def next_reply(self) -> Reply:
+        """The model's next step. A request that comes too near to the window, or was too large, is compressed first."""
+        estimate = await self._compress_if_due()
+        while True:
+            try:
+                reply = await self._ask()
+            except ModelError as error:
+                again = error.kind in _OVERFLOW and self._compressions < policy.PASSES
+                if not again or not await self.compress(must=True):
+                    raise
+            else:
+                pace, counted = self._transcript.pace, self.spent.last_prompt_tokens
+                pace.counted(self._window(), estimated=estimate, reported=counted)
+                return reply
+
+    # -- asking --------------------------------------------------------------------------------------------
+
+    async def _ask(self) -> Reply:
+        """One step, from the first endpoint of the chain that manages it."""
+        while True:
+            heard = _Heard()
+            try:
+                return await self._try(heard)
+            except ModelError as error:
+                said = {"type": error.kind, "message": error.one_line()}
+                await hooks.fire(
+                    "api_request_error", **self._facts(), reason=error.kind, status_code=error.status,
+                    retryable=error.retryable, error=said,
+                )  # fmt: skip
+                if error.kind not in _ELSEWHERE or self._at + 1 >= len(self._chain) or heard.text:
+                    raise
+                failed, self._at = self.endpoint, self._at + 1
+                self._callbacks.tell_status(
+                    "warn",
+                    f"{failed.provider}/{failed.model}: {error.what}; going on with "
+                    f"{self.endpoint.provider}/{self.endpoint.model}",
+                )  # fmt: skip
+
+    async def _try(self, heard: _Heard) -> Reply:
+        endpoint = self.endpoint
+        transcript = self._transcript.of(endpoint)
+        # Bytes that are there are joined at once; what has to be read first is read beside the loop.
+        cold = transcript.nbytes == 0
+        body = await asyncio.to_thread(transcript.body, endpoint) if cold else transcript.body(endpoint)
+        self._transcript.watch.check(body, endpoint)
+        budget = self._setup.budget
+        reservation = await budget.reserve(
+            endpoint, estimated_input=tokens.estimate(body.weight, endpoint.model), max_tokens=endpoint.max_tokens,
+            conversation_id=self._journal.conversation_id, person_id=self._setup.person_id,
+        )  # fmt: skip
+        began = time.time()
+        try:
+            await hooks.fire("pre_api_request", **self._facts(), started_at=began, message_count=body.rows)
+            reply = await self._send(endpoint, body, heard)
+        except BaseException:
+            await budget.release(reservation, received="".join(heard.all))
+            raise
+        cost = await budget.settle(reservation, reply.usage)
+        self.spent.add(reply.usage, cost)
+        self.spent.notices += tuple(reservation.notices)
+        for notice in reservation.notices:
+            self._callbacks.tell_status("warn", notice)
+        if reply.usage is not None and reply.usage.input_tokens:
+            transcript.measured(body, endpoint, reply.usage.input_tokens)
+        await hooks.fire(
+            "post_api_request", **self._facts(), ended_at=time.time(), api_duration=time.time() - began,
+            finish_reason=reply.finish_reason, usage=reply.usage,
+        )  # fmt: skip
+        return reply
+
+    async def _send(self, endpoint: Endpoint, body: Body, heard: _Heard) -> Reply:
+        """The call, given up at once when the person stops the turn: cancelling closes the connection."""
+        call = call_with_retry(
+            endpoint, body.content, lambda delta: self._hear(delta, heard),
+            max_retries=self._setup.max_retries, on_retry=self._say_retry,
+            bounds=self._setup.config.limits,
+        )  # fmt: skip
+        try:
+            return await until_stopped(call, self._stop)
+        except Interrupted:
+            raise Interrupted("".join(heard.text)) from None
+
+    def _hear(self, delta: Delta, heard: _Heard) -> None:
+        heard.all.append(delta.text)
+        if delta.kind == "text":
+            heard.text.append(delta.text)
+            self._callbacks.tell_text(delta.text)
+        elif delta.kind == "reasoning":
+            self._callbacks.tell_reasoning(delta.text)
+        else:
+            self._callbacks.tell_tool_named(delta.text)
+
+    def _say_retry(self, retry: Retry) -> None:
+        when = f"in {retry.wait:.0f} s" if retry.wait >= 1 else "now"
+        what = retry.error.what.rstrip(".")
+        self._callbacks.tell_status(
+            "lifecycle", f"{what}; trying again {when} ({retry.attempt} of {retry.max_retries})"
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        endpoint = self.endpoint
+        return {
+            "session_id": self._journal.session_id, "turn_id": self._journal.turn_id, "platform": self._setup.platform,
+            "model": endpoint.model, "provider": endpoint.provider, "base_url": endpoint.base_url,
+            "api_mode": endpoint.wire, "api_call_count": self.spent.calls,
+        }  # fmt: skip
+
+    # -- compression ---------------------------------------------------------------------------------------
+
+    def _window(self) -> policy.ContextWindow:
+        return policy.window_for(self.endpoint, self._setup.config.compression)
+
+    async def _compress_if_due(self) -> int:
+        """Compress when the next request would come too near to the window; how large it was estimated to be."""
+        transcript = self._transcript.of(self.endpoint)
+        if transcript.nbytes == 0:  # an endpoint of another format took over
+            await asyncio.to_thread(transcript.refresh)
+        estimate = transcript.estimate_tokens(self.endpoint)
+        if policy.due(self._window(), estimated=estimate, compactions=self._compressions, pace=self._transcript.pace):
+            await self.compress()
+        return estimate
+
+    async def compress(self, *, force: bool = False, must: bool = False, focus: str | None = None) -> bool:
+        """True when the conversation is smaller now. `force`: a person asked; `must`: it does not fit as it is."""
+        from hermes_agent.compression import compress as compression  # most turns never need it
+
+        old = self._journal.session_id
+        outcome = await compression.compress(
+            db=self._setup.db, writer=self._journal.writer, session_id=old, summarise=self._summarise,
+            window=replace(self._window(), prefix_tokens=self._transcript.prefix_tokens(self.endpoint)),
+            focus=focus, force=force, must=must, calls_left=self._summary_calls_left,
+        )  # fmt: skip
+        self._summary_calls_left -= outcome.summary_calls
+        if outcome.kind != "rotated":
+            if outcome.reason:
+                self._callbacks.tell_status("warn", outcome.reason)
+            return False
+        self._compressions += 1
+        self._transcript.pace.compacted()
+        await self._moved(old)
+        how = f" without a model ({outcome.reason})" if outcome.fallback else ""
+        size = f"about {outcome.before_tokens:,} → {outcome.after_tokens:,} tokens"
+        self._callbacks.tell_status("lifecycle", f"The conversation was compressed{how}: {size}")
+        return True
+
+    async def _moved(self, old: str) -> None:
+        """Bring everything of this turn that names the segment in line with the new one."""
+        new = self._journal.session_id
+        context.set_current_session_id(new)
+        self._transcript.announce("compression")
+        await self._transcript.ready(new, fence=self._journal.fence)
+        facts: dict[str, Any] = {
+            "platform": self._setup.platform, "session_id": new, "old_session_id": old, "in_place": False,
+            "compression_count": self._compressions,
+        }  # fmt: skip
+        self._callbacks.tell_event("session:compress", facts)
+
+    async def _summarise(self, prompt: str, max_tokens: int) -> str:
+        call = aux_calls.ask(
+            self._setup, self.endpoint, prompt, task="compression", system=_SUMMARISER, max_tokens=max_tokens,
+            conversation_id=self._journal.conversation_id, session_id=self._journal.session_id,
+        )  # fmt: skip
+        return await until_stopped(call, self._stop)

@@ -1,0 +1,105 @@
+"""Where a turn that was cut off has to go on, and what is written down for what cannot.
+
+The rows of the turn itself say how far it came; rows that others wrote meanwhile do not count. A call that has no
+result is either run now (the turn goes on) or gets a result that says what is known of it (the turn ends here): the
+model never has to guess whether something happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import messages
+from hermes_agent.models.base import ToolCall
+from hermes_agent.turn import tool_calls
+from hermes_config.errors import HermesError
+from hermes_state.errors import StaleFence, TurnOver
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.people.usage import Used
+    from hermes_state.turns.effects import Effect
+    from hermes_state.turns.journal import Journal
+    from hermes_state.turns.outbox import OutboxItem, Parcel
+    from hermes_state.turns.turns import EndState
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCalls:
+    """Calls of the newest step that have no result yet."""
+
+    mark: str = ""
+    """The first part of the names of their marks."""
+    calls: tuple[ToolCall, ...] = ()
+    first: int = 0
+    """The calls before this one have their results."""
+
+
+async def pending(db: SessionDB, journal: Journal) -> PendingCalls | None:
+    """Where the turn has to go on; None when nothing of it is left in the transcript: nobody waits for an answer."""
+    rows, effects = await asyncio.to_thread(_read, db, journal)
+    own = [message for message in rows if message.get("turn_id") == journal.turn_id]
+    return _pending(own, effects) if own else None
+
+
+def _read(db: SessionDB, journal: Journal) -> tuple[list[dict[str, Any]], tuple[Effect, ...]]:
+    return db.get_messages(journal.session_id), db.effects.open_effects(journal.turn_id)
+
+
+def _pending(own: Sequence[Mapping[str, Any]], effects: Sequence[Effect]) -> PendingCalls:
+    answered = 0
+    for message in reversed(own):
+        if message["role"] == "tool":
+            answered += 1
+        elif message["role"] == "assistant" and message.get("tool_calls"):
+            made = tuple(messages.calls_of(message))
+            # A compression in between gives the step another row; the mark still has the name of the old one.
+            mark = effects[-1].call_id.partition(":")[0] if effects else str(message["id"])
+            return PendingCalls(mark, made, answered) if answered < len(made) else PendingCalls()
+        else:
+            break
+    return PendingCalls()
+
+
+async def close(
+    db: SessionDB,
+    journal: Journal,
+    state: EndState,
+    *last: Mapping[str, Any],
+    reason: str,
+    used: Used | None = None,
+    reply: Parcel | None = None,
+) -> OutboxItem | None:
+    """End a turn that does not go on. One that has ended, or that somebody else has now, is left as it is."""
+    try:
+        rows = [*await _results(db, journal), *last]
+        return (await journal.give_up(state, *rows, reason=reason, used=used, reply=reply)).reply
+    except (StaleFence, TurnOver):
+        return None
+
+
+async def leave(journal: Journal) -> None:
+    """Put a turn down for the next process. One that has ended, or that somebody else has now, is left as it is."""
+    with contextlib.suppress(StaleFence, TurnOver):
+        await journal.leave()
+
+
+async def _results(db: SessionDB, journal: Journal) -> list[dict[str, Any]]:
+    """A result for each call that will get none any more."""
+    try:
+        left = await pending(db, journal)
+    except HermesError:
+        return []  # it cannot be read; its row is closed all the same
+    if left is None:
+        return []
+    started = {effect.call_id for effect in await asyncio.to_thread(db.effects.open_effects, journal.turn_id)}
+    return [
+        tool_calls.result_row(
+            left.calls[place], tool_calls.LOST if f"{left.mark}:{place}" in started else tool_calls.NOT_RUN, db.clock()
+        )
+        for place in range(left.first, len(left.calls))
+    ]

@@ -1,0 +1,134 @@
+"""How a turn ended: its outcome, what it cost, and the dictionary that other code knows (contract §4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from hermes_agent.models.base import Endpoint, ErrorKind, Usage
+from hermes_state.ids import SessionId
+from hermes_state.people.usage import Used
+from hermes_state.turns.outbox import OutboxItem
+
+Message = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Spent:
+    """The sum of a turn's model calls."""
+
+    calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    last_prompt_tokens: int = 0
+    cost: float | None = None
+    notices: tuple[str, ...] = ()
+    person_id: str | None = None
+
+    def add(self, usage: Usage | None, cost: float | None) -> None:
+        self.calls += 1
+        if usage is None:
+            return
+        self.last_prompt_tokens = usage.input_tokens
+        self.usage += usage
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
+
+    def used(self, endpoint: Endpoint) -> Used:
+        """For the session's counters."""
+        u = self.usage
+        return Used(
+            input_tokens=u.input_tokens, output_tokens=u.output_tokens, cache_read_tokens=u.cache_read_tokens,
+            cache_write_tokens=u.cache_write_tokens, reasoning_tokens=u.reasoning_tokens, api_call_count=self.calls,
+            estimated_cost_usd=self.cost, cost_status="estimated" if self.cost is not None else "unknown",
+            model=endpoint.model, billing_provider=endpoint.provider, billing_base_url=endpoint.base_url,
+            person_id=self.person_id,
+        )  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnOutcome:
+    """How a turn ended."""
+
+    text: str | None
+    exit_reason: str
+    spent: Spent
+    endpoint: Endpoint
+    failed: bool = False
+    partial: bool = False
+    interrupted: bool = False
+    error: str | None = None
+    error_kind: ErrorKind | None = None
+    """What kind of model error it was; None for every other end."""
+    compression_exhausted: bool = False
+    reasoning: str | None = None
+    transformed: bool = False
+    steps: int = 0
+    outbox_item: OutboxItem | None = None
+    """The reply that was stored for the chat that asked."""
+
+
+class ResultHistory(Sequence[Message]):
+    """The conversation after the turn, read from the store when somebody looks at it; most callers never do."""
+
+    def __init__(self, read: Callable[[], list[Message]]) -> None:
+        self._read = read
+        self._messages: list[Message] | None = None
+
+    def _all(self) -> list[Message]:
+        if self._messages is None:
+            self._messages = self._read()
+        return self._messages
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Message]: ...
+    def __getitem__(self, at: int | slice) -> Message | list[Message]:
+        return self._all()[at]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == (list(other) if isinstance(other, Sequence) else other)
+
+    def __hash__(self) -> int:
+        raise TypeError("a history is not hashable")
+
+
+def result_of(outcome: TurnOutcome, *, session_id: SessionId, history: ResultHistory) -> dict[str, Any]:
+    """Every key that is always there, and the ones that say something about this turn."""
+    result = {**facts_of(outcome, session_id=session_id), "messages": history}
+    if outcome.outbox_item is not None:
+        result["outbox_item"] = outcome.outbox_item
+    return result
+
+
+def facts_of(outcome: TurnOutcome, *, session_id: SessionId) -> dict[str, Any]:
+    """The result without the conversation: a chat's reply is made from it before the turn is committed."""
+    usage, spent, endpoint = outcome.spent.usage, outcome.spent, outcome.endpoint
+    result: dict[str, Any] = {
+        "final_response": outcome.text, "last_reasoning": outcome.reasoning,
+        "api_calls": spent.calls, "completed": not (outcome.failed or outcome.interrupted or outcome.partial),
+        "turn_exit_reason": outcome.exit_reason, "failed": outcome.failed, "partial": outcome.partial,
+        "interrupted": outcome.interrupted, "response_transformed": outcome.transformed, "response_previewed": False,
+        "model": endpoint.model, "provider": endpoint.provider, "base_url": endpoint.base_url,
+        "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens,
+        "reasoning_tokens": usage.reasoning_tokens, "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens, "total_tokens": usage.input_tokens + usage.output_tokens,
+        "last_prompt_tokens": spent.last_prompt_tokens, "estimated_cost_usd": spent.cost or 0.0,
+        "cost_status": "unknown" if spent.cost is None else "estimated", "cost_source": None, "service_tier": None,
+        "session_id": session_id,
+    }  # fmt: skip
+    if outcome.error is not None:
+        result["error"] = outcome.error
+    if outcome.error_kind is not None:
+        result["error_kind"] = outcome.error_kind
+    if outcome.compression_exhausted:
+        result["compression_exhausted"] = True
+    return result

@@ -1,0 +1,315 @@
+"""One turn, from an open journal to a result: ask the model, run its tools, again, until it has an answer.
+
+    user's row → [ compress? → ask → step's row → calls → results' rows ] … → commit
+
+Everything that happened is stored before the next thing happens outside, so the loop has no state of its own that
+matters: a turn that was killed is recovered by looking at its last rows (`recovery`). It ends in exactly one
+`TurnOutcome`, stored by the journal together with the last row, also when it went wrong in a way nobody foresaw. Only
+two ends write nothing: another process has the conversation now, or this one is told to leave the turn for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from hermes_agent import context, hooks
+from hermes_agent.models.base import ModelError, Reply, ToolCall
+from hermes_agent.prompt.transcript import Content, user_message
+from hermes_agent.turn import control, recovery, result, tool_calls
+from hermes_agent.turn.control import Interrupted, lease_kept
+from hermes_agent.turn.recovery import PendingCalls
+from hermes_agent.turn.result import Spent, TurnOutcome
+from hermes_agent.turn.state import TurnRun
+from hermes_config.errors import HermesError
+from hermes_state.errors import StaleFence
+from hermes_state.ids import LOCAL_SOURCES
+from hermes_state.people.usage import Used
+from hermes_state.turns.turns import EndState
+
+_log = logging.getLogger("hermes.agent")
+_EMPTY_TRIES = 2
+_BAD_CALLS = 3
+NO_ANSWER = "The model gave no answer. This may pass: try again, or say it in other words."
+_ALL_THOUGHT = "The model used up its output on thinking and gave no answer. Raise model.max_tokens, or ask for less."
+
+
+# -- the three ways to run one -----------------------------------------------------------------------------------
+
+
+async def run(turn: TurnRun, *, said: Content | None = None, pending: PendingCalls | None = None) -> dict[str, Any]:
+    """The turn to its end: the result that other code knows."""
+    journal, state = turn.journal, turn.state
+    state.session_id = journal.session_id
+    if turn.request is not None:
+        turn.request.began(journal.work)
+    with context.bind(turn.identity, context.CurrentSession(journal.session_id)):
+        outcome = await _outcome(turn, pending)
+    state.session_id, state.spent = journal.session_id, outcome.spent
+    reported = await _report(turn, outcome, said)
+    if reported["completed"]:
+        state.title_soon(journal)
+    return reported
+
+
+async def recover(turn: TurnRun) -> dict[str, Any] | None:
+    """Bring a turn to its end whose process was lost; None when there is nothing more to answer."""
+    db, journal = turn.setup.db, turn.journal
+    most = db.limits.turn_attempts
+    lost = journal.work.turn.attempt - 1 - await asyncio.to_thread(db.turns.times_left, journal.work.turn)
+    if lost >= most:
+        said = f"This turn was given up: the process was lost {most} times while it ran."
+        reply = turn.reply_for("parked", _ended(turn, said, "parked", partial=True))
+        await recovery.close(db, journal, "parked", _assistant_row(turn, said, "stopped"), reason=said, reply=reply)
+        turn.callbacks.tell_status("warn", said)
+        return None
+    left = await recovery.pending(db, journal)
+    if left is None:
+        await recovery.close(db, journal, "cancelled", reason="nothing of it is in the conversation")
+        return None
+    turn.callbacks.tell_status("lifecycle", "taking up the turn that was interrupted when the process was lost")
+    return await run(turn, pending=left)
+
+
+async def compress(turn: TurnRun, focus: str | None) -> bool:
+    """A turn that only makes the conversation smaller: whether it did."""
+    journal = turn.journal
+    try:
+        async with lease_kept(journal, turn.setup.lease_seconds):
+            await turn.transcript.ready(journal.session_id, fence=journal.fence)
+            done = await turn.model.compress(force=True, focus=focus)
+            await journal.commit(reason="compress" if done else "nothing to compress")
+    except (Interrupted, asyncio.CancelledError) as error:
+        await _cancelled(turn, turn.signals.reason if isinstance(error, Interrupted) else "cancelled")
+        raise
+    except BaseException as error:
+        await recovery.close(turn.setup.db, journal, "failed", reason=type(error).__name__)
+        raise
+    turn.state.session_id = journal.session_id
+    if done:
+        turn.state.spent = Spent()  # how full the context is now, the next turn tells
+    return done
+
+
+# -- its outcome, whatever happens -------------------------------------------------------------------------------
+
+
+async def _outcome(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
+    """The turn's end, also when it went wrong in a way nobody foresaw: its row never stays open because of us."""
+    db, journal = turn.setup.db, turn.journal
+    try:
+        turn.transcript.pace.turn_began()
+        await turn.transcript.ready(journal.session_id, fence=journal.fence, begun=journal.begun)
+        if turn.request is not None and turn.request.route is not None:
+            return await _answer(turn, pending)
+        async with control.cancel_requests_obeyed(db, journal, turn.signals):
+            return await _answer(turn, pending)
+    except StaleFence:
+        raise  # another process has the conversation now; it is not ours to write the end
+    except asyncio.CancelledError:
+        await _cancelled(turn, "cancelled", _used(turn))
+        raise
+    except HermesError as error:
+        local = turn.setup.platform in LOCAL_SOURCES
+        said, kind = error.one_line() if local else error.in_chat(), type(error).__name__
+        if not local:  # a chat is told less
+            _log.warning("a turn failed: %s", error.one_line(), extra={"action": "turn_failed"})
+    except Exception as error:  # noqa: BLE001 - boundary: a turn's row never stays open because of a bug of ours
+        kind = type(error).__name__
+        said = f"something went wrong inside Hermes ({kind})"
+        _log.exception("a turn failed", extra={"action": "turn_failed", "turn_id": journal.turn_id})
+    outcome = _ended(turn, None, f"local_processing_error({kind})", failed=True, error=said)
+    reply = turn.reply_for("failed", outcome)
+    outcome.outbox_item = await recovery.close(db, journal, "failed", reason=said, used=_used(turn), reply=reply)
+    return outcome
+
+
+async def _cancelled(turn: TurnRun, reason: str, used: Used | None = None) -> None:
+    """The turn was cancelled: its row is closed, or left open when another process is to recover it."""
+    if turn.signals.abandoned:
+        await asyncio.shield(recovery.leave(turn.journal))
+    else:
+        await asyncio.shield(recovery.close(turn.setup.db, turn.journal, "cancelled", reason=reason, used=used))
+
+
+async def _report(turn: TurnRun, outcome: TurnOutcome, said: Content | None) -> dict[str, Any]:
+    """Plug-ins are told, then the caller."""
+    db, session_id = turn.setup.db, turn.journal.session_id
+    history = result.ResultHistory(lambda: db.get_messages_as_conversation(session_id))
+    facts = {**turn.facts, "model": outcome.endpoint.model, "platform": turn.setup.platform}
+    completed = not (outcome.failed or outcome.interrupted)
+    if outcome.text and completed:
+        await hooks.fire(
+            "post_llm_call", user_message=said, assistant_response=outcome.text, conversation_history=history, **facts
+        )
+    await hooks.fire("on_session_end", completed=completed, interrupted=outcome.interrupted, **facts)
+    reported = result.result_of(outcome, session_id=session_id, history=history)
+    if turn.signals.message is not None:
+        reported["interrupt_message"] = turn.signals.message
+    return reported
+
+
+# -- the loop ----------------------------------------------------------------------------------------------------
+
+
+async def _answer(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
+    """To the end, whatever comes. Only losing the lease is the caller's business: then nothing may be written."""
+    async with lease_kept(turn.journal, turn.setup.lease_seconds):
+        try:
+            return await _loop(turn, pending)
+        except Interrupted as stopped:
+            return await _interrupted(turn, stopped.text)
+        except ModelError as error:
+            return await _failed(turn, error)
+
+
+async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
+    empty, bad = 0, 0
+    if pending is not None and pending.calls:
+        await _run_calls(turn, pending.mark, pending.calls, first=pending.first)
+    for step in range(1, turn.setup.max_steps + 1):
+        if turn.signals.stopped:
+            raise Interrupted
+        reply = await turn.model.next_reply()
+        if not reply.tool_calls:
+            text = (reply.content or "").strip()
+            if text:
+                return await _answered(turn, reply, text, step)
+            empty += 1
+            if empty > _EMPTY_TRIES or reply.finish_reason == "length":
+                said = _ALL_THOUGHT if reply.finish_reason == "length" else NO_ANSWER
+                return await _end(turn, said, "empty_response_exhausted", step, error=said)
+            continue
+        unknown = all(call.name not in turn.setup.tools for call in reply.tool_calls)
+        bad = bad + 1 if unknown else 0
+        row_id = await _store_step(turn, reply)
+        turn.callbacks.tell_step(step, [call.name for call in reply.tool_calls])
+        await _run_calls(turn, row_id, reply.tool_calls)
+        if bad >= _BAD_CALLS:
+            said = f"The model asked {bad} times for tools that do not exist ({reply.tool_calls[0].name}). Try again."
+            return await _end(turn, said, f"guardrail_halt({bad})", step, error=said)
+    limit = turn.setup.max_steps
+    said = f"I stopped after {limit} steps. Say “go on” to continue from here."
+    return await _end(turn, said, f"max_iterations_reached({limit}/{limit})", limit)
+
+
+async def _store_step(turn: TurnRun, reply: Reply) -> int:
+    """The model's step, before any of its calls runs."""
+    row = _assistant_row(
+        turn, reply.content or "", reply.finish_reason, reasoning=reply.reasoning,
+        reasoning_details=reply.reasoning_details, tool_calls=[_call_json(call) for call in reply.tool_calls],
+    )  # fmt: skip
+    saved = turn.transcript.watch.save(turn.journal.turn_id, fence=turn.journal.fence)
+    saved.add_done_callback(lambda done: done.cancelled() or done.exception())  # the row's own error is the one to see
+    (row_id,) = await turn.journal.append(row)
+    await saved
+    turn.transcript.append([row], [row_id])
+    if reply.content and reply.content.strip():
+        turn.callbacks.tell_interim(reply.content)
+    return row_id
+
+
+async def _run_calls(turn: TurnRun, step: int | str, made: Sequence[ToolCall], *, first: int = 0) -> None:
+    """The calls of a step; behind their results stands what the person added meanwhile, in a row of its own."""
+    rows = await tool_calls.run_all(turn, step, made, first=first)
+    turn.transcript.append(rows, [row["id"] for row in rows])
+    added = turn.signals.take_steer()
+    if not added:
+        return
+
+    def row(waited: Collection[int]) -> Mapping[str, Any] | None:
+        text = control.text_of(one for one in added if one.inbox_id is None or one.inbox_id in waited)
+        if not text:
+            return None
+        return user_message(
+            f"{control.ADDED}\n{text}", persist=text, added="", timestamp=turn.setup.db.clock(),
+            person_id=turn.setup.person_id,
+        )  # fmt: skip
+
+    if stored := await turn.journal.append_with(control.inbox_rows(added), row):
+        turn.transcript.append([stored[0]], [stored[1]])
+
+
+# -- the ends ----------------------------------------------------------------------------------------------------
+
+
+async def _answered(turn: TurnRun, reply: Reply, text: str, steps: int) -> TurnOutcome:
+    facts = {"session_id": turn.journal.session_id, "model": turn.model.endpoint.model, "platform": turn.setup.platform}
+    replaced = hooks.first_text(await hooks.fire("transform_llm_output", response_text=text, **facts))
+    outcome = _ended(
+        turn, replaced or text, f"text_response(finish_reason={reply.finish_reason})", reasoning=reply.reasoning,
+        steps=steps, transformed=replaced is not None,
+    )  # fmt: skip
+    row = _assistant_row(
+        turn, replaced or reply.content, reply.finish_reason, reasoning=reply.reasoning,
+        reasoning_details=reply.reasoning_details,
+    )  # fmt: skip
+    return await _commit(turn, row, outcome)
+
+
+async def _end(turn: TurnRun, said: str, exit_reason: str, steps: int, *, error: str | None = None) -> TurnOutcome:
+    """An end in our words; they are part of the transcript, so that the person and the model know it."""
+    outcome = _ended(turn, said, exit_reason, partial=True, error=error, steps=steps)
+    return await _commit(turn, _assistant_row(turn, said, "stopped"), outcome)
+
+
+async def _commit(turn: TurnRun, row: Mapping[str, Any], outcome: TurnOutcome) -> TurnOutcome:
+    reply = turn.reply_for("done", outcome)
+    asked_in_a_chat = turn.journal.work.turn.route is not None
+    silence = "the model chose not to answer" if reply is None and asked_in_a_chat else ""
+    ended = await turn.journal.commit(
+        row, used=_used(turn), reply=reply, reason=silence,
+        note=turn.transcript.watch.note(), also=turn.transcript.watch.breaking(),
+    )  # fmt: skip
+    turn.transcript.append([row], ended.message_ids)
+    outcome.outbox_item = ended.reply
+    return outcome
+
+
+async def _interrupted(turn: TurnRun, shown: str) -> TurnOutcome:
+    """What was shown stays; calls without a result have got theirs already."""
+    exit_reason = "interrupted_during_api_call" if shown else "interrupted_by_user"
+    outcome = _ended(turn, shown or None, exit_reason, interrupted=True)
+    return await _give_up(turn, "cancelled", shown, "interrupted", outcome, reason=turn.signals.reason)
+
+
+async def _failed(turn: TurnRun, error: ModelError) -> TurnOutcome:
+    """What was said and shown stays; what went wrong is said once and is no part of the transcript."""
+    shown = (error.partial.content or "").strip() if error.partial is not None else ""
+    outcome = _ended(
+        turn, None, "all_retries_exhausted_no_response", failed=True, error=error.one_line(), error_kind=error.kind,
+        compression_exhausted=error.kind == "context_overflow",
+    )  # fmt: skip
+    return await _give_up(turn, "failed", shown, "error", outcome, reason=error.one_line())
+
+
+async def _give_up(
+    turn: TurnRun, state: EndState, shown: str, finish_reason: str, outcome: TurnOutcome, *, reason: str
+) -> TurnOutcome:
+    last = [_assistant_row(turn, shown, finish_reason)] if shown.strip() else []
+    ended = await turn.journal.give_up(
+        state, *last, reason=reason, used=_used(turn), reply=turn.reply_for(state, outcome)
+    )
+    turn.transcript.append(last, ended.message_ids)
+    outcome.outbox_item = ended.reply
+    return outcome
+
+
+def _ended(turn: TurnRun, text: str | None, exit_reason: str, **more: Any) -> TurnOutcome:
+    spent, endpoint = turn.model.spent, turn.model.endpoint
+    return TurnOutcome(text=text, exit_reason=exit_reason, spent=spent, endpoint=endpoint, **more)
+
+
+def _used(turn: TurnRun) -> Used:
+    return turn.model.spent.used(turn.model.endpoint)
+
+
+def _assistant_row(turn: TurnRun, content: str | None, finish_reason: str | None, **more: Any) -> dict[str, Any]:
+    now = turn.setup.db.clock()
+    return {"role": "assistant", "content": content, "timestamp": now, "finish_reason": finish_reason, **more}
+
+
+def _call_json(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -1,0 +1,147 @@
+"""The tool calls of one model step: permission by hook, mark, run, result.
+
+Calls run in the order in which the model made them. A call that changes something is marked started before and
+finished with its result after, so that a process that dies in between can say so and never repeats it. The mark's name
+is the row of the model's step and the call's place in it: the same call has the same name after a restart, whatever
+the provider called it. A call that was still waiting for a person's answer had not begun: it waits on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import context, hooks
+from hermes_agent.models.base import ToolCall
+from hermes_agent.tools import environment, registry
+from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from hermes_agent.turn.state import TurnRun
+    from hermes_state.turns.effects import Effect
+
+LOST = (
+    "The process was lost while this call was running; its outcome is unknown. It was not repeated. "
+    "Check what it did before you decide to do it again."
+)
+INTERRUPTED = "The person interrupted before this call ran."
+NOT_RUN = "The turn ended before this call ran."
+
+
+async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, first: int = 0) -> list[dict[str, Any]]:
+    """Run the calls from place `first` on; the stored result rows, with their ids, in order. `step`: their row."""
+    rows = []
+    for place in range(first, len(calls)):
+        call = calls[place]
+        if turn.signals.stopped:
+            rows.append(await _store(turn, call, ToolResult(INTERRUPTED, is_error=True), mark=None))
+        else:
+            rows.append(await _run(turn, f"{step}:{place}", call))
+    return rows
+
+
+async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
+    tool, told = turn.setup.tools.get(call.name), turn.callbacks
+    arguments = _arguments(call)
+    told.tell_tool_started(call.id, call.name, arguments)
+    told.tell_tool_progress("tool.started", call.name, _summary(tool, arguments), arguments)
+    began = time.monotonic()
+    marked = False
+    veto = await _veto(turn, call)
+    if veto is not None:
+        result, status = ToolResult(veto, is_error=True), "blocked"
+    elif tool is not None and tool.changes and (lost := await _lost(turn, mark, call)) is not None:
+        result, status = ToolResult(LOST, is_error=True), "error"
+        marked = lost.outcome_unknown
+    else:
+        marked = tool is not None and tool.changes
+        result = (
+            registry.unknown_tool(call.name, turn.setup.tools)
+            if tool is None
+            else await registry.run_call(tool, call.arguments, _context(turn, call.id, mark))
+        )
+        status = "error" if result.is_error else "ok"
+    took = time.monotonic() - began
+    facts = {**turn.facts, "tool_name": call.name, "args": arguments, "tool_call_id": call.id}
+    outcome = {"result": result.content, "duration_ms": round(took * 1000), "status": status}
+    await hooks.fire(
+        "post_tool_call", **facts, **outcome, error_type=None, error_message=result.content if result.is_error else None
+    )
+    replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts, **outcome))
+    if replaced is not None:
+        result = ToolResult(replaced, is_error=result.is_error, shown=result.shown)
+    row = await _store(turn, call, result, mark=mark if marked else None)
+    told.tell_tool_completed(call.id, call.name, arguments, result.content)
+    told.tell_tool_progress(
+        "tool.completed", call.name, result.shown or result.content[:200], arguments,
+        duration=took, is_error=result.is_error,
+    )  # fmt: skip
+    return row
+
+
+async def _veto(turn: TurnRun, call: ToolCall) -> str | None:
+    """Why a plug-in keeps this call from being made: by itself, or because it wants a person asked who says no."""
+    decision = await hooks.decided(tool_name=call.name, args=_arguments(call), tool_call_id=call.id, **turn.facts)
+    if decision is None:
+        return None
+    if decision.action == "block":
+        return decision.message
+    gate = turn.gate.for_call(call.id, extra_reasons=(decision.message or "a plug-in wants you to be asked",))
+    asked = Action(kind="plugin", text=f"{call.name} {call.arguments}", workdir=str(turn.setup.workdir))
+    verdict = await gate.permit(asked)
+    return None if verdict.allowed else f"{call.name} was not run: {verdict.reason}"
+
+
+async def _lost(turn: TurnRun, mark: str, call: ToolCall) -> Effect | None:
+    """Mark the call as started; what is known of it when it began in a process that is gone."""
+    started = await turn.journal.call_started(mark, tool=call.name)
+    if started.new or (started.effect.outcome_unknown and await turn.gate.was_waiting(mark)):
+        return None
+    return started.effect
+
+
+def _context(turn: TurnRun, call_id: str, mark: str) -> ToolContext:
+    """What the call may use."""
+    setup, journal = turn.setup, turn.journal
+    return ToolContext(
+        db=setup.db, home=setup.home, workdir=setup.workdir, conversation_id=journal.conversation_id,
+        session_id=lambda: journal.session_id, turn_id=journal.turn_id, call_id=call_id,
+        person_id=setup.person_id, platform=setup.platform, gate=turn.gate.for_call(call_id, mark=mark),
+        ask=setup.ask, emit=lambda text: turn.callbacks.tell_tool_progress("tool.output", "", text, None),
+        environ=environment.child_environment(
+            os.environ, passed=setup.config.terminal.env_passthrough, identity=context.child_environment(),
+            home=setup.home,
+        ),
+        stop=turn.stop, config=setup.config, agent=turn.state.notes,
+    )  # fmt: skip
+
+
+async def _store(turn: TurnRun, call: ToolCall, result: ToolResult, *, mark: str | None) -> dict[str, Any]:
+    row = result_row(call, result.content, turn.setup.db.clock())
+    if mark is not None:
+        row_id = await turn.journal.call_finished(mark, row)
+    else:
+        (row_id,) = await turn.journal.append(row)
+    return {**row, "id": row_id}
+
+
+def result_row(call: ToolCall, content: str, now: float) -> dict[str, Any]:
+    return {
+        "role": "tool", "content": content, "timestamp": now, "tool_call_id": call.id, "tool_name": call.name,
+    }  # fmt: skip
+
+
+def _arguments(call: ToolCall) -> Any:
+    try:
+        return json.loads(call.arguments or "{}")
+    except ValueError:
+        return call.arguments
+
+
+def _summary(tool: Tool | None, arguments: Any) -> str:
+    if tool is None or not isinstance(arguments, dict):
+        return ""
+    return tool.summary(arguments)

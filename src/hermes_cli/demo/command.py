@@ -1,0 +1,234 @@
+"""`hermes demo` (and `make run`): Hermes on a throw-away home, with made-up conversations and the built-in model.
+
+Builds the home anew each time, in `./.demo`, starts a pretend Telegram and a gateway on it, and opens the chat; without
+a terminal it plays one turn and ends. `hermes demo crash` (`make crash`) kills that gateway. Tools work in the home's
+own workspace, where there is something to list and something to delete. A folder is only ever cleared when it carries
+the marker file that a demo left there and no demo runs on it. Needs no key and no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+from hermes_cli.chat import keyboard
+from hermes_cli.demo import home as demo_home
+from hermes_cli.demo import intro
+from hermes_cli.demo.processes import MARKER, OWNER_ID, Backstage, CannotShow, Port, Telegram
+from hermes_cli.framework import store
+from hermes_cli.framework.parser import Parser, Verbs
+from hermes_cli.sessions import lookup
+from hermes_cli.tui import launch
+from hermes_cli.tui.rpc_client import ChatOptions
+from hermes_config.errors import UsageError
+from hermes_config.home import private_open
+
+_MARKER_TEXT = """\
+Made by hermes demo, which clears this folder each time it runs. Nothing here is real. Its process:
+{pid}
+"""
+_PLAYED = "list the files here"
+_ENDING_SECONDS = 5.0
+_BY_SIGNAL = 128
+_AGAIN_SECONDS = 0.05
+_PACE = 60
+"""Tokens a second at a terminal: quick to read, and the long story lasts long enough to be killed in."""
+
+_CONFIG = """\
+# The demo's configuration; hermes config show prints it.
+model: demo
+demo:
+  tokens_per_second: {pace}
+budget:
+  day:
+    usd: 1
+platforms:
+  telegram:
+    enabled: true
+    home_channel: {{chat_id: "{owner}", name: Ada}}
+    extra:
+      base_url: {address}/bot
+      base_file_url: {address}/file/bot
+api_server:
+  enabled: true
+  port: {port}
+gateway:
+  drain_seconds: 2
+"""
+_FILES = {
+    "notes.md": "# Notes\n\nKyoto: Yanagi is booked. Ask Omen about nuts.\n",
+    "packing.txt": "passport\nadapter\nrain jacket\n",
+    "old/draft-2019.txt": "Nothing in here is needed any more.\n",
+}
+
+
+def register(parser: Parser) -> None:
+    parser.epilog = (
+        "examples:\n  hermes demo\n  hermes demo --plain\n  hermes demo --home try-hermes\n  hermes demo crash"
+    )
+    parser.add_argument("--plain", action="store_true", help="talk line by line, without the window")
+    parser.add_argument("--home", default=".demo", metavar="FOLDER", help="build the demo home here (default ./.demo)")
+    parser.set_defaults(run=_demo)
+    crash = Verbs(parser).add(
+        "crash", _crash, help="kill the demo's gateway with -9 and see what becomes of the message it worked on",
+        example="hermes demo crash",
+    )  # fmt: skip
+    crash.add_argument("--home", default=argparse.SUPPRESS, metavar="FOLDER", help="of the demo (default ./.demo)")
+
+
+def _crash(args: argparse.Namespace) -> int:
+    from hermes_cli.demo import crash as demo_crash
+
+    return demo_crash.crash(Path(args.home))
+
+
+def _demo(args: argparse.Namespace) -> int:
+    home = Path(args.home)
+    shown = str(home) if home.is_absolute() else f"./{home}"
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    again = _clear(home)
+    closing = intro.closing(home, shown)
+    # From here on this process lives in the demo home, and nowhere else.
+    os.environ["HERMES_HOME"] = str(home.resolve())
+    os.environ.pop("HERMES_DATABASE_URL", None)
+    for number in (signal.SIGTERM,) if sys.platform == "win32" else (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    backstage, port = Backstage(home.resolve()), Port()
+    try:
+        backstage.start_telegram()
+        demo_home.build(home / "state.db", time.time(), phone=OWNER_ID)
+        _furnish(home, backstage.telegram(), port=port.number, pace=_PACE if at_terminal else 0)
+        backstage.start_gateway()
+        with store.open_store() as db:
+            card = intro.card(db, shown, port.number, again=again)
+        if not args.plain and launch.can_open():
+            code = _open_window(backstage, card, home / "workspace")
+        else:
+            code = _talk(backstage, card, home / "workspace", at_terminal=at_terminal)
+    finally:
+        backstage.end()
+        port.close()
+    if backstage.problem:
+        raise CannotShow(backstage.problem, where=str(home))
+    if code < _BY_SIGNAL:  # else nobody may be there to read it
+        print(f"\n{closing}")
+    return code
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    if keyboard.in_readline(frame):  # it would swallow the exit; in a moment it waits for keys and does not
+        again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+        return
+    raise SystemExit(128 + number)
+
+
+def _open_window(backstage: Backstage, card: intro.Lines, workspace: Path) -> int:
+    """The terminal UI, at the conversation that the phone is in. The gateway gets ready while the window does."""
+    print(intro.in_lines(card)[0], flush=True)
+
+    def wanted() -> ChatOptions:
+        return ChatOptions(session_id=_trip(backstage), card=card)
+
+    return launch.open_window(wanted, folder=workspace)
+
+
+def _talk(backstage: Backstage, card: intro.Lines, workspace: Path, *, at_terminal: bool) -> int:
+    """The same in lines; one turn where nobody can type."""
+    from hermes_cli.chat.repl import LineChat
+
+    lines = intro.in_lines(card)
+    chat = LineChat(ChatOptions(session_id=_trip(backstage)), folder=workspace, opening=lines if at_terminal else [])
+    if at_terminal:
+        return chat.talk()
+    print("\n".join([*lines, ""]), flush=True)
+    return chat.play(_PLAYED)
+
+
+def _trip(backstage: Backstage) -> str:
+    """The conversation that the phone is in, once the gateway serves it."""
+    backstage.wait()
+    with store.open_store() as db:
+        return str(lookup.find(db, demo_home.TRIP)["id"])
+
+
+def _furnish(home: Path, telegram: Telegram, *, port: int, pace: int) -> None:
+    """A configuration, the two secrets, and a workspace with a few files; where the tools work."""
+    from gateway.api import auth
+    from hermes_config import config
+
+    with private_open(home / "config.yaml") as file:
+        file.write(_CONFIG.format(pace=pace, address=telegram.address, port=port, owner=OWNER_ID))
+    config.add_variable("TELEGRAM_BOT_TOKEN", telegram.token, home.resolve())
+    auth.make(home.resolve())
+    workspace = home / "workspace"
+    for name, content in _FILES.items():
+        path = workspace / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+
+
+def _clear(home: Path) -> bool:
+    """An empty, marked, private folder; refused when there is one that no demo made, or that one lives on.
+
+    Whether an earlier demo's conversations went with it.
+    """
+    marker = home / MARKER
+    _wait_for_the_last(home)
+    try:
+        if home.is_symlink() or (home.exists() and not (_is_empty(home) or marker.is_file())):
+            raise UsageError(
+                "this folder was not made by a demo, so it is left alone",
+                where=str(home),
+                hint="Choose another one with hermes demo --home FOLDER.",
+            )
+        again = (home / "state.db").is_file()
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with private_open(marker) as file:
+            file.write(_MARKER_TEXT.format(pid=os.getpid()))
+        # The marker stays, so that a demo that was interrupted here can be run again.
+        for entry in home.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry != marker:
+                entry.unlink()
+    except OSError as error:
+        raise UsageError(f"the demo home cannot be made: {error.strerror}", where=str(home)) from error
+    return again
+
+
+def _wait_for_the_last(home: Path) -> None:
+    """The gateway of a demo that was killed ends within a moment; that of one that runs does not."""
+    from gateway import status
+
+    until = time.monotonic() + _ENDING_SECONDS
+    while home.is_dir() and status.is_running(home):
+        if time.monotonic() > until:
+            raise UsageError(
+                "a demo runs on this folder already", where=str(home),
+                hint=f"Talk there, or end it with {_ending(home)}, or choose another: hermes demo --home FOLDER.",
+            )  # fmt: skip
+        time.sleep(0.1)
+
+
+def _ending(home: Path) -> str:
+    """How to end what runs there: a demo starts its gateway again, so the demo itself, if there still is one."""
+    from hermes_agent import process_identity
+
+    marker = home / MARKER
+    number = marker.read_text(encoding="utf-8").split()[-1] if marker.is_file() else ""
+    if number.isdecimal() and process_identity.started(int(number)) is not None:
+        return f"Ctrl-D there (or kill {number})"
+    return f"HERMES_HOME={home} hermes gateway stop"
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())

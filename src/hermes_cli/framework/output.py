@@ -1,0 +1,279 @@
+"""What commands print: tables, JSON, pages, colours, and the question before something is destroyed.
+
+A person at a terminal gets columns that fit the window, colours and a pager; a pipe gets the same text
+whole, plain and at once. Cells are made harmless here, so a command passes stored text as it is. Tables are
+drawn by hand: the one library worth having for it costs more start-up time than the rest of the command.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, TextIO
+
+from hermes_cli.framework import text
+from hermes_config.errors import UsageError
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_GAP = "  "
+_NARROWEST = 8
+
+
+class Column(NamedTuple):
+    """A column of a table. One that `shrinks` is shortened when the window is too narrow, others before it `keeps`."""
+
+    title: str
+    right: bool = False
+    shrinks: bool = False
+    keeps: int = _NARROWEST
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def style(content: str, name: str) -> str:
+    """The text in a colour or weight, where a person will see it."""
+    if not is_terminal() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return content
+    return f"\x1b[{_STYLES[name]}m{content}\x1b[0m"
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, window: int | None = None) -> str:
+    """Rows under titles, as wide as the window (of the terminal by default, without limit in a pipe)."""
+    cells = [[text.harmless(cell) for cell in row] for row in rows]
+    titles = [column.title for column in columns]
+    widths = [max(map(text.width, line)) for line in zip(titles, *cells, strict=True)]
+    if window is None and is_terminal():
+        import shutil
+
+        window = shutil.get_terminal_size().columns
+    if window is not None:
+        widths = _fit(columns, widths, window)
+    lines = [style(_line(columns, titles, widths), "dim")]
+    lines += [_line(columns, row, widths) for row in cells]
+    return "\n".join(lines)
+
+
+def _fit(columns: Sequence[Column], widths: list[int], window: int) -> list[int]:
+    """Take the missing columns from the widest one that may shrink, again and again."""
+    fitted = list(widths)
+    excess = sum(fitted) + len(_GAP) * (len(fitted) - 1) - window
+    for floors in ([column.keeps for column in columns], [_NARROWEST] * len(columns)):
+        while excess > 0:
+            shrinkable = [i for i, column in enumerate(columns) if column.shrinks and fitted[i] > floors[i]]
+            if not shrinkable:
+                break
+            fitted[max(shrinkable, key=fitted.__getitem__)] -= 1
+            excess -= 1
+    return fitted
+
+
+def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]) -> str:
+    parts = (
+        text.pad(text.shorten(cell, wide), wide, right=column.right)
+        for column, cell, wide in zip(columns, cells, widths, strict=True)
+    )
+    return _GAP.join(parts).rstrip()
+
+
+def print_json(value: Any) -> None:
+    """One JSON document and a newline, in real characters where the stream can carry them and they do no harm."""
+    import json
+
+    document = json.dumps(value, ensure_ascii=False, indent=2 if is_terminal() else None, default=str)
+    try:
+        document.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # a lone surrogate, or a stream that is not Unicode: escapes lose nothing
+        document = json.dumps(value, indent=2 if is_terminal() else None, default=str)
+    print(text.harmless_json(document))
+
+
+def page(content: str) -> None:
+    """Print a text; at a terminal that it does not fit, through `$PAGER` (or less)."""
+    if not is_terminal():
+        print(content)
+        return
+    import shutil
+
+    if content.count("\n") + 2 < shutil.get_terminal_size().lines:
+        print(content)
+        return
+    # LESSSECURE: a pager opened on a stranger's text needs no shell and no editor.
+    environment = {"LESS": "FRX", "LESSCHARSET": "utf-8", **os.environ, "LESSSECURE": "1"}
+    try:
+        command = words_of(os.environ.get("PAGER", "less")) or ["cat"]
+        give_terminal(command, content.encode("utf-8", "replace") + b"\n", environment)
+    except OSError:  # no such pager: the text itself is what was asked for
+        print(content)
+
+
+def words_of(command: str) -> list[str]:
+    """A command as a variable of the environment holds it. One with an open quote names nothing that exists."""
+    import shlex
+
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return [command]
+
+
+def give_terminal(command: Sequence[str], given: bytes | None = None, env: Mapping[str, str] | None = None) -> int:
+    """Run a pager or an editor, and return its exit code. Raises OSError when it cannot be started.
+
+    Ctrl-C is a key of that program as long as it runs: if we ended over it, it would be killed before it could put the
+    terminal right. One that does end by Ctrl-C takes us with it.
+    """
+    import signal
+    import subprocess
+
+    # A handler that does nothing, since a signal that is ignored would be ignored by the child, too.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        code = subprocess.run(command, input=given, env=env, check=False).returncode
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if code == -signal.SIGINT:
+        raise KeyboardInterrupt
+    return code
+
+
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask before something is destroyed. Without a terminal nobody can answer: `--yes` is needed then."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError("this asks before it changes anything, and there is no terminal to ask", hint="Add --yes.")
+    print(f"{text.harmless(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+_WIDE = 14
+_BEGINNING = 60
+
+
+def facts(rows: Iterable[tuple[str, Any]], body: str = "") -> str:
+    """Lines `name   value`; what is None or empty is left out."""
+    lines = [
+        f"{style(f'{name:<{_WIDE}}', 'dim')}{text.harmless(str(value))}"
+        for name, value in rows
+        if value not in (None, "", ())
+    ]
+    return "\n".join([*lines, "", text.harmless_block(body)] if body else lines)
+
+
+def columns(moment: str, last: str) -> tuple[Column, ...]:
+    """Of what came in or goes out: the words for when that was, and for what became of it."""
+    return (
+        Column("ID", right=True),
+        Column("State"),
+        Column(moment, right=True),
+        Column("Chat", shrinks=True, keeps=14),
+        Column("Text", shrinks=True, keeps=16),
+        Column(last, shrinks=True),
+    )
+
+
+def list_page(columns: Sequence[Column], cells: Sequence[Sequence[str]], *, counts: dict[str, int], full: int) -> None:
+    """Rows that begin with their number; below, how many of each state there are, and how to see older ones."""
+    page(table(columns, cells))
+    print(f"In all: {tally(counts)}.", file=sys.stderr)
+    if len(cells) == full:
+        print(f"--before {cells[-1][0]} shows older ones.", file=sys.stderr)
+
+
+def beginning(said: str) -> str:
+    """Of a message, as much as a list needs: also in a pipe, where nothing else would bound a column."""
+    return text.shorten(" ".join(said.split()), _BEGINNING)
+
+
+def moment(instant: float | None) -> str:
+    """`2026-11-15 10:02:11 (2 min)`, in this machine's zone."""
+    if instant is None:
+        return ""
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(instant))} ({text.ago(instant)})"
+
+
+def tally(counts: dict[str, int]) -> str:
+    """`2 pending, 1 unknown`."""
+    return ", ".join(f"{number:,} {state}" for state, number in sorted(counts.items()))
+
+
+_FIRST_AFTER = 0.3
+_REDRAW_EVERY = 0.1
+_LINE_EVERY = 5.0
+_BAR = 16
+
+
+class Progress:
+    """`with Progress("copying", unit="messages") as progress: … progress.update(done, total)`."""
+
+    def __init__(
+        self,
+        label: str,
+        *,
+        unit: str = "",
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._label = label
+        self._unit = f" {unit}" if unit else ""
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._terminal = self._stream.isatty()
+        self._started = clock()
+        self._next = self._started + (_FIRST_AFTER if self._terminal else _LINE_EVERY)
+        self._drawn = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn and self._terminal:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def update(self, done: int, total: int | None = None) -> None:
+        """Say how far the work is. Cheap to call often: it draws only when it is time."""
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next = now + (_REDRAW_EVERY if self._terminal else _LINE_EVERY)
+        self._drawn = True
+        words = self._words(done, total, now - self._started)
+        if self._terminal:
+            room = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"\r{text.shorten(f'{self._bar(done, total)}{words}', room)}\x1b[K")
+        else:
+            self._stream.write(f"{words}\n")
+        self._stream.flush()
+
+    def _bar(self, done: int, total: int | None) -> str:
+        if not total:
+            return ""
+        filled = min(_BAR, _BAR * done // total)
+        return f"{'█' * filled}{'░' * (_BAR - filled)} "
+
+    def _words(self, done: int, total: int | None, elapsed: float) -> str:
+        rate = done / elapsed if elapsed > 0 else 0.0
+        words = f"{self._label}  {done:,}"
+        if total:
+            words += f" of {total:,}{self._unit} ({min(100, 100 * done // total)} %)"
+        else:
+            words += self._unit
+        words += f" · {rate:,.0f}/s"
+        if total and rate and done < total:
+            words += f" · {_clock_time((total - done) / rate)} left"
+        return words
+
+
+def _clock_time(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds) + 1, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

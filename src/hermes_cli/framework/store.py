@@ -1,0 +1,84 @@
+"""The store a command works on: the one that this home's environment and configuration name.
+
+A command that only looks never makes anything: where there is no database yet, it is told so in one line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_cli.framework import text
+from hermes_config import config
+from hermes_config.errors import UsageError
+from hermes_state.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
+
+def address() -> str | Path:
+    """`HERMES_DATABASE_URL`, then `state.database_url`, else `<home>/state.db`."""
+    loaded = config.load()
+    return loaded.database_url() or loaded.home / "state.db"
+
+
+@contextmanager
+def open_store(*, create: bool = False, says_waits: bool = True) -> Iterator[SessionDB]:
+    """The store, closed again at the end. Only with `create` may it come into being here.
+
+    A command that another program's lock holds up says so on stderr, once; not where somebody else draws the screen.
+    """
+    from hermes_state import SessionDB  # the engine's library costs more than all of the frame
+    from hermes_state.transfer.import_home import in_use
+
+    in_use.refuse_hermes_agent_installed()
+    loaded = config.load()
+    where = address()
+    file = database_file(where)
+    if file is not None and not create and not file.exists():
+        raise StoreUnavailable(
+            "there are no conversations yet",
+            where=str(file),
+            hint="HERMES_HOME names another home; hermes demo shows one.",
+        )
+    db = SessionDB(where, synchronous=loaded.state.synchronous.upper(), limits=loaded.limits)
+
+    def say(seconds: int) -> None:
+        db.engine.on_long_wait = None
+        said = f"hermes: another program holds the database ({db.engine.where}); waiting up to {seconds} s for it"
+        with suppress(OSError):  # nobody can be told
+            print(text.harmless(said), file=sys.stderr, flush=True)
+
+    db.engine.on_long_wait = say if says_waits else None
+    try:
+        yield db
+    finally:
+        db.engine.on_long_wait = None  # the engine may be another store's, too
+        db.close()
+
+
+def exists() -> bool:
+    """Whether there is a store to look into; a server is taken to have one."""
+    file = database_file(address())
+    return file is None or file.exists()
+
+
+def database_file(where: str | Path) -> Path | None:
+    """The SQLite file of an address; None for a server."""
+    file = str(where).removeprefix("sqlite:///")
+    return None if "://" in file else Path(file)
+
+
+def refuse_database(path: Path) -> None:
+    """Stop before a file of the store (its log and its index too) is read as something else, or written over."""
+    file = database_file(address())
+    if file is None:
+        return
+    own, given = Path(os.path.realpath(file)), Path(os.path.realpath(path))
+    if given.parent == own.parent and given.name.startswith((own.name, f"{own.stem}.search.db")):
+        raise UsageError("that is a file of the database itself", where=str(path), hint="Give another one.")

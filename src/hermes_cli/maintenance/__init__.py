@@ -1,0 +1,1 @@
+"""Commands that look after a home: people, backups, the store, the configuration, plug-ins, imports."""

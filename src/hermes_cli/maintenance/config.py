@@ -1,0 +1,365 @@
+"""`hermes config`: where the configuration is, what it says, whether it is right, and changing one key of it.
+
+Secrets are never printed. Variables, which stand in `.env`, are handled below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hermes_cli.framework import output, prompts, text
+from hermes_cli.framework.parser import Parser, Verbs, add_json
+from hermes_config import config, redaction, sections, yaml_file
+from hermes_config.errors import ConfigError, UsageError
+from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
+from hermes_config.limits import table
+
+
+def register(parser: Parser) -> None:
+    verbs = Verbs(parser)
+    path = verbs.add("path", _path, help="print where config.yaml is", example="hermes config path")
+    edit = verbs.add(
+        "edit",
+        _edit,
+        help="open config.yaml in $EDITOR; what would not load is not kept",
+        example="hermes config edit\nhermes config edit --env",
+    )
+    for verb in (path, edit):
+        verb.add_argument("--env", action="store_true", help=".env instead, where keys and tokens are")
+    check = verbs.add("check", _check, help="check config.yaml and .env", example="hermes config check")
+    verbs.add(
+        "repair",
+        _repair,
+        help="make config.yaml and .env load again; what they said is kept beside them",
+        example="hermes config repair",
+    )
+    show = verbs.add("show", _show, help="show the configuration, or one key", example="hermes config show sessions")
+    show.add_argument("key", nargs="?", metavar="KEY", help="a key such as sessions.retention_days")
+    get = verbs.add("get", _show, help="print one key", example="hermes config get model.default")
+    get.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
+    unset = verbs.add(
+        "unset",
+        _unset,
+        help="take one key out, so that its default holds",
+        example="hermes config unset sessions.retention_days",
+    )
+    unset.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
+    change = verbs.add(
+        "set",
+        _set,
+        help="set one key, leaving the rest of the file as it is; a variable is set in .env",
+        example="""hermes config set sessions.retention_days 30
+                   hermes config set state.synchronous normal
+                   hermes config set OPENAI_API_KEY""",
+    )
+    change.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
+    change.add_argument(
+        "value",
+        nargs="?",
+        metavar="VALUE",
+        help="30, true, text, [a, b]; of a secret - (piped in), @FILE, or asked for",
+    )
+    bounds = verbs.add("limits", _limits, help="show every limit in force", example="hermes config limits")
+    for verb in (check, show, get, bounds):
+        add_json(verb)
+
+
+def _path(args: argparse.Namespace) -> None:
+    print(hermes_home() / (".env" if args.env else "config.yaml"))
+
+
+def _edit(args: argparse.Namespace) -> None:
+
+    run(".env" if args.env else "config.yaml")
+
+
+def _repair(args: argparse.Namespace) -> None:
+    from hermes_cli.maintenance import config_repair
+
+    config_repair.run()
+
+
+def _check(args: argparse.Namespace) -> None:
+    from gateway.config import load_gateway_config  # only this verb needs it
+
+    loaded = config.load()
+    loaded.require("executor")
+    load_gateway_config(loaded)
+    facts: dict[str, Any] = {
+        "home": str(loaded.home),
+        "config.yaml": (loaded.home / "config.yaml").exists(),
+        ".env": len(loaded.dotenv),
+        "notes": [*notes(loaded), *_hook_notes(loaded)],
+        "without effect": sections.table().without_effect(loaded.tree),
+        "ok": True,
+    }
+    if args.json:
+        output.print_json(facts)
+        return
+    found = "see the notes" if facts["notes"] else "no mistake found"
+    config_file = f"read, {found}" if facts["config.yaml"] else "not there; the defaults hold"
+    print(f"home         {loaded.home}\nconfig.yaml  {config_file}\n.env         {len(loaded.dotenv)} variables")
+    for note in facts["notes"]:
+        print(f"note         {note}")
+    if facts["without effect"]:
+        print(f"no effect    {', '.join(facts['without effect'])}: kept, and not used here")
+
+
+def _hook_notes(loaded: config.Config) -> list[str]:
+    from gateway import hooks
+
+    enabled = hooks.enabled_hooks(loaded)
+    return [
+        f"the hook {text.harmless(name)} is not loaded; to load it: {hooks.how_to_enable(name, enabled)}"
+        for name in hooks.hooks_off(loaded)
+    ]
+
+
+def notes(loaded: config.Config) -> list[str]:
+    """Keys that look mistyped, values that cannot be, keys of older homes that mean something else here, or nothing."""
+    from hermes_agent.approvals.policy import read_policy  # only this verb needs it
+
+    policy = read_policy(loaded).notes
+    unfit = [problem.note for problem in loaded.problems]
+    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy]
+    if backend := config.unsupported_backend(loaded.tree):
+        found.append(backend)
+    if "compression.in_place" in sections.table().without_effect(loaded.tree):
+        found.append(
+            "compression.in_place has no effect: a compression always goes on in a new segment and can be undone"
+        )
+    return found
+
+
+def _show(args: argparse.Namespace) -> None:
+
+    path = [] if args.key is None else args.key.split(".")
+    if not all(path):
+        raise UsageError(f"{args.key!r} is not a key", hint="Write section.name; hermes config show shows what is set.")
+    name = variable(args.key or "")
+    if name and (found := shown_variable(name)) is not None:
+        output.print_json(found) if args.json else print(text.harmless(found))
+        return
+    value: Any = config.load().tree
+    for name in path:
+        if not isinstance(value, Mapping) or name not in value:
+            raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
+        value = value[name]
+    plain = redaction.presentable(value, path)
+    if args.json:
+        output.print_json(plain)
+    elif isinstance(plain, dict | list):
+        import yaml
+
+        shown = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip() if plain else "(empty)"
+        output.page(text.harmless_block(shown))
+    else:
+        print(text.harmless_block(str(plain)))
+
+
+def _set(args: argparse.Namespace) -> None:
+    from gateway.config import load_gateway_config
+
+    if name := variable(args.key):
+        given = value_of(name, args.value)
+        keep(name, given)
+        warn(name, args.value, given)
+        return
+    if near := sections.table().meant(args.key):
+        raise UsageError(
+            f"{args.key[:80]} is not a known key; nothing was saved",
+            hint=f"Did you mean {near}? A key for another program is written with hermes config edit.",
+        )
+    written = value_of(args.key, args.value)
+    value = yaml_file.value_of(written)
+    saved = config.set_value(args.key, value, check=load_gateway_config)
+    print(f"{args.key} is set in {saved.file}")
+    row = sections.table().find(args.key.split("."))
+    if row is None and not sections.table().is_known(args.key):
+        print("Nothing here reads it; it is kept for whoever does.")
+    elif row is not None and row.unused:
+        print("Hermes does not use it; it is kept for hermes-agent.")
+    elif row is not None and row.restart:
+        print("It takes effect when the gateway and open terminal windows are started again.")
+    if saved.backup:
+        print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
+    warn(args.key, args.value, written)
+
+
+def _unset(args: argparse.Namespace) -> None:
+
+    if name := variable(args.key):
+        drop(name)
+        return
+    saved = config.unset_value(args.key)
+    if saved is None:
+        raise UsageError(f"{args.key[:80]} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
+    print(f"{args.key} is taken out of {saved.file}; its default holds")
+    if saved.backup:
+        print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
+
+
+def _limits(args: argparse.Namespace) -> None:
+    loaded = config.load()
+    changed = loaded.tree.get("limits") or {}
+    values = asdict(loaded.limits)
+    rows = [(row, values[row.name]) for row in table()]
+    if args.json:
+        output.print_json(values)
+        return
+    columns = (
+        output.Column("limit"),
+        output.Column("value", right=True),
+        output.Column("unit"),
+        output.Column("set"),
+        output.Column("at the bound", shrinks=True),
+    )
+    cells = [(row.name, f"{value:,}", row.unit, "·" if row.name in changed else "", row.rule) for row, value in rows]
+    output.page(output.table(columns, cells))
+
+
+_EDITORS = ("nano", "vim", "vi")
+
+
+def run(name: str) -> None:
+    """Edit `config.yaml` or `.env` of this home."""
+    home = ensure_home()
+    file = home / name
+    before = file.read_bytes() if file.exists() else b""
+    with tempfile.TemporaryDirectory(prefix=".edit-", dir=home) as folder:
+        draft = Path(folder) / name
+        with private_open(draft, "wb") as opened:
+            opened.write(before)
+        while True:
+            _open_editor(draft)
+            after = draft.read_bytes()
+            if after == before:
+                print("Nothing was changed.")
+                return
+            fault = _fault(home, Path(folder), name)
+            if fault is None:
+                break
+            print(text.harmless(f"hermes: {fault.what} (line {fault.line or '?'})"), file=sys.stderr)
+            if not sys.stdin.isatty() or not _again():
+                raise UsageError("the text would not load, so nothing was saved", where=str(file))
+        if (file.read_bytes() if file.exists() else b"") != before:
+            raise UsageError("somebody changed the file meanwhile, so nothing was saved", where=str(file))
+        write_atomic(file, after)
+    print(f"Saved: {file}")
+
+
+def _open_editor(draft: Path) -> None:
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    if not named and not sys.stdin.isatty():
+        raise UsageError("there is no terminal to edit at", hint="Use hermes config set KEY VALUE.")
+    words = output.words_of(named) or [found for one in _EDITORS if (found := shutil.which(one))][:1]
+    if not words:
+        raise UsageError("there is no editor", hint="Set EDITOR, or use hermes config set KEY VALUE.")
+    try:
+        code = output.give_terminal([*words, str(draft)])
+    except OSError as error:
+        raise UsageError(f"the editor {words[0]!r} cannot be started: {error.strerror}", hint="Set EDITOR.") from error
+    if code:
+        raise UsageError(f"the editor ended with {code}, so nothing was saved")
+
+
+def _fault(home: Path, folder: Path, name: str) -> ConfigError | None:
+    """What is wrong with the new text, beside the other file as it is."""
+    from gateway.config import load_gateway_config
+
+    other = "config.yaml" if name == ".env" else ".env"
+    if (home / other).exists():
+        shutil.copyfile(home / other, folder / other)
+    try:
+        load_gateway_config(config.load(folder))
+    except ConfigError as error:
+        return error if error.file.endswith(name) else None
+    return None
+
+
+def _again() -> bool:
+    print("Edit again? [Y/n] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+
+
+def variable(key: str) -> str:
+    """The variable that a person means by this key; empty for a key of config.yaml."""
+    if not (key.isascii() and key.isidentifier()):
+        return ""
+    if key.isupper():
+        return key
+    known = sections.table().is_known(key) or _in_yaml(key) is not None
+    meant = redaction.is_secret_name(key) and "_" in key and not known
+    return key.upper() if meant else ""
+
+
+def value_of(key: str, given: str | None) -> str:
+    """What the key is to be: the VALUE itself; for a secret also what it points at, or what is typed unseen."""
+    if not redaction.is_covered_name(key.rpartition(".")[2]):
+        if given is None:
+            raise UsageError("the following arguments are required: VALUE", hint="hermes config set --help tells more.")
+        return given
+    if given is not None:
+        value = prompts.pointed_at(given, key)
+    elif sys.stdin.isatty():
+        value = prompts.asked(f"{key}; it is not shown: ")
+    else:
+        raise UsageError("there is no VALUE, and no terminal to ask for one", hint="Pipe it in, with - as the VALUE.")
+    value = given if value is None else value
+    if not value:
+        raise UsageError(f"{key} was given no value", hint=f"hermes config unset {key} takes it out.")
+    return value
+
+
+def warn(key: str, given: str | None, value: str) -> None:
+    """A secret that stood on the command line is elsewhere, too."""
+    if value == given and redaction.is_covered_name(key.rpartition(".")[2]):
+        print(
+            f"Your shell's history may have it now, too: hermes config set {key} asks for it, or takes - (piped in) or"
+            " @FILE."
+        )
+
+
+def keep(name: str, value: str) -> None:
+    """The variable in `.env`, and out of config.yaml, where nobody would look for it."""
+    config.put_variable(name, value)
+    prompts.say_kept(name, value, hermes_home())
+    if isinstance(_in_yaml(name), str | int | float):
+        config.unset_value(name)
+        print("It stood in config.yaml as well, where nothing reads it, and is taken out there.")
+
+
+def shown_variable(name: str) -> str | None:
+    """Its value for a person, covered when it is a secret; None when it stands in config.yaml alone."""
+    loaded = config.load()
+    if value := loaded.dotenv.get(name):
+        return str(redaction.presentable(value, [name]))
+    if name in loaded.tree:
+        return None
+    hint = "It is set in the environment." if loaded.environ(name) else ""
+    raise UsageError(f"{name} is not set in .env", where=str(loaded.home / ".env"), hint=hint)
+
+
+def drop(name: str) -> None:
+    """Take it out of `.env`, and out of config.yaml."""
+    files = [hermes_home() / ".env"] if config.remove_variable(name) else []
+    if _in_yaml(name) is not None and (saved := config.unset_value(name)):
+        files.append(saved.file)
+    if not files:
+        raise UsageError(f"{name} is not set in .env", where=str(hermes_home() / ".env"))
+    print(f"{name} is taken out of {' and '.join(map(str, files))}")
+
+
+def _in_yaml(name: str) -> Any:
+    try:
+        return config.load().tree.get(name)
+    except ConfigError:  # what is wrong with the file is no business of a variable's
+        return None

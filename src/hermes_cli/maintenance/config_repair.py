@@ -1,0 +1,121 @@
+"""`hermes config repair`: makes config.yaml and `.env` load again, and loses nothing.
+
+A line that cannot be read becomes a comment, a key whose value cannot be is taken out, another encoding is written
+anew as UTF-8, and what is no file, or cannot be mended line by line (the `gateway.json` of older homes), is moved
+aside. The text as it was is kept beside it, for a person to look at in peace. Which line is at fault is a guess where
+YAML cannot say; it is taken only when the rest then reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hermes_cli.framework import text
+from hermes_config import config, dotenv, yaml_file
+from hermes_config.errors import ConfigError
+from hermes_config.home import ensure_home, write_atomic
+
+_MOST_STEPS = 100
+_LINES_BACK = 50  # YAML often notices a mistake only further down
+_FILES = ("config.yaml", ".env")
+
+
+def run() -> None:
+    """Mend both files, and tell what was done."""
+    home = ensure_home()
+    kept: dict[Path, Path] = {}
+    comments: dict[Path, list[str]] = {}
+    for _ in range(_MOST_STEPS):
+        error = fault(home)
+        if error is None:
+            break
+        file = Path(error.file)
+        if file.parent != home:
+            raise error
+        if file.is_file() and file not in kept:
+            kept[file] = config.free_name(file.with_name(f"{file.name}.bak"))
+            write_atomic(kept[file], file.read_bytes())
+        print(text.harmless(_mend(file, error, kept.get(file), comments.setdefault(file, []))))
+    else:
+        raise ConfigError("there is no end of mistakes", file=str(home), hint="hermes config edit opens it.")
+    for file, copy in kept.items():
+        _keep_comments(file, comments[file])
+        print(f"{file.name} loads. As it was: {copy}")
+    if not kept:
+        print("config.yaml and .env load.")
+
+
+def fault(home: Path) -> ConfigError | None:
+    """What keeps this home's configuration from loading."""
+    from gateway.config import load_gateway_config
+
+    try:
+        load_gateway_config(config.load(home))
+    except ConfigError as error:
+        return error
+    return None
+
+
+def _mend(file: Path, error: ConfigError, copy: Path | None, comments: list[str]) -> str:
+    """One step, and what it was. Lines that become comments are also put into `comments`."""
+    if not file.is_file() or file.name not in _FILES:
+        return _aside(file, error)
+    if error.key:
+        return _take_out(file, error, copy)
+    content = file.read_bytes()
+    try:
+        source = content.decode()
+    except UnicodeDecodeError:
+        written_in = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
+        write_atomic(file, content.decode(written_in, "replace"))
+        return f"{file.name} was written anew as UTF-8; it was {written_in}, it seems"
+    lines = source.split("\n")
+    line = _at_fault(lines, file, error.line)
+    if line is None:
+        return _aside(file, error)
+    lines[line] = "# " + "".join(mark if mark.isprintable() else " " for mark in lines[line])
+    comments.append(lines[line])
+    write_atomic(file, "\n".join(lines))
+    return f"{file.name}, line {line + 1} is a comment now: {error.reason.removeprefix(f'{file.name}: ')}"
+
+
+def _take_out(file: Path, error: ConfigError, copy: Path | None) -> str:
+    saved = config.unset_value(error.key)
+    if saved is None:
+        return _aside(file, error)
+    if saved.backup is None:
+        return f"{error.key} was taken out: {error.reason}"
+    saved.backup.unlink()  # a state between two steps; the text as it was is kept already
+    return f"{error.key} was taken out and {file.name} written anew, without the comments in {copy}: {error.reason}"
+
+
+def _keep_comments(file: Path, comments: list[str]) -> None:
+    """A later step that had to write the file anew has dropped them: they stand at its end then."""
+    if not file.is_file():
+        return
+    source = file.read_text()
+    there = source.split("\n")
+    if lost := [line for line in comments if line not in there]:
+        write_atomic(file, "\n".join((source.removesuffix("\n"), *lost, "")))
+
+
+def _at_fault(lines: list[str], file: Path, told: int) -> int | None:
+    """The line without which the rest reads, or reads further; nearest to the one that was told."""
+    parse: Callable[..., object] = dotenv.parse if file.name == ".env" else yaml_file.parse
+    start = min(told, len(lines)) - 1
+    for place in range(start, max(-1, start - _LINES_BACK), -1):
+        rest = "\n".join([*lines[:place], "#", *lines[place + 1 :]])
+        try:
+            parse(rest, file=str(file))
+        except ConfigError as error:
+            if file.name != ".env" or error.line <= told:
+                continue
+        return place
+    return None
+
+
+def _aside(file: Path, error: ConfigError) -> str:
+    place = config.free_name(file.with_name(f"{file.name}.aside"))
+    file.rename(place)
+    return f"{file.name} was moved to {place}: {error.reason}"

@@ -1,0 +1,262 @@
+"""`hermes import hermes PATH`: bring over a home of the reference. The other home is only read.
+
+Conversations come over. Everything that gives rights or runs (owners, allow lists, approvals, routes, hooks, plug-ins,
+servers, jobs) stands in one list, and only what the owner takes of it comes over; `--yes` alone takes none of it.
+
+The words say what came, what was there already, what was set aside and why, and what stays behind. A dry run reads
+the same and writes nothing, not even our own home.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_cli.framework import output, prompts, store, text
+from hermes_cli.framework.output import Progress
+from hermes_cli.framework.parser import Parser, Verbs, add_json, add_yes
+from hermes_config import config
+from hermes_config.errors import UsageError
+from hermes_config.home import ensure_folder, ensure_home, hermes_home
+from hermes_state.transfer.import_home import home_files, rights, write
+from hermes_state.transfer.import_home.home_files import NOT_TAKEN
+
+if TYPE_CHECKING:
+    from hermes_state.transfer.import_home.home_files import HomeFile
+    from hermes_state.transfer.import_home.rights import HomeConfig, RightsOffer
+    from hermes_state.transfer.import_home.scan import HomeScan
+    from hermes_state.transfer.import_home.source import AgentHome
+
+_SHOWN = 10
+_ASKED = "Comes only if you take it (you are asked, or --take names it):"
+
+
+def register(parser: Parser) -> None:
+    verbs = Verbs(parser)
+    hermes = verbs.add(
+        "hermes",
+        _run,
+        help="bring over a home of the reference; it is only read",
+        example="""hermes import hermes ~/.hermes --dry-run
+                   HERMES_HOME=~/.hermes-new hermes import hermes ~/.hermes""",
+    )
+    hermes.add_argument("path", metavar="PATH", help="the other home, or its state.db")
+    hermes.add_argument(
+        "--take", metavar="KINDS", help="what else comes over: all, or some of the kinds that --dry-run lists (a,b)"
+    )
+    hermes.add_argument("--dry-run", action="store_true", help="only say what would come over")
+    add_json(hermes)
+    add_yes(hermes)
+
+
+def _run(args: argparse.Namespace) -> None:
+    from hermes_state.transfer.import_home import in_use, scan, source
+
+    in_use.refuse_hermes_agent_installed()
+    home = source.find(Path(args.path).expanduser())
+    _refuse_own(home)
+    if home.whole:
+        in_use.refuse_in_use(home.folder)
+    opened = None if home.database is None else source.HomeDatabase(home.database)
+    try:
+        found = scan.scan_home(home, opened)
+        facts = _look(found, _kinds(args.take)) if args.dry_run else _bring(found, args)
+    finally:
+        if opened is not None:
+            opened.close()
+    if facts is None:
+        print("Nothing was changed.")
+    elif args.json:
+        output.print_json(facts)
+    else:
+        print(words(facts))
+
+
+def _refuse_own(home: AgentHome) -> None:
+    ours = store.database_file(store.address())
+    same = [(home.folder, hermes_home()), (home.database, ours)]
+    if any(a is not None and b is not None and os.path.realpath(a) == os.path.realpath(b) for a, b in same):
+        raise UsageError(
+            "this is the home Hermes itself uses now, so there is nowhere to bring it to",
+            where=str(home.folder),
+            hint="Set HERMES_HOME to a new folder and repeat, or convert it in place with hermes state upgrade.",
+        )
+
+
+def _kinds(wanted: str | None) -> frozenset[str] | None:
+    """The kinds that `--take` names; None when it was not given."""
+    if wanted is None:
+        return None
+    named = {word.strip().lower() for word in wanted.split(",")} - {""}
+    if "all" in named:
+        return frozenset(rights.KINDS)
+    if wrong := sorted(named - rights.KINDS.keys()):
+        raise UsageError(f"--take: there is no {wrong[0]!r:.40}", hint=f"Some of {', '.join(rights.KINDS)}; or all.")
+    return frozenset(named)
+
+
+class _Choice(NamedTuple):
+    """What could come over beside the conversations, and what of it does."""
+
+    offers: list[RightsOffer]
+    taken: frozenset[str]
+    files: list[HomeFile]
+    read: HomeConfig
+
+    def facts(self) -> dict[str, Any]:
+        rows = [{"kind": one.kind, "entries": one.entries, "taken": one.kind in self.taken} for one in self.offers]
+        notes = [*self.read.problems, *filter(None, [rights.backend_note(self.read)])]
+        return {"rights": rows, "notes": notes}
+
+
+def _choose(found: HomeScan, target: Path, wanted: frozenset[str] | None, *, ask: bool = False) -> _Choice:
+    whole = found.home.whole
+    files = home_files.plan(found.home.folder, target) if whole else []
+    read = rights.read(found.home.folder) if whole else rights.HomeConfig()
+    offers = rights.offers(found, read, files)
+    taken = wanted or frozenset()
+    if wanted is None and ask and offers:
+        taken = _ask_which(offers)
+    return _Choice(offers, taken, home_files.without(files, taken), read)
+
+
+def _ask_which(offers: list[RightsOffer]) -> frozenset[str]:
+    """One question for the whole list."""
+    print("It also has what gives rights or runs. Nothing of this comes over unless you take it:")
+    for number, one in enumerate(offers, 1):
+        print(f"  {number:>2}. {one.kind:<10} {rights.KINDS[one.kind]}")
+        for entry in one.entries:
+            print(f"      {'':<10} · {text.harmless(entry)}")
+    names = [one.kind for one in offers]
+    while True:
+        said = prompts.question("Take which?", "Enter: none; all; or numbers such as 1,3").lower()
+        words = said.replace(",", " ").split()
+        if words == ["all"]:
+            return frozenset(names)
+        if all(word.isdecimal() and 0 < int(word) <= len(names) for word in words):
+            return frozenset(names[int(word) - 1] for word in words)
+        print("Please say all, or numbers of the list.")
+
+
+def _look(found: HomeScan, wanted: frozenset[str] | None) -> dict[str, Any]:
+    choice = _choose(found, hermes_home(), wanted)
+    files = choice.files
+    more = choice.facts()
+    address = store.address()
+    file = store.database_file(address)
+    if file is not None and not file.exists():  # looking must not make it
+        return write.facts(found, files=files) | more
+    from hermes_state import SessionDB
+
+    db = SessionDB(address, read_only=True)
+    try:
+        return write.facts(found, files=files, differences=write.compare(db, found)) | more
+    finally:
+        db.close()
+
+
+def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any] | None:
+    wanted = _kinds(args.take)
+    question = f"Bring {len(found.sessions):,} sessions with {found.messages:,} messages over to {hermes_home()}?"
+    if not output.confirm(question, yes=args.yes):
+        return None
+    choice = _choose(found, hermes_home(), wanted, ask=not args.yes)
+    target = ensure_home()
+    with store.open_store(create=True) as db, Progress("bringing over", unit="messages") as progress:
+        differences = write.compare(db, found)
+        done = write.write_home(db, found, routes="routes" in choice.taken, tick=progress.update)
+    texts = {
+        "config.yaml": rights.config_text(choice.read, choice.taken),
+        ".env": rights.env_text(choice.read, choice.taken),
+    }
+    unread = home_files.copy(found.home.folder, target, choice.files, texts)
+    if "hooks" in choice.taken and (names := rights.hook_names(target)):
+        config.set_value("hooks.enabled", names)  # they ran there, and the owner has confirmed them
+    came = [item for item in choice.files if item.left or texts.get(item.name, "") is not None]
+    facts = write.facts(found, done=done, differences=differences, files=came, unread=unread) | choice.facts()
+    folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
+    write.keep(folder, found, done, facts)
+    return facts | {"report": str(folder)}
+
+
+# -- words -------------------------------------------------------------------------------------------------------
+
+
+def words(facts: dict[str, Any]) -> str:
+    """The facts as a person reads them."""
+    brought, found = facts["brought"], facts["found"]
+    verb = "Would bring over" if brought is None else "Brought over"
+    counts = found if brought is None else brought
+    schema = "no database" if facts["schema"] is None else f"schema {facts['schema']}"
+    lines = [
+        f"{verb} from {facts['home']} ({schema}, {text.size(facts['database_bytes'])})",
+        f"  {counts['sessions']:,} sessions in {counts['conversations']:,} conversations",
+        f"  {counts['messages']:,} messages, {counts['routes']:,} routes, {counts['people']:,} people",
+    ]
+    if found["by_source"]:
+        lines.append("  found: " + ", ".join(f"{count:,} {source}" for source, count in found["by_source"].items()))
+    if facts["files"]:
+        names = [f"{item['name']} ({text.size(item['size'])})" for item in facts["files"]]
+        lines.append(f"  files: {', '.join(names)}")
+    lines += _rights(facts)
+    lines += _there_already(facts)
+    lines += problem_lines(facts)
+    lines += _list("Could not be copied:", [f"{name}: {why}" for name, why in facts["unread"].items()])
+    lines += _list("Kept as it is, unused:", _kept(facts))
+    behind = {name: why for name, why in facts["left"].items() if not why.startswith(NOT_TAKEN)}  # they are in the list
+    lines += _list("Stays behind:", [f"{name}: {why}" for name, why in behind.items()])
+    if "report" in facts:
+        lines.append(f"The full report, and what was set aside: {facts['report']}")
+    lines.append("The other home was not changed.")
+    return "\n".join(lines)
+
+
+def _rights(facts: dict[str, Any]) -> list[str]:
+    """The one list, and how to take what was not taken."""
+    taken = [one for one in facts["rights"] if one["taken"]]
+    left = [one for one in facts["rights"] if not one["taken"]]
+    undecided = facts["brought"] is None and not taken
+    lines = [text.harmless(f"Note: {note}.") for note in facts["notes"]]
+    for title, rows in (("Taken with it:", taken), (_ASKED if undecided else "Left there:", left)):
+        if rows:
+            lines += [title, *(f"  {one['kind']}: {text.harmless('; '.join(one['entries']))}" for one in rows)]
+    if left and not undecided:
+        kinds = ",".join(one["kind"] for one in left)
+        path = shlex.quote(facts["home"])
+        lines.append(f"To take it: hermes import hermes {path} --take {kinds} (or without --yes, to be asked)")
+    return lines
+
+
+def problem_lines(facts: dict[str, Any]) -> list[str]:
+    return _list("Not as it was:", [f"{p['kind']} {p['which']}: {p['why']}" for p in facts["problems"]])
+
+
+def _there_already(facts: dict[str, Any]) -> list[str]:
+    lines = []
+    if facts["skipped"]:
+        lines.append(f"There already and left alone: {len(facts['skipped']):,} sessions")
+    if facts["brought"] and facts["brought"]["routes_kept"]:
+        lines.append(f"Routes of yours that count before theirs: {facts['brought']['routes_kept']:,}")
+    here = [
+        f"{one['session_id']}: {one['how']} ({one['here']:,} messages here, {one['there']:,} there)"
+        for one in facts["different"]
+    ]
+    return lines + _list("In both, and not the same:", here)
+
+
+def _kept(facts: dict[str, Any]) -> list[str]:
+    tables = [f"table {name} ({count:,} rows)" for name, count in facts["other_tables"].items() if count]
+    columns = [f"{table}.{name}" for table, names in facts["other_columns"].items() for name in names]
+    return tables + columns
+
+
+def _list(title: str, entries: list[str]) -> list[str]:
+    if not entries:
+        return []
+    shown = [f"  {text.harmless(entry)}" for entry in entries[:_SHOWN]]
+    more = len(entries) - len(shown)
+    return [title, *shown, *([f"  … and {more:,} more"] if more else [])]

@@ -1,0 +1,258 @@
+"""`hermes api`: the keys of the HTTP server. Nothing else ever shows them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hermes_cli.framework import output, text
+from hermes_cli.framework.parser import Parser, Verbs, add_json
+from hermes_config import config
+from hermes_config.errors import UsageError
+from hermes_config.home import ensure_home
+
+if TYPE_CHECKING:
+    from hermes_agent.memory import MemoryStore, Target
+    from hermes_agent.models.base import Endpoint, Price
+    from hermes_agent.skills import Skills
+
+
+def register_api(parser: Parser) -> None:
+    verbs = Verbs(parser)
+    key = verbs.add(
+        "key",
+        _key,
+        help="print the key that clients send; made at first use, kept in .env",
+        example="""hermes api key
+                   curl -H "Authorization: Bearer $(hermes api key)" http://127.0.0.1:8642/v1/models
+                   hermes api key --role owner
+                   hermes api key --rotate""",
+    )
+    key.add_argument(
+        "--role",
+        choices=("client", "owner"),
+        default="client",
+        help="client: its own conversations, no terminal, files or approvals (default); owner: you",
+    )
+    key.add_argument("--rotate", action="store_true", help="make another one; the old one is no good any more")
+    add_json(key)
+
+
+def _key(args: argparse.Namespace) -> None:
+    from gateway.api import auth
+    from gateway.config import load_gateway_config
+
+    home, variable = ensure_home(), auth.VARIABLES[args.role]
+    loaded = config.load(home)
+    known = auth.configured(loaded, args.role) if not args.rotate else None
+    if args.rotate and variable in os.environ:
+        hint = "Change it there, or unset it to use the one in .env."
+        raise UsageError(f"{variable} comes from the environment of this process", hint=hint)
+    key = auth.replace(home, args.role) if args.rotate else known or auth.make(home, args.role)
+    settings = load_gateway_config(loaded).api_server
+    if args.json:
+        url = f"http://{settings.host}:{settings.port}/v1"
+        output.print_json({
+            "key": key, "role": args.role, "new": known is None, "file": str(home / ".env"), "base_url": url,
+        })  # fmt: skip
+        return
+    print(key)
+    if known is None:
+        taken = "The old one is no good any more." if args.rotate else _opens(loaded)
+        whose = "An owner key: it has your terminal, files and approvals" if args.role == "owner" else "A client key"
+        print(f"{whose}. It is in {home / '.env'}. {taken}", file=sys.stderr)
+
+
+def _opens(loaded: config.Config) -> str:
+    """What has to be done before the key opens anything: a gateway with another key takes it by itself."""
+    from gateway.api import auth
+
+    if any(auth.configured(loaded, role) for role in auth.VARIABLES):
+        return "A running gateway takes it from the next request on."
+    return "hermes gateway restart opens the API with it."
+
+
+_WIRES = {"chat": "chat completions", "anthropic": "Anthropic messages"}
+
+
+def register_model(parser: Parser) -> None:
+    parser.epilog = (
+        "examples:\n  hermes model\n  hermes model --model anthropic/claude-sonnet-4.6   what that would mean"
+        "\n  hermes config set model.default NAME                 change it"
+    )
+    parser.add_argument("-m", "--model", metavar="NAME", help="as if this one had been asked for")
+    parser.add_argument("--provider", metavar="NAME", help="as if its provider had been")
+    add_json(parser)
+    parser.set_defaults(run=_model)
+
+
+def _model(args: argparse.Namespace) -> None:
+    from hermes_agent.models import providers
+
+    loaded = config.load()
+    first = _facts(loaded, providers.primary(loaded, model=args.model, provider=args.provider))
+    others = [_facts(loaded, endpoint) for endpoint in providers.fallbacks(loaded)]
+    if args.json:
+        output.print_json({**first, "fallbacks": others})
+        return
+    window = f"{first['context_length']:,} tokens"
+    if first["max_tokens"]:
+        window += f", answers of at most {first['max_tokens']:,}"
+    rows = [
+        ("model", first["model"]),
+        ("provider", first["provider"]),
+        ("address", first["base_url"]),
+        ("speaks", _WIRES[first["wire"]]),
+        ("window", window),
+        ("key", first["key_from"] or "none needed, or none set"),
+        ("price", _price(first["price"])),
+        *(("fallback", f"{one['provider']}/{one['model']}") for one in others),
+    ]
+    print("\n".join(f"{output.style(f'{name:<9}', 'dim')} {text.harmless(value)}" for name, value in rows))
+
+
+def _facts(loaded: config.Config, endpoint: Endpoint) -> dict[str, Any]:
+    from hermes_agent.models import prices, providers
+
+    price: Price | None = prices.price_for(loaded, endpoint)
+    return {**asdict(providers.describe(endpoint)), "price": None if price is None else asdict(price)}
+
+
+def _price(price: dict[str, Any] | None) -> str:
+    if price is None:
+        return "not known; models.<name>.price in config.yaml would say it"
+    if not price["input"] and not price["output"]:
+        return f"nothing ({price['source']})"
+    return f"${price['input']:g} in, ${price['output']:g} out for a million tokens ({price['source']})"
+
+
+_COLUMNS = (
+    output.Column("Tool"),
+    output.Column("Toolset"),
+    output.Column("State"),
+    output.Column("What it does", shrinks=True),
+)
+
+
+def register_tools(parser: Parser) -> None:
+    parser.epilog = (
+        "examples:\n  hermes tools\n  hermes tools --platform telegram --json"
+        "\n  hermes config set agent.disabled_toolsets '[terminal]'"
+    )
+    parser.add_argument("--platform", default="cli", metavar="NAME", help="as seen from there (default: cli)")
+    add_json(parser)
+    parser.set_defaults(run=_tools)
+
+
+def _tools(args: argparse.Namespace) -> None:
+    from hermes_agent.tools import registry
+    from hermes_cli import plugins
+
+    loaded = config.load()
+    plugins.discover_plugins()
+    rows = registry.tool_rows(loaded, platform=args.platform)
+    if args.json:
+        output.print_json(rows)
+        return
+    cells = [(row["name"], row["toolset"], row["state"], row["description"]) for row in rows]
+    output.page(output.table(_COLUMNS, cells))
+
+
+_TARGETS: tuple[tuple[Target, str], ...] = (
+    ("memory", "Notes"),
+    ("user", "About you"),
+    ("shared", "Known to everybody"),
+)
+
+
+def register_memory(parser: Parser) -> None:
+    parser.set_defaults(run=_show, json=False)
+    verbs = Verbs(parser)
+    add_json(verbs.add("show", _show, help="show what is remembered", example="hermes memory show"))
+    verbs.add(
+        "path",
+        _path,
+        help="print the files, which you may edit",
+        example="""hermes memory path
+                   "$EDITOR" $(hermes memory path)""",
+    )
+
+
+def _store() -> MemoryStore:
+    from hermes_agent.memory import MemoryStore
+    from hermes_state.ids import LOCAL_OWNER
+
+    loaded = config.load()
+    return MemoryStore(loaded.home, LOCAL_OWNER, settings=loaded.memory, limits=loaded.limits)
+
+
+def _show(args: argparse.Namespace) -> None:
+    store = _store()
+    kept = {target: store.read(target) for target, _ in _TARGETS}
+    if args.json:
+        output.print_json({
+            name: {"file": str(store.path(name)), "entries": one.entries, "used": one.used, "limit": one.limit}
+            for name, one in kept.items()
+        })  # fmt: skip
+        return
+    parts = []
+    for target, heading in _TARGETS:
+        memory = kept[target]
+        if memory.entries:
+            used = f"{memory.used:,} of {memory.limit:,} characters"
+            entries = [f"· {text.harmless_block(entry)}".replace("\n", "\n  ") for entry in memory.entries]
+            parts.append("\n".join([f"{output.style(heading, 'bold')} ({used})", *entries]))
+    output.page("\n\n".join(parts) or "Nothing is remembered yet. Say “remember that …” in a chat.")
+
+
+def _path(_: argparse.Namespace) -> None:
+    store = _store()
+    print("\n".join(str(store.path(target)) for target, _heading in _TARGETS if target != "shared"))
+
+
+_SKILL_COLUMNS = (output.Column("Skill"), output.Column("Category"), output.Column("What for", shrinks=True))
+
+
+def register_skills(parser: Parser) -> None:
+    parser.set_defaults(run=_list_skills, json=False)
+    verbs = Verbs(parser)
+    add_json(verbs.add("list", _list_skills, help="list the skills", example="hermes skills list"))
+    show = verbs.add("show", _show_skill, help="show what a skill tells the model", example="hermes skills show deploy")
+    show.add_argument("name", metavar="NAME", help="as hermes skills list shows it")
+    show.add_argument("file", nargs="?", metavar="FILE", help="a file beside it")
+
+
+def _found() -> Skills:
+    from hermes_agent import skills
+    from hermes_cli import plugins
+
+    loaded = config.load()  # first: a configuration that cannot be read is told once, not by the plug-ins as well
+    plugins.discover_plugins()
+    return skills.discover(loaded.home, loaded.skills, platform="cli")
+
+
+def _list_skills(args: argparse.Namespace) -> None:
+    found = _found()
+    if args.json:
+        rows = [{**asdict(skill), "folder": str(skill.folder)} for skill in found.skills]
+        output.print_json({"skills": rows, "problems": found.problems})
+        return
+    if not found.skills and not found.problems:
+        print(f"There are no skills. They are folders with a SKILL.md in {config.load().home / 'skills'}.")
+        return
+    parts = []
+    if found.skills:
+        cells = [(skill.name, skill.category, skill.description) for skill in found.skills]
+        parts.append(output.table(_SKILL_COLUMNS, cells))
+    if found.problems:
+        parts.append("\n".join(map(text.harmless, found.problems)))
+    output.page("\n\n".join(parts))
+
+
+def _show_skill(args: argparse.Namespace) -> None:
+    viewed = _found().view(args.name, args.file, listed_by="hermes skills list")
+    more = f"\n\nBeside it: {', '.join(map(text.harmless, viewed.files))}" if viewed.files else ""
+    output.page(f"{text.harmless_block(viewed.content).rstrip()}{more}")

@@ -1,0 +1,257 @@
+"""`hermes state`: look after the store itself — check and mend it, tidy it, index it, move it, convert it.
+
+Nothing here is needed for everyday use. Each verb says what it would do before it removes or repairs anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import time
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hermes_cli.framework import output, store, text
+from hermes_cli.framework.output import Progress
+from hermes_cli.framework.parser import Parser, Verbs, add_json, add_yes, positive
+from hermes_cli.maintenance import import_home
+from hermes_config import config
+from hermes_config.errors import UsageError
+from hermes_config.home import ensure_folder, ensure_home, hermes_home
+from hermes_state.errors import StateError
+
+if TYPE_CHECKING:
+    from hermes_state.maintenance.check import Finding
+    from hermes_state.maintenance.retention import RetentionStep
+    from hermes_state.transfer.import_home.upgrade import Upgraded
+
+
+def register(parser: Parser) -> None:
+    verbs = Verbs(parser)
+    check = verbs.add(
+        "check",
+        _check,
+        help="look for anything that is not as it should be; 1 when there is something",
+        example="""hermes state check
+                   hermes state check --fix""",
+    )
+    check.add_argument("--fix", action="store_true", help="repair what can be repaired without losing anything")
+    check.add_argument("--quick", action="store_true", help="do not read the whole database file")
+    maintain = verbs.add(
+        "maintain",
+        _maintain,
+        help="remove what the limits say is over, and bring index and log up to date",
+        example="""hermes state maintain --dry-run
+                   hermes state maintain --yes --vacuum""",
+    )
+    maintain.add_argument("--dry-run", action="store_true", help="only say what would go")
+    maintain.add_argument("--prune-days", type=positive, metavar="N", help="also remove ended conversations this old")
+    maintain.add_argument("--vacuum", action="store_true", help="give freed space back and wipe erased rows")
+    add_yes(maintain)
+    move = verbs.add(
+        "move",
+        _move,
+        help="copy the whole store into an empty database, compared row by row",
+        example="""hermes state move --to postgresql://hermes@db.example/hermes
+                   hermes state move --to sqlite:////srv/hermes/state.db""",
+    )
+    move.add_argument("--to", required=True, metavar="URL", help="postgresql://… or sqlite:///PATH, without any rows")
+    reindex = verbs.add(
+        "reindex", _reindex, help="build the search index anew from the transcripts", example="hermes state reindex"
+    )
+    upgrade = verbs.add(
+        "upgrade",
+        _upgrade,
+        help="convert a home of the reference in place, after a verified backup",
+        example="hermes state upgrade",
+    )
+    add_yes(upgrade)
+    for verb in (check, maintain, move, reindex, upgrade):
+        add_json(verb)
+
+
+def _check(args: argparse.Namespace) -> int:
+    from hermes_state.maintenance import check
+
+    with store.open_store() as db:
+        mended = check.fix(db) if args.fix else {}
+        found = check.check(db, quick=args.quick)
+        where = db.engine.where
+    wrong = [one for one in found if not one.note]
+    if args.json:
+        facts = {"where": where, "ok": not wrong, "findings": [asdict(one) for one in found], "mended": mended}
+        output.print_json(facts)
+        return 1 if wrong else 0
+    for code, count in mended.items():
+        print(f"mended  {code}: {count:,}")
+    for one in sorted(found, key=lambda one: one.note):
+        _print_finding(one)
+    print(text.harmless(f"{where}: {text.counted(len(wrong), 'problem') if wrong else 'in order'}."))
+    return 1 if wrong else 0
+
+
+def _print_finding(one: Finding) -> None:
+    mark = output.style("note   ", "dim") if one.note else output.style("problem", "red")
+    print(mark, text.harmless(f"{one.code}: {one.what} ({one.count:,})"))
+    if one.examples:
+        print(text.harmless(f"        such as {', '.join(one.examples)}"))
+    print(text.harmless(f"        {one.fix}"))
+
+
+def _maintain(args: argparse.Namespace) -> int:
+    from hermes_state.maintenance import retention
+
+    settings = config.load().sessions
+    days = args.prune_days or (settings.retention_days if settings.auto_prune else None)
+    with store.open_store() as db:
+        would = retention.run(db, dry_run=True, prune_days=days, home=hermes_home())
+        due = [step for step in would if step.count]
+        if args.dry_run:
+            _print_steps(due, dry_run=True, as_json=args.json)
+            return 0
+        if due and not args.yes:
+            _print_steps(due, dry_run=True, as_json=False)
+        if due and not output.confirm("Go ahead?", yes=args.yes):
+            print("Nothing was changed.")
+            return 1
+        done = retention.run(db, prune_days=days, vacuum=args.vacuum, home=hermes_home())
+    _print_steps([step for step in done if step.count], dry_run=False, as_json=args.json)
+    return 0
+
+
+def _print_steps(steps: list[RetentionStep], *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        output.print_json({"dry_run": dry_run, "steps": [asdict(step) for step in steps]})
+        return
+    if not steps:
+        print("There is nothing to tidy up.")
+        return
+    print("Would be done:" if dry_run else "Done:")
+    for step in steps:
+        print(f"  {step.count:>9,}  {step.what}")
+
+
+def _move(args: argparse.Namespace) -> None:
+    from hermes_state import SessionDB
+    from hermes_state.transfer import copy_all
+
+    target_file = store.database_file(args.to)
+    if target_file is not None and not args.to.startswith("sqlite:///"):
+        raise UsageError("the target is not an address", hint="Use postgresql://USER@HOST/DATABASE or sqlite:///PATH.")
+    with store.open_store() as source:
+        target = SessionDB(args.to, limits=config.load().limits)
+        try:
+            with Progress("moving", unit="rows") as progress:
+                moved = copy_all.move(source.engine, target.engine, progress=progress.update)
+        finally:
+            target.close()
+        here, there = source.engine.where, target.engine.where
+    facts: dict[str, Any] = {
+        "from": here, "to": there, "rows": moved.rows, "left": moved.left, "source_changed": moved.source_changed,
+    }  # fmt: skip
+    if args.json:
+        output.print_json(facts)
+    else:
+        print(
+            text.harmless(f"Moved {moved.total:,} rows from {here} to {there}. Every row was read back and compared.")
+        )
+        if moved.left:
+            left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in moved.left.items())
+            print(text.harmless(f"Left behind, kept from hermes-agent and not used by Hermes: {left}."))
+        print("To use it, set HERMES_DATABASE_URL to the address you gave, in the environment or in .env.")
+        print(text.harmless(f"The source is as it was: {here}"))
+    if moved.source_changed:
+        raise StateError(
+            "the source was written to while it was copied, and what was written since is not in the copy",
+            where=here,
+            hint="Stop the gateway and move again, into an empty database.",
+        )
+
+
+def _reindex(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        with Progress("indexing", unit="messages") as progress:
+            db.reindex(progress.update)
+        status = db.search_status()
+    if args.json:
+        output.print_json(status)
+        return
+    print(text.harmless(f"The search index is new ({text.size(status['bytes'])}, {status['where']})."))
+
+
+def _upgrade(args: argparse.Namespace) -> None:
+
+    run_upgrade(args)
+
+
+def run_upgrade(args: argparse.Namespace) -> None:
+    """Takes `yes` and `json` from the arguments."""
+    from hermes_state.transfer.import_home import in_use
+    from hermes_state.transfer.import_home import upgrade as upgrading
+
+    in_use.refuse_hermes_agent_installed()
+    home = hermes_home()
+    file = store.database_file(store.address())
+    if file is None or os.path.realpath(file) != os.path.realpath(home / "state.db"):
+        raise UsageError(
+            "an upgrade in place converts state.db of the home, but another database is configured",
+            where=str(home),
+            hint="Bring the home over instead: hermes import hermes PATH.",
+        )
+    found = upgrading.look(home)
+    question = (
+        f"Convert {home} in place ({len(found.sessions):,} sessions, {found.messages:,} messages)? "
+        "A backup is made first; the other program will not be able to use the home afterwards."
+    )
+    if not output.confirm(question, yes=args.yes):
+        print("Nothing was changed.")
+        return
+    ensure_home()
+    with ExitStack() as bars:
+        upgraded = upgrading.upgrade(
+            home, step=lambda what: bars.enter_context(Progress(what)).update, limits=config.load().limits
+        )
+    _tell(upgraded, as_json=args.json)
+
+
+def _changes() -> list[str]:
+    """What the same configuration means here and did not mean before."""
+    from gateway import hooks
+    from hermes_state.transfer.import_home import rights
+
+    backend, enabled = rights.backend_note(rights.read(hermes_home())), hooks.enabled_hooks(config.load())
+    found = [backend.removesuffix(". The line stays behind")] if backend else []
+    for name in hooks.hooks_off(config.load()):
+        found.append(f"the hook {name} is not loaded; to load it: {hooks.how_to_enable(name, enabled)}")
+    return found
+
+
+def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
+    from hermes_state.transfer.import_home import source, write
+
+    home = hermes_home()
+    with source.HomeDatabase(upgraded.backup) as opened:
+        upgraded.found.source = opened
+        facts = write.facts(upgraded.found, done=upgraded.done)
+        folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
+        write.keep(folder, upgraded.found, upgraded.done, facts)
+    facts |= {"home": str(home), "backup": str(upgraded.backup), "report": str(folder)}
+    if as_json:
+        output.print_json(facts)
+        return
+    brought = facts["brought"]
+    print(
+        f"{home} is converted: {brought['sessions']:,} sessions in {brought['conversations']:,} conversations, "
+        f"{brought['messages']:,} messages, {brought['routes']:,} routes. Every row was compared."
+    )
+    for line in import_home.problem_lines(facts):
+        print(line)
+    for note in _changes():
+        print(text.harmless(f"Note: {note}."))
+    print(f"The backup: {upgraded.backup}")
+    print(f"The full report, and what was set aside: {folder}")
+    print("To go back, with Hermes stopped (what was written since then is not in the backup):")
+    database, backup = shlex.quote(f"{home}/state.db"), shlex.quote(str(upgraded.backup))
+    print(f"  rm -f {database}-wal {database}-shm && cp {backup} {database}")

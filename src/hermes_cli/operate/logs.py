@@ -1,0 +1,107 @@
+"""`hermes logs`: the end of what was written down, of the agent or the gateway, and what comes next.
+
+The files turn over by themselves (`hermes_config.logs`): what was put aside is read as well, so that a log that has
+just turned over is not empty, and following goes on in the new file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from hermes_cli.framework import text
+from hermes_cli.framework.parser import Parser, positive
+from hermes_config.home import hermes_home
+
+_NAMES = ("agent", "gateway")
+_PAUSE = 0.3
+
+
+def register(parser: Parser) -> None:
+    parser.epilog = "examples:\n  hermes logs\n  hermes logs gateway -f\n  hermes logs agent -n 200"
+    parser.add_argument("which", nargs="?", choices=_NAMES, metavar="WHICH", help="agent or gateway (default: both)")
+    add_arguments(parser)
+    parser.set_defaults(run=_logs)
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("-n", "--lines", type=positive, default=40, metavar="N", help="how many lines (default 40)")
+
+
+def _logs(args: argparse.Namespace) -> None:
+    show((args.which,) if args.which else _NAMES, lines=args.lines, follow=args.follow)
+
+
+def show(names: Sequence[str], *, lines: int, follow: bool) -> None:
+    """The last lines of these logs; with `follow`, what comes until Ctrl-C."""
+    folder = hermes_home() / "logs"
+    files = [folder / f"{name}.log" for name in names]
+    places = {file: _place(file) for file in files}  # before the reading: what comes meanwhile is left to the following
+    for file in files:
+        ends = _end(file, lines, places[file][0])
+        if len(files) > 1 and ends:
+            print(f"== {file.name} ==")
+        for line in ends:
+            print(text.harmless(line))
+    if not any(file.exists() for file in files) and not follow:
+        print(f"Nothing was written down yet ({folder}).")
+    if follow:
+        with suppress(KeyboardInterrupt):  # the way to end it
+            _follow(places)
+
+
+def _end(file: Path, most: int, size: int) -> list[str]:
+    """The last lines of a file that has this size, those of the one that was put aside before among them."""
+    kept: deque[str] = deque(maxlen=most)
+    for one, until in ((file.with_name(f"{file.name}.1"), -1), (file, size)):
+        if one.exists():
+            with one.open("rb") as opened:
+                kept.extend(opened.read(until).decode("utf-8", "replace").splitlines())
+    return list(kept)
+
+
+def _follow(places: dict[Path, tuple[int, int]]) -> None:
+    while True:
+        sys.stdout.flush()
+        time.sleep(_PAUSE)
+        for file, place in places.items():
+            places[file] = _news(file, *place)
+
+
+def _place(file: Path) -> tuple[int, int]:
+    """How far a file was read, and which file that was."""
+    if not file.exists():
+        return 0, 0
+    status = file.stat()
+    return status.st_size, status.st_ino
+
+
+def _news(file: Path, where: int, known: int) -> tuple[int, int]:
+    """Print the whole lines that came; a file that was put aside is read to its end before its successor."""
+    if not file.exists():
+        return where, known
+    number = file.stat().st_ino
+    if known and number != known:
+        aside = file.with_name(f"{file.name}.1")
+        if aside.exists() and aside.stat().st_ino == known:
+            _print(aside, where)
+        where = 0
+    elif file.stat().st_size < where:
+        where = 0
+    return where + _print(file, where), number
+
+
+def _print(file: Path, where: int) -> int:
+    with file.open("rb") as opened:
+        opened.seek(where)
+        fresh = opened.read()
+    end = fresh.rfind(b"\n") + 1
+    for line in fresh[:end].decode("utf-8", "replace").splitlines():
+        print(text.harmless(line))
+    return end

@@ -1,0 +1,334 @@
+"""`hermes status`: where the data is and how large, which model, how the gateway is, what is left to spend.
+
+Nothing is made and nothing is asked of the network. What cannot be told is said in its own line: a home whose
+configuration or store is broken still has a status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_cli.doctor import fixes
+from hermes_cli.framework import output, store, text
+from hermes_cli.framework.parser import Parser, add_json
+from hermes_cli.operate import turns
+from hermes_config import config
+from hermes_config.errors import ConfigError, HermesError, HomeError
+from hermes_config.home import hermes_home
+from hermes_config.version import VERSION
+from hermes_state.errors import StateError
+
+if TYPE_CHECKING:
+    from gateway.status import Status
+
+
+_NEWEST = 5
+_NOT_KNOWN = "not known: the configuration does not load"
+
+
+def register(parser: Parser) -> None:
+    parser.epilog = "examples:\n  hermes status\n  hermes status --json"
+    add_json(parser)
+    parser.set_defaults(run=_status)
+
+
+def _status(args: argparse.Namespace) -> None:
+    facts = _facts()
+    if args.json:
+        output.print_json(facts)
+        return
+    rows = list(_rows(facts))
+    print("\n".join(f"{output.style(f'{name:<16}', 'dim')}{text.harmless(said)}" for name, said in rows))
+    if facts["conversations"]:
+        from hermes_cli.sessions.list import listing
+
+        print(f"\n{listing(facts['conversations'])}")
+
+
+def _facts() -> dict[str, Any]:
+    home = hermes_home()
+    facts: dict[str, Any] = {
+        "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home),
+        "config_loads": False, "model": None, "database": None, "executor": None,
+        "gateway": {"running": False}, "platforms": {},
+        "prefix_breaks": None, "budget": [], "conversations": [], "problems": [],
+    }  # fmt: skip
+    for part in (_folder, _configuration, _executor, _limits, _model, _gateway, _stored):
+        try:
+            part(home, facts)
+        except HermesError as error:
+            facts["problems"].append(error.one_line())
+    facts["problems"] = list(dict.fromkeys(facts["problems"]))
+    return facts
+
+
+def _folder(home: Path, facts: dict[str, Any]) -> None:
+    if not home.exists() and (why_not := fixes.hindrance(home)):
+        raise HomeError(f"no home can be made: {why_not}", where=str(home), hint="Set HERMES_HOME to another folder.")
+
+
+def _configuration(home: Path, facts: dict[str, Any]) -> None:
+    config.load()
+    facts["config_loads"] = True
+
+
+def _executor(home: Path, facts: dict[str, Any]) -> None:
+    from hermes_agent.execution import executor
+
+    found = executor.wall_of(config.load())
+    facts["executor"] = {"wall": found.wall, "said": found.said, "why": found.why}
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):  # it passes over a folder that goes meanwhile, as `rglob` does not
+        for name in names:
+            try:
+                total += Path(place, name).lstat().st_size
+            except OSError:  # it is gone, or not ours to see
+                continue
+    return total
+
+
+def _model(home: Path, facts: dict[str, Any]) -> None:
+    from hermes_agent.models import providers
+
+    shown = providers.describe(providers.primary(config.load()))
+    facts["model"] = {"provider": shown.provider, "model": shown.model, "key_from": shown.key_from}
+
+
+def _gateway(home: Path, facts: dict[str, Any]) -> None:
+    from gateway import status
+
+    if not home.is_dir():
+        return
+    seen = status.read_status(home)
+    facts["gateway"] = {"running": seen.running, "pid": seen.pid, "silent": seen.silent, "started_at": seen.started_at}
+    heard = {one.name: {"last_contact": one.last_contact, "problem": one.problem} for one in seen.platforms}
+    from gateway.config import load_gateway_config
+
+    on = [name.value for name, one in load_gateway_config(config.load()).platforms.items() if one.enabled]
+    facts["platforms"] = {name: heard.get(name, {"last_contact": None, "problem": ""}) for name in (*on, *heard)}
+
+
+def _limits(home: Path, facts: dict[str, Any]) -> None:
+    """What the configuration allows a day; how much of it is used is for the store to say, once there is one."""
+    from hermes_agent.budget import key_of, limits_of
+
+    used = None if store.exists() else 0
+    for limit in limits_of(config.load().budget):
+        if limit.scope == "day":
+            facts["budget"].append(_spent({"limit": key_of(limit), "unit": limit.unit, "most": limit.most}, used))
+
+
+def _spent(one: dict[str, Any], used: int | None) -> dict[str, Any]:
+    return one | {"used": used, "left": None if used is None else max(0, one["most"] - used)}
+
+
+def _stored(home: Path, facts: dict[str, Any]) -> None:
+    from hermes_state.maintenance import stats
+
+    if not store.exists():
+        return
+    with store.open_store() as db:
+        found = stats.store_stats(db)
+        facts["database"] = {
+            "where": found.where, "bytes": found.database_bytes, "conversations": found.conversations,
+            "messages": found.messages,
+        }  # fmt: skip
+        facts["prefix_breaks"] = db.prefixes.break_count()
+        facts["conversations"] = db.list_sessions_rich(order_by_last_active=True, compact_rows=True, limit=_NEWEST)
+        used = db.budgets.used("day")[1]
+        facts["budget"] = [_spent(one, used.of(one["unit"])) for one in facts["budget"]]
+
+
+def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "hermes", facts["version"]
+    yield (
+        "home",
+        f"{facts['home']} ({text.size(facts['home_bytes'])})"
+        if facts["exists"]
+        else f"{facts['home']} (not there yet)",
+    )
+    loads = facts["config_loads"]
+    if not loads:
+        yield "database", _NOT_KNOWN
+    elif held := facts["database"]:
+        said = f"{text.counted(held['conversations'], 'conversation')}, {text.counted(held['messages'], 'message')}"
+        yield "database", f"{held['where']} ({text.size(held['bytes'])}; {said})"
+    if model := facts["model"]:
+        yield (
+            "model",
+            f"{model['provider']}/{model['model']}" + (f", key from {model['key_from']}" if model["key_from"] else ""),
+        )
+    else:
+        yield "model", "none; hermes setup chooses one" if loads else _NOT_KNOWN
+    if held := facts["executor"]:
+        yield "commands", held["said"]
+
+    yield "gateway", _running(facts["gateway"])
+    for name, one in facts["platforms"].items():
+        yield name, heard(one["last_contact"], one["problem"], time.time())
+    if facts["prefix_breaks"] is not None:
+        yield "prefix", text.counted(facts["prefix_breaks"], "break")
+    for one in facts["budget"]:
+        yield one["limit"], _allowance(one)
+    if not facts["budget"]:
+        yield "budget", "no limit a day; hermes config set budget.day.usd 5 sets one" if loads else _NOT_KNOWN
+    for line in facts["problems"]:
+        yield "problem", line
+    if facts["problems"]:
+        yield "", "hermes doctor says what to do."
+
+
+def _allowance(one: dict[str, Any]) -> str:
+    from hermes_agent.budget import amount
+
+    if one["used"] is None:
+        return f"{amount(one['most'], one['unit'])} a day; what is left is not known"
+    return f"{amount(one['left'], one['unit'])} left today, {amount(one['used'], one['unit'])} used"
+
+
+def _running(seen: dict[str, Any]) -> str:
+    if not seen["running"]:
+        return "not running; hermes gateway start starts it"
+    if seen["silent"]:
+        return f"process {seen['pid']} holds the lock and is silent; hermes gateway restart --force"
+
+    up = f", up {span(time.time() - seen['started_at'])}" if seen["started_at"] else ""
+    return f"runs (process {seen['pid']}{up})"
+
+
+_MOST = 1_000
+
+
+def show(args: argparse.Namespace) -> int:
+    """0 when a gateway runs, else 1."""
+    from gateway import status
+
+    home = hermes_home()
+    seen = status.read_status(home)
+    problem, missing = _configured()
+    work, store_problem = ({}, "") if problem else _work(home)
+    if args.json:
+        facts: dict[str, Any] = {"config_problem": problem or None, "store_problem": store_problem or None}
+        facts["missing"] = [name for name, _ in missing]
+        output.print_json({"home": str(home), **_as_json(seen), **facts, **work})
+        return 0 if seen.running else 1
+    lines = [("home", str(home)), ("gateway", _gateway_line(seen))]
+    lines += [(one.name, heard(one.last_contact, one.problem, seen.at)) for one in seen.platforms]
+    if seen.api:
+        lines.append(("api", seen.api))
+    lines += _work_lines(work, seen.at)
+    lines += missing
+    if store_problem:
+        lines.append(("database", store_problem))
+    if problem:
+        running = "a running gateway goes on with the last good one: " if seen.running else ""
+        lines.append(("config", running + problem))
+    wide = max(len(name) for name, _ in lines) + 2
+    print("\n".join(f"{name:<{wide}}{text.harmless(value)}" for name, value in lines))
+    return 0 if seen.running else 1
+
+
+def _configured() -> tuple[str, list[tuple[str, str]]]:
+    """What is wrong with the configuration, and what a gateway needs and has not got."""
+    from gateway.config import load_gateway_config
+    from hermes_agent.models import providers
+
+    try:
+        loaded = config.load()
+        settings = load_gateway_config(loaded)
+    except ConfigError as error:
+        return error.one_line(), []
+    missing = []
+    try:
+        providers.primary(loaded)
+    except HermesError as error:
+        missing.append(("model", error.one_line()))
+    if not settings.get_connected_platforms() and not settings.api_server.enabled:
+        missing.append(("platforms", "none is configured; hermes gateway setup telegram connects one"))
+    return "", missing
+
+
+def _gateway_line(seen: Status) -> str:
+    if not seen.running:
+        return "not running; hermes gateway start starts it"
+    process = f"process {seen.pid}" if seen.pid else "a process that left no number"
+    if seen.silent:
+        since = f"for {span(seen.at - seen.heard_at)}" if seen.heard_at else "since its start"
+        return f"{process} holds the lock but was not heard of {since}; hermes gateway restart --force"
+    up = f", up {span(seen.at - seen.started_at)}" if seen.started_at else ", starting"
+    drains = ", ending its turns" if seen.facts.get("draining") else ""
+    return f"runs ({process}{up}{drains})"
+
+
+def heard(last_contact: float | None, problem: str, now: float) -> str:
+    """How a platform is: when it was last heard of, and what is wrong."""
+    if not last_contact:
+        return problem or "not connected yet"
+    said = f"heard {span(now - last_contact)} ago"
+    return f"{said} — {problem}" if problem else said
+
+
+def _work(home: Path) -> tuple[dict[str, Any], str]:
+    """What the store says, whether a gateway runs or not; and what is wrong with it."""
+    if not (home / "state.db").exists() and not config.load().database_url():
+        return {}, ""
+    try:
+        return _counted(), ""
+    except StateError as error:
+        return {}, error.one_line()
+
+
+def _counted() -> dict[str, Any]:
+    with store.open_store() as db:
+        open_turns = db.turns.list(state="running", limit=_MOST)
+        lost = sum(turns.holder_of(db, turn) is None for turn in open_turns)
+        last_in, last_out = db.inbox.list(limit=1), db.outbox.list(state="sent", limit=1)
+        return {
+            "queued": db.inbox.queued_count(), "turns_running": len(open_turns) - lost, "turns_lost": lost,
+            "deliveries_waiting": db.outbox.owed_count(), "dead_letters": db.outbox.dead_count(),
+            "last_message_at": last_in[0].received_at if last_in else None,
+            "last_delivery_at": last_out[0].ended_at if last_out else None,
+            "prefix_breaks": db.prefixes.break_count(),
+        }  # fmt: skip
+
+
+def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:
+    if not work:
+        return []
+    came, went, lost = work["last_message_at"], work["last_delivery_at"], work["turns_lost"]
+    left = f", {lost} left by a lost process and taken up by the next start" if lost else ""
+    lines = [
+        ("messages", f"{work['queued']} waiting, {work['turns_running']} being answered{left}; "
+                     + (f"the last came {span(now - came)} ago" if came else "none yet")),
+        ("deliveries", f"{work['deliveries_waiting']} waiting; "
+                       + (f"the last went out {span(now - went)} ago" if went else "none yet")),
+        ("prefix", text.counted(work["prefix_breaks"], "break")),
+    ]  # fmt: skip
+    if work["dead_letters"]:
+        lines.append(("dead letters", f"{work['dead_letters']}; hermes outbox list --stuck shows them"))
+    return lines
+
+
+def _as_json(seen: Status) -> dict[str, Any]:
+    return {
+        "running": seen.running, "pid": seen.pid, "silent": seen.silent, "started_at": seen.started_at,
+        "heard_at": seen.heard_at, "api": seen.api,
+        "platforms": {one.name: {"last_contact": one.last_contact, "problem": one.problem} for one in seen.platforms},
+    }  # fmt: skip
+
+
+def span(seconds: float) -> str:
+    """To the second, as long as that says something."""
+    seconds = max(0.0, seconds)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"

@@ -1,0 +1,181 @@
+"""`hermes trace`: the life of one message as a timeline, from the rows of every table that knows it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_cli.framework import output, store, text
+from hermes_cli.framework.parser import Parser, add_json
+from hermes_config.errors import HermesError
+from hermes_state.turns.inbox import BESIDE
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.turns.events import Moment
+
+_WHERE_WIDE = 21
+_LOST = "✗ process lost"
+_SHOWN_WAIT = 0.05
+_OWED = "owed; a gateway that runs sends it"
+
+
+class NoSuchTrace(HermesError):
+    """Nothing has this trace id."""
+
+    default_hint = "hermes trace last shows the newest message; hermes inbox show N names a message's trace."
+
+
+class Line(NamedTuple):
+    at: float
+    where: str
+    what: str = ""
+
+
+def register(parser: Parser) -> None:
+    parser.epilog = "examples:\n  hermes trace last\n  hermes trace 9d89e901a61cf0c7 --json"
+    parser.add_argument("id", metavar="ID|last", help="a trace id, or last for the newest message that was let in")
+    add_json(parser)
+    parser.set_defaults(run=_trace)
+
+
+def _trace(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        trace_id = db.traces.last() if args.id == "last" else args.id
+        moments = () if trace_id is None else db.traces.get(trace_id)
+        if not moments:
+            if args.id == "last":
+                raise NoSuchTrace("no message ever came in", hint="hermes gateway status says where they come from.")
+            raise NoSuchTrace(f"there is no trace {text.harmless(args.id)[:60]}")
+        lines = sorted(_lines(db, moments), key=lambda line: line.at)
+    if args.json:
+        output.print_json({"trace_id": trace_id, "moments": [asdict(moment) for moment in moments]})
+        return
+    day = time.strftime("%Y-%m-%d", time.localtime(lines[0].at))
+    print(output.style(f"trace {text.harmless(str(trace_id))} · {day}", "dim"))
+    output.page("\n".join(_drawn(line) for line in lines))
+
+
+def _drawn(line: Line) -> str:
+    clock = time.strftime("%H:%M:%S", time.localtime(line.at)) + f".{int(line.at % 1 * 1000):03d}"
+    where = text.pad(text.harmless(line.where), _WHERE_WIDE)
+    drawn = f"{output.style(clock, 'dim')}  {where}{text.harmless(line.what)}".rstrip()
+    return output.style(drawn, "red") if line.where.startswith("✗") else drawn
+
+
+# -- rows as lines -------------------------------------------------------------------------------------------------
+
+
+def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[Line]:
+    shown = {str(one) for moment in moments if moment.where == "event" for one in moment.detail.get("shown") or ()}
+    for before, moment in zip((moments[0], *moments), moments, strict=False):
+        facts = moment.detail
+        if moment.where == "event":
+            yield from _event(db, moment, before)
+        elif moment.where == "inbox":
+            yield from _inbox(moment)
+        elif moment.where == "effect" and moment.what == "finished":
+            yield Line(moment.at, f"tool  {facts['tool']}", f"done in {_worked(moments, moment) * 1000:,.0f} ms")
+        elif moment.where == "effect" and not _has_end(moments, moment):
+            yield Line(moment.at, f"tool  {facts['tool']}", "begun; whether it was done is not known")
+        elif moment.where == "approval":
+            yield Line(moment.at, "approval", " · ".join(filter(None, (_approval(moment), _stood(moments, moment)))))
+        elif moment.where == "outbox" and moment.what != "owed":
+            yield _outbox(moment, shown)
+    settled = {one.ref for one in moments if one.where == "outbox" and one.what != "owed"}
+    for moment in moments:
+        if moment.where == "outbox" and moment.ref not in settled:
+            yield _outbox(replace(moment, at=moments[-1].at, what=_OWED), shown)
+
+
+def _worked(moments: tuple[Moment, ...], end: Moment) -> float:
+    """Seconds of a tool's own work: while a person was asked about the call, it stood still."""
+    mine = [one for one in moments if one.detail.get("turn_id") == end.detail["turn_id"]]
+    began = next(one.at for one in mine if (one.where, one.ref, one.what) == ("effect", end.ref, "started"))
+    asked = (one for one in mine if (one.where, one.what) == ("approval", "asked"))
+    waits = (_wait(mine, one) for one in asked if one.detail.get("effect") == end.ref and one.at >= began)
+    return max(0.0, end.at - began - sum(until - since for since, until in waits if until <= end.at))
+
+
+def _stood(moments: Sequence[Moment], end: Moment) -> str:
+    if end.what == "asked":
+        return ""
+    since, until = _wait(moments, next(one for one in moments if (one.where, one.ref) == ("approval", end.ref)))
+    return f"waited for you {until - since:,.1f} s" if until - since >= _SHOWN_WAIT else ""
+
+
+def _wait(moments: Sequence[Moment], asked: Moment) -> tuple[float, float]:
+    """From when to when a question stood. Whether it lapsed is only looked at now and then; and of leave that was given
+    and taken back later, the row knows only when that was."""
+    end = next((one for one in moments if (one.where, one.ref) == ("approval", asked.ref) and one is not asked), None)
+    if end is not None and end.what == "revoked" and end.detail.get("scope"):
+        return asked.at, asked.at
+    lapses = float(asked.detail["expires_at"])
+    return asked.at, lapses if end is None else min(end.at, lapses)
+
+
+def _approval(moment: Moment) -> str:
+    """A row has one reason: that of its end. Where nobody said no, it says more than the state's own word."""
+    reason = moment.detail.get("reason")
+    if moment.what in ("lapsed", "revoked") and reason:
+        return str(reason)
+    return moment.what if moment.what == "asked" else " · ".join(filter(None, (moment.what, reason)))
+
+
+def _inbox(moment: Moment) -> Iterator[Line]:
+    platform = moment.detail["platform"]
+    if moment.what == "received" and str(moment.detail.get("message_id") or "").startswith(BESIDE):
+        yield Line(moment.at, "terminal → inbox", f"stored, for the conversation on {platform}")
+    elif moment.what == "received":
+        edited = " (an edit of a message)" if moment.detail.get("version") else ""
+        yield Line(moment.at, f"{platform} → inbox", f"stored, then acknowledged to the platform{edited}")
+    elif moment.what not in ("answered", "claimed"):
+        yield Line(moment.at, "inbox", " · ".join(filter(None, (moment.what, moment.detail.get("reason")))))
+
+
+def _event(db: SessionDB, moment: Moment, before: Moment) -> Iterator[Line]:
+    facts, fence = moment.detail, moment.detail.get("fence")
+    turn = "turn" if fence is None else f"turn  fence {fence}"
+    if moment.what == "turn.begun":
+        yield Line(moment.at, turn, _prefix(db, facts["conversation_id"], moment.at))
+    elif moment.what == "turn.resumed":
+        if before.what != "turn.left":  # what came before it did, so it lived then
+            yield Line(max(float(facts.get("last_seen") or 0), before.at), _LOST)
+        yield Line(moment.at, turn, "taken up from the log, no tool repeated")
+    elif moment.what == "turn.left":
+        yield Line(moment.at, turn, "put down as the gateway ended, for the next one")
+    elif moment.what.startswith("turn.") and moment.what != "turn.done":
+        yield Line(moment.at, "turn", " · ".join(filter(None, (moment.what[5:], facts.get("reason")))))
+
+
+def _prefix(db: SessionDB, conversation_id: str, began: float) -> str:
+    """Which prompt prefix the turn began with, and whether it moved."""
+    from hermes_state.ids import ConversationId
+
+    conversation = ConversationId(conversation_id)
+    epochs, breaks = db.prefixes.epochs(conversation), db.prefixes.break_count(conversation)
+    if not epochs:
+        return "no prompt was sent"
+    before = [epoch for epoch in epochs if epoch.started_at < began]
+    epoch = before[-1] if before else epochs[0]
+    word = "kept" if before else "made"
+    return f"prefix {epoch.hash[:4]}… {word} ({breaks} break{'' if breaks == 1 else 's'})"
+
+
+def _outbox(moment: Moment, shown: set[str]) -> Line:
+    facts: dict[str, Any] = moment.detail
+    where = f"outbox → {facts['platform']}"
+    ids = json.loads(facts.get("platform_ids") or "[]")
+    named = f"message{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}" if ids else ""
+    if named and shown.intersection(map(str, ids)):
+        named = f"edited {named}"
+    error = facts.get("error") if moment.what != "sent" else None
+    return Line(moment.at, where, " · ".join(filter(None, (named, moment.what, error))))
+
+
+def _has_end(moments: tuple[Moment, ...], begun: Moment) -> bool:
+    return any((one.where, one.ref, one.what) == ("effect", begun.ref, "finished") for one in moments)

@@ -1,0 +1,162 @@
+"""`hermes turns`: what is being worked on, by whom, and how to end it.
+
+A turn of a process that lives is asked to stop: the gateway looks for such wishes every second. A turn whose process is
+gone for certain, or whose lease has run out, is closed here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from hermes_cli.framework import output, store, text
+from hermes_cli.framework.parser import Parser, Verbs, add_json, add_limit, natural
+from hermes_config.errors import HermesError, UsageError
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.turns.turns import Turn
+
+STATES = ("running", "done", "failed", "cancelled", "parked")
+_REASON = "cancelled with hermes turns cancel"
+_LEASE_SECONDS = 30.0
+_COLUMNS = (
+    output.Column("Turn"),
+    output.Column("State"),
+    output.Column("Began", right=True),
+    output.Column("Try", right=True),
+    output.Column("Conversation", shrinks=True, keeps=16),
+    output.Column("Route", shrinks=True),
+    output.Column("By or why", shrinks=True),
+)
+
+
+class NoSuchTurn(HermesError):
+    """There is no such turn."""
+
+    default_hint = "hermes turns list shows them."
+
+
+def register(parser: Parser) -> None:
+    verbs = Verbs(parser)
+    listing = verbs.add(
+        "list",
+        _list,
+        help="list turns, newest first",
+        example="""hermes turns list
+                   hermes turns list --state running
+                   hermes turns list --offset 20 --json""",
+    )
+    listing.add_argument("--state", choices=STATES, help="only those in this state")
+    listing.add_argument("--offset", type=natural, default=0, metavar="N", help="leave out the first N")
+    add_limit(listing, 20)
+    add_json(listing)
+    cancel = verbs.add(
+        "cancel",
+        _cancel,
+        help="end a running turn; its message is not answered",
+        example="hermes turns cancel turn_3f9a",
+    )
+    cancel.add_argument("id", metavar="TURN", help="its id, or the beginning of it")
+    add_json(cancel)
+
+
+def _list(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        turns = db.turns.list(state=args.state, offset=args.offset, limit=args.limit)
+        holders = {turn.id: holder_of(db, turn) for turn in turns if turn.state == "running"}
+        counts = db.turns.counts()
+    if args.json:
+        rows = [{**asdict(turn), "holder": holders.get(turn.id)} for turn in turns]
+        output.print_json({"turns": rows, "counts": counts})
+        return
+    if not turns:
+        print("Nothing matches." if args.state or args.offset else "There was no turn yet.")
+        return
+    cells = [
+        (
+            turn.id, turn.state, text.ago(turn.started_at), str(turn.attempt), turn.conversation_id, turn.route or "—",
+            _by(holders[turn.id]) if turn.state == "running" else turn.reason or "—",
+        )
+        for turn in turns
+    ]  # fmt: skip
+    output.page(output.table(_COLUMNS, cells))
+    print(f"In all: {output.tally(counts)}.", file=sys.stderr)
+    if len(turns) == args.limit:
+        print(f"--offset {args.offset + args.limit} shows older ones.", file=sys.stderr)
+
+
+def holder_of(db: SessionDB, turn: Turn) -> str | None:
+    """Who works on a running turn; None when nobody does."""
+    from hermes_agent import process_identity
+
+    lease = db.leases.get(turn.conversation_id)
+    if lease is None or lease.fence != turn.fence or process_identity.is_gone(lease.holder):
+        return None
+    return lease.holder
+
+
+def _by(holder: str | None) -> str:
+    if holder is None:
+        return "nobody: its process is gone"
+    host, pid, *_rest = holder.split("/")
+    return f"process {pid} on {host}"
+
+
+def _cancel(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        turn = _find(db, args.id)
+        holder = holder_of(db, turn)
+        done = _ask(db, turn) if holder is not None else _close(db, turn)
+    if args.json:
+        output.print_json({"turn": turn.id, "holder": holder, "outcome": done})
+        return
+    if done == "asked":
+        print(f"Turn {turn.id} was asked to stop; {_by(holder)} works on it.")
+    else:
+        print(f"Turn {turn.id} is closed; its process was gone. What it had in hand is dropped.")
+
+
+def _find(db: SessionDB, wanted: str) -> Turn:
+    from hermes_state.ids import TurnId
+
+    exact = db.turns.get(TurnId(wanted)) if wanted else None
+    fits = [exact] if exact else [turn for turn in db.turns.list(state="running", limit=10_000) if _fits(turn, wanted)]
+    if len(fits) > 1:
+        raise UsageError(f"{len(fits)} running turns begin with {wanted!r:.80}", hint="Give more of the id.")
+    if not fits:
+        raise NoSuchTurn(f"no running turn begins with {wanted!r:.80}")
+    turn = fits[0]
+    if turn.state != "running":
+        raise UsageError(f"turn {turn.id} is over ({turn.state})")
+    return turn
+
+
+def _fits(turn: Turn, wanted: str) -> bool:
+    return bool(wanted) and str(turn.id).startswith(wanted)
+
+
+def _ask(db: SessionDB, turn: Turn) -> str:
+    if not db.turns.ask_to_stop(turn.id, reason=_REASON):
+        raise UsageError(f"turn {turn.id} ended just now")
+    return "asked"
+
+
+def _close(db: SessionDB, turn: Turn) -> str:
+    """Nobody works on it: take its conversation for a moment and end it as its own process would."""
+    from hermes_agent import process_identity
+    from hermes_state.errors import TurnOver
+
+    process_identity.release_gone(db, turn.conversation_id)
+    lease = db.leases.acquire(turn.conversation_id, holder=process_identity.new_holder(), ttl=_LEASE_SECONDS)
+    if lease is None:
+        raise UsageError("somebody has just taken the turn up", hint="Try again: it will be asked to stop.")
+    try:
+        db.turns.cancel(turn.id, fence=lease.fence, reason=_REASON)
+    except TurnOver:
+        raise UsageError(f"turn {turn.id} ended just now") from None
+    finally:
+        db.leases.release(lease)
+    return "closed"

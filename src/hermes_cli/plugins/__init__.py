@@ -1,0 +1,298 @@
+"""Plug-ins: found, loaded, called. The door that every room uses; it imports nothing but the ground.
+
+`api` is what a plug-in can do, `discovery` which ones there are, `execution` how one is imported and called,
+Here is the one manager of a process: a surface calls `discover_plugins()` when it starts, the rooms call the hooks and
+read the registries.
+
+A plug-in can fail in every way — in its manifest, on import, in `register`, in a callback, by hanging — and costs only
+itself: what it had added is withdrawn, the reason is kept for `hermes plugins list`, all others go on. It runs in our
+process with our rights, so enabling one is trusting it. `HERMES_SAFE_MODE=1` starts without any.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from hermes_cli.plugins import discovery, execution
+from hermes_cli.plugins.api import (
+    HOOKS,
+    Asker,
+    Hook,
+    PluginCliCommand,
+    PluginCommand,
+    PluginContext,
+    PluginError,
+    PluginPlatform,
+    PluginSkill,
+    PluginTool,
+    Registries,
+    ToolOverrideDenied,
+)
+from hermes_cli.plugins.discovery import Found, State, Wishes, truthy
+from hermes_config import logs
+from hermes_config.errors import ConfigError
+from hermes_config.limits import DEFAULTS, Limits
+
+__all__ = [
+    "HOOKS", "Asker", "LoadedPlugin", "PluginCliCommand", "PluginCommand", "PluginContext", "PluginError",
+    "PluginManager", "PluginPlatform", "PluginSkill", "PluginTool", "PreToolDecision", "ToolOverrideDenied",
+    "ainvoke_hook", "call_plugin", "complain", "discover_plugins", "get_plugin_cli_commands",
+    "get_plugin_command_handler", "get_plugin_commands", "get_plugin_manager", "get_plugin_skills",
+    "get_plugin_tools", "get_plugin_toolsets", "has_hook", "invoke_hook", "resolve_plugin_command_result",
+    "resolve_pre_tool_block",
+]  # fmt: skip
+
+TELEMETRY_SCHEMA = "hermes.observer.v1"
+
+log = execution.log
+complain = execution.complain
+
+
+class LoadedPlugin:
+    """A plug-in and what became of it."""
+
+    def __init__(self, found: Found, state: State, reason: str = "") -> None:
+        self.found = found
+        self.state = state
+        self.reason = reason
+        """Why it is not loaded."""
+        self.notes = list(found.notes)
+        self.context: PluginContext | None = None
+
+    @property
+    def error(self) -> str | None:
+        return self.reason if self.state == "failed" else None
+
+
+class PluginManager:
+    """The plug-ins of this process."""
+
+    def __init__(self) -> None:
+        self.plugins: dict[str, LoadedPlugin] = {}
+        self.missing: list[str] = []
+        """Enabled, and nowhere to be found."""
+        self.registries = Registries()
+        self.limits: Limits = DEFAULTS
+        self._lock = threading.Lock()
+        self._discovered = False
+        self.workers = execution.Workers(DEFAULTS.plugin_threads)
+
+    # -- finding and loading ------------------------------------------------------------------------------
+
+    def discover(self, *, force: bool = False, packages: bool = False) -> None:
+        """Load what the home of this moment enables; a second call does nothing unless forced.
+
+        Installed packages are looked at when something is enabled, or for a list of all that there is.
+        """
+        with self._lock:
+            if self._discovered and not force:
+                return
+            self._forget()
+            self._discovered = True
+            safe = truthy("HERMES_SAFE_MODE")
+            if safe and not packages:
+                return
+            from hermes_config import config
+
+            _show_log_if_asked()
+            try:
+                loaded = config.load()
+                wishes = Wishes.of(loaded)
+            except ConfigError as error:  # told in full by whoever needs the configuration to go on
+                log.error("no plug-in is loaded: %s", error.one_line(), extra={"action": "plugins_unconfigured"})
+                return
+            self.limits = loaded.limits
+            found = discovery.look(loaded.home, packages=packages or bool(wishes.enabled))
+            self.missing = wishes.missing(found)
+            for plugin in found:
+                row = LoadedPlugin(plugin, "off", "HERMES_SAFE_MODE is set")
+                if not safe:
+                    row.state, row.reason = wishes.judge(plugin)
+                self.plugins[plugin.key] = row
+                if row.state == "loaded":
+                    self._load(row, wishes.settings(plugin))
+                log.debug("%s: %s %s", plugin.key, row.state, row.reason, extra={"action": "plugin_found"})
+
+    def _load(self, row: LoadedPlugin, settings: Mapping[str, Any]) -> None:
+        """Import and register on a thread, within a time: a plug-in that hangs must not hang the start."""
+        context = PluginContext(row.found, self.registries, settings=settings, note=row.notes.append)
+        seconds = self.limits.plugin_start_ms / 1000
+        started = execution.start(self.workers, execution.import_and_register, row.found, context)
+        try:
+            started.result(seconds)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: a plug-in's start
+            context.close()
+            self.registries.withdraw(row.found.key)
+            late = isinstance(error, TimeoutError) and not started.done()
+            row.state = "failed"
+            row.reason = f"it was not ready after {seconds:g} s" if late else execution.said(error)
+            execution.complain(error, plugin=row.found.key, action="plugin_failed")
+            return
+        row.state, row.reason, row.context = "loaded", "", context
+        row.notes += [f"needs {name}, which is not set" for name in _unset(row.found)]
+
+    def load_platform(self, name: str) -> PluginPlatform | None:
+        """A platform that a plug-in adds; a bundled one is loaded now, when it is first used."""
+        waiting = [row for row in self.plugins.values() if row.state == "later" and name in row.found.names]
+        for row in waiting:
+            self._load(row, {})
+        return self.registries.platforms.get(name)
+
+    def _forget(self) -> None:
+        for row in self.plugins.values():
+            if row.context is not None:
+                row.context.close()
+        execution.forget_modules()
+        self.plugins, self.missing, self.registries = {}, [], Registries()
+
+    # -- calling --------------------------------------------------------------------------------------------
+
+    def invoke(self, name: str, facts: dict[str, Any]) -> list[Any]:
+        answers = []
+        for hook in self._ready(name):
+            try:
+                answer = hook.callback(**facts)
+                answer = execution.settle(answer, self.limits.hook_ms / 1000, self.workers)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: a plug-in's callback
+                execution.complain(error, plugin=hook.plugin, action="hook_failed", hook=name)
+                continue
+            if answer is not None:
+                answers.append(answer)
+        return answers
+
+    async def ainvoke(self, name: str, seconds: float, facts: dict[str, Any]) -> list[Any]:
+        answers = []
+        for hook in self._ready(name):
+            started = execution.start(self.workers, hook.callback, **facts)
+            try:
+                answer = await execution.finish(started, seconds)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: a plug-in's callback
+                hangs = not started.done()
+                if hangs:
+                    hook.stuck.add(started)
+                    started.add_done_callback(hook.stuck.discard)
+                action = "hook_hangs" if hangs else "hook_failed"
+                execution.complain(error, plugin=hook.plugin, action=action, hook=name)
+                continue
+            if answer is not None:
+                answers.append(answer)
+        return answers
+
+    def _ready(self, name: str) -> tuple[Hook, ...]:
+        """The callbacks of a hook, without those that still hang in an earlier call."""
+        return tuple(hook for hook in self.registries.hooks.get(name, ()) if not hook.stuck)
+
+
+_manager = PluginManager()
+
+
+def get_plugin_manager() -> PluginManager:
+    return _manager
+
+
+def discover_plugins(force: bool = False) -> None:
+    """Load what the home enables, once a process; again with `force`. Never raises because of a plug-in."""
+    _manager.discover(force=force)
+
+
+def has_hook(name: str) -> bool:
+    """Whether anybody listens: a cheap question, to be asked before facts are gathered on a hot path."""
+    return name in _manager.registries.hooks
+
+
+def invoke_hook(name: str, /, **facts: Any) -> list[Any]:
+    """What the callbacks returned, in order, without the None. One that raises is noted and skipped."""
+    if name not in _manager.registries.hooks:
+        return []
+    facts.setdefault("telemetry_schema_version", TELEMETRY_SCHEMA)
+    return _manager.invoke(name, facts)
+
+
+async def ainvoke_hook(name: str, timeout: float | None = None, /, **facts: Any) -> list[Any]:  # noqa: ASYNC109
+    """As `invoke_hook`, off the event loop; each callback has `timeout` seconds (`limits.hook_ms` when None)."""
+    if name not in _manager.registries.hooks:
+        return []
+    facts.setdefault("telemetry_schema_version", TELEMETRY_SCHEMA)
+    seconds = _manager.limits.hook_ms / 1000 if timeout is None else timeout
+    return await _manager.ainvoke(name, seconds, facts)
+
+
+async def call_plugin(fn: Callable[..., Any], /, *args: Any, seconds: float, **kwargs: Any) -> Any:
+    """A plug-in's function off the event loop; a coroutine it returns is awaited here. Raises what it raises."""
+    return await execution.finish(execution.start(_manager.workers, fn, *args, **kwargs), seconds)
+
+
+def resolve_plugin_command_result(value: Any) -> Any:
+    """What a command's handler returned, with a coroutine run to its end within `limits.plugin_command_ms`."""
+    return execution.settle(value, _manager.limits.plugin_command_ms / 1000, _manager.workers)
+
+
+class PreToolDecision(NamedTuple):
+    """What plug-ins want done with a tool call."""
+
+    action: Literal["block", "approve"]
+    message: str = ""
+    rule_key: str = ""
+
+
+def resolve_pre_tool_block(answers: Iterable[Any]) -> PreToolDecision | None:
+    """What the answers of `pre_tool_call` decide: the first valid one wins; None lets the call go on."""
+    for answer in answers:
+        if not isinstance(answer, Mapping):
+            continue
+        said = answer.get("message")
+        message = said if isinstance(said, str) else ""
+        if answer.get("action") == "block":
+            return PreToolDecision("block", message or "a plug-in blocked this call")
+        if answer.get("action") == "approve":
+            return PreToolDecision("approve", message, str(answer.get("rule_key") or ""))
+    return None
+
+
+def get_plugin_tools() -> tuple[PluginTool, ...]:
+    return tuple(_manager.registries.tools.values())
+
+
+def get_plugin_toolsets() -> dict[str, list[str]]:
+    """Toolset → the tools that plug-ins put into it."""
+    toolsets: dict[str, list[str]] = {}
+    for tool in _manager.registries.tools.values():
+        toolsets.setdefault(tool.toolset, []).append(tool.name)
+    return toolsets
+
+
+def get_plugin_commands() -> Mapping[str, PluginCommand]:
+    return dict(_manager.registries.commands)
+
+
+def get_plugin_command_handler(name: str) -> Callable[..., Any] | None:
+    command = _manager.registries.commands.get(name)
+    return None if command is None else command.handler
+
+
+def get_plugin_cli_commands() -> Mapping[str, PluginCliCommand]:
+    return dict(_manager.registries.cli_commands)
+
+
+def get_plugin_skills() -> tuple[PluginSkill, ...]:
+    return tuple(_manager.registries.skills.values())
+
+
+def _unset(found: Found) -> list[str]:
+    from hermes_config import config
+
+    known = config.load(found.home)
+    return [name for name in found.manifest.requires_env if not known.environ(name)]
+
+
+def _show_log_if_asked() -> None:
+    """`HERMES_PLUGINS_DEBUG=1`: what is found and why it is not loaded, on stderr."""
+    logs.redact_records()
+    if truthy("HERMES_PLUGINS_DEBUG") and not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("plugins: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.DEBUG)

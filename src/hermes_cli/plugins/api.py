@@ -1,0 +1,317 @@
+"""The plug-in API: everything a plug-in can hook into, and everything it can add.
+
+A plug-in is a module with `register(ctx)`. `HOOKS` below says what it can listen to, `PluginContext` what it can call;
+there is nothing else. The records it leaves are plain data in `Registries`, which the rooms above read. They are named
+tuples because every start of Hermes pays for the making of their classes, and those are the cheapest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_cli.plugins.discovery import Found
+from hermes_config.errors import HermesError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+HOOKS: Mapping[str, str] = {
+    "pre_tool_call": "before each tool: {action: block, message} vetoes it, {action: approve, message} asks the person",
+    "post_tool_call": "after each tool, with result, duration_ms and status",
+    "transform_tool_result": "after that: the first text returned replaces what the model reads",
+    "transform_terminal_output": "a command's output before it is shortened: the first text returned replaces it",
+    "pre_llm_call": "once a turn, before the model: a text or {context} is added to the person's message",
+    "transform_llm_output": "the finished reply: the first text returned replaces it",
+    "post_llm_call": "once a turn, after a reply",
+    "pre_verify": "a turn that changed code is about to finish: {action: continue, message} keeps it going",
+    "pre_api_request": "before every request to a provider",
+    "post_api_request": "after every answer of a provider, with usage",
+    "api_request_error": "a request to a provider failed",
+    "on_session_start": "the first turn of a new session",
+    "on_session_end": "the end of every turn",
+    "on_session_finalize": "a session is over: /new, expiry, shutdown, close",
+    "on_session_reset": "its successor is ready",
+    "subagent_start": "work was delegated",
+    "subagent_stop": "delegated work came back",
+    "pre_gateway_dispatch": "every message from a platform: {action: skip | rewrite, text | allow}",
+    "pre_approval_request": "a person is about to be asked for consent",
+    "post_approval_response": "consent was given, refused, or not answered in time",
+}
+"""Hook → when it is called. A callback gets keywords only and must take `**facts`: more of them may come."""
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_COMMAND_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+
+STAFF = frozenset({"owner", "admin"})
+_ROLES = STAFF | {"member", "guest"}
+
+Callback = Callable[..., Any]
+
+
+class PluginError(HermesError):
+    """A plug-in asked for something it cannot have."""
+
+
+class ToolOverrideDenied(PluginError, PermissionError):
+    """A plug-in may not replace a tool."""
+
+
+class Hook:
+    """A callback that listens to a hook."""
+
+    __slots__ = ("callback", "name", "plugin", "stuck")
+
+    def __init__(self, plugin: str, name: str, callback: Callback) -> None:
+        self.plugin, self.name, self.callback = plugin, name, callback
+        self.stuck: set[Future[Any]] = set()
+        """Calls nobody waits for any more; while there is one the callback is left alone."""
+
+
+class PluginTool(NamedTuple):
+    """A tool as a plug-in gave it; `hermes_agent.tools.registry` makes a Tool of it."""
+
+    plugin: str
+    name: str
+    toolset: str
+    schema: Mapping[str, Any]
+    """{"description", "parameters"}, as a provider takes it."""
+    handler: Callback
+    """handler(args, **facts) → text or JSON-able data; may be a coroutine function."""
+    description: str = ""
+    check_fn: Callable[[], bool] | None = None
+    requires_env: tuple[str, ...] = ()
+    is_async: bool = False
+    emoji: str = ""
+    override: bool = False
+
+
+class Asker(NamedTuple):
+    """Who typed a slash command."""
+
+    person_id: str
+    role: str
+    """owner, admin, member or guest."""
+    platform: str
+    """Where it was typed: telegram, cli, tui …"""
+
+
+class PluginCommand(NamedTuple):
+    """A slash command. With `wants_context` its handler is a coroutine function like those of our own commands."""
+
+    plugin: str
+    name: str
+    handler: Callback
+    description: str = ""
+    args_hint: str = ""
+    wants_context: bool = False
+    roles: frozenset[str] = STAFF
+    tells_asker: bool = False
+    """The handler takes the keyword `asker`."""
+
+
+class PluginCliCommand(NamedTuple):
+    """`hermes NAME`: `setup_fn(parser)` adds arguments, `handler_fn(args)` runs and may return an exit code."""
+
+    plugin: str
+    name: str
+    help: str
+    setup_fn: Callback
+    handler_fn: Callback
+    description: str = ""
+
+
+class PluginSkill(NamedTuple):
+    """A skill folder or SKILL.md, found as `plugin:name`."""
+
+    plugin: str
+    name: str
+    path: Path
+    description: str = ""
+
+
+class PluginPlatform(NamedTuple):
+    plugin: str
+    name: str
+    fields: Mapping[str, Any]
+
+
+class Registries:
+    """What the plug-ins of this process have added, in the order in which they did."""
+
+    def __init__(self) -> None:
+        self.hooks: dict[str, list[Hook]] = {}
+        self.tools: dict[str, PluginTool] = {}
+        self.commands: dict[str, PluginCommand] = {}
+        self.cli_commands: dict[str, PluginCliCommand] = {}
+        self.skills: dict[str, PluginSkill] = {}
+        self.platforms: dict[str, PluginPlatform] = {}
+
+    def withdraw(self, plugin: str) -> None:
+        """Forget everything that a plug-in has added."""
+        self.hooks = {
+            name: kept for name, hooks in self.hooks.items() if (kept := [h for h in hooks if h.plugin != plugin])
+        }
+        tables: tuple[dict[str, Any], ...] = (
+            self.tools, self.commands, self.cli_commands, self.skills, self.platforms
+        )  # fmt: skip
+        for table in tables:
+            for name in [name for name, row in table.items() if row.plugin == plugin]:
+                del table[name]
+
+
+class PluginContext:
+    """What `register(ctx)` is given. Everything here may also be called later, as long as the plug-in is loaded."""
+
+    def __init__(
+        self, found: Found, registries: Registries, *, settings: Mapping[str, Any], note: Callable[[str], None]
+    ) -> None:
+        self.manifest = found.manifest
+        self.settings = settings
+        """`plugins.entries.<key>` of config.yaml, read-only."""
+        self.profile_name = _profile(found.home)
+        self._found = found
+        self._registries: Registries | None = registries
+        self._note = note
+
+    def register_hook(self, name: str, callback: Callback) -> None:
+        """Call `callback(**facts)` whenever the hook `name` fires. It may be a coroutine function."""
+        if name not in HOOKS:
+            self._note(f"listens to {name[:60]!r}, a hook this Hermes never calls")
+        hook = Hook(self._found.key, name, _called(callback, name))
+        self._open().hooks.setdefault(name, []).append(hook)
+
+    def register_tool(
+        self,
+        name: str,
+        toolset: str,
+        schema: Mapping[str, Any],
+        handler: Callback,
+        check_fn: Callable[[], bool] | None = None,
+        requires_env: Iterable[str] | None = None,
+        is_async: bool = False,
+        description: str = "",
+        emoji: str = "",
+        override: bool = False,
+    ) -> None:
+        """Offer a tool to the model. To `override` one of ours needs plugins.entries.<key>.allow_tool_override."""
+        if not _TOOL_NAME.fullmatch(name):
+            raise PluginError(f"no tool can be named {name[:80]!r}", hint="Up to 64 letters, digits, _ and -.")
+        if override and self._found.source != "bundled" and self.settings.get("allow_tool_override") is not True:
+            raise ToolOverrideDenied(
+                f"{self._found.key} may not replace the tool {name}",
+                hint=f"To allow it, set plugins.entries.{self._found.key}.allow_tool_override to true.",
+            )
+        about = description or str(schema.get("description") or "")
+        self._add(self._open().tools, "tool", override, PluginTool(
+            plugin=self._found.key, name=name, toolset=toolset, schema=schema, handler=_called(handler, name),
+            description=about, check_fn=check_fn, requires_env=tuple(requires_env or ()), is_async=is_async,
+            emoji=emoji, override=override,
+        ))  # fmt: skip
+
+    def register_command(
+        self,
+        name: str,
+        handler: Callback,
+        description: str = "",
+        args_hint: str = "",
+        *,
+        wants_context: bool = False,
+        roles: Iterable[str] = STAFF,
+    ) -> None:
+        """Add `/name`: `handler(raw_args)` gives the answer or None; with `wants_context` it is `async (ctx, args)`.
+
+        Only people with one of `roles` can use it: owner and admin unless you name others. A handler that has a
+        parameter `asker` (or `**facts`) is told who asks, as an `Asker`.
+        """
+        clean = _command_name(name)
+        wanted = frozenset([roles] if isinstance(roles, str) else roles)
+        if not wanted <= _ROLES or not wanted:
+            wrong = ", ".join(sorted(map(str, wanted - _ROLES))) or "none"
+            known = ", ".join(sorted(_ROLES))
+            raise PluginError(f"/{clean} names unknown roles: {wrong[:80]}", hint=f"Some of {known}.")
+        self._add(self._open().commands, "command", False, PluginCommand(
+            plugin=self._found.key, name=clean, handler=_called(handler, name), description=description,
+            args_hint=args_hint, wants_context=wants_context, roles=wanted, tells_asker=_takes_asker(handler),
+        ))  # fmt: skip
+
+    def register_cli_command(
+        self,
+        name: str,
+        help: str,  # noqa: A002  argparse's word
+        setup_fn: Callback,
+        handler_fn: Callback,
+        description: str = "",
+    ) -> None:
+        """Add `hermes name`: `setup_fn(parser)` declares arguments, `handler_fn(args)` runs."""
+        self._add(self._open().cli_commands, "command line", False, PluginCliCommand(
+            plugin=self._found.key, name=_command_name(name), help=help, setup_fn=_called(setup_fn, name),
+            handler_fn=_called(handler_fn, name), description=description,
+        ))  # fmt: skip
+
+    def register_skill(self, name: str, path: str | Path, description: str = "") -> None:
+        """Add a skill: a folder with SKILL.md, or that file. Relative paths are inside the plug-in's folder."""
+        place = (self._found.folder or Path.cwd()) / path
+        if not place.exists():
+            raise PluginError(f"the skill {name[:60]!r} is not there", where=str(place))
+        full = f"{self._found.manifest.name}:{name}"
+        skill = PluginSkill(plugin=self._found.key, name=full, path=place, description=description)
+        self._add(self._open().skills, "skill", False, skill)
+
+    def register_platform(self, name: str, **fields: Any) -> None:
+        """Add a chat platform; the fields are those of the gateway's platform descriptor."""
+        row = PluginPlatform(plugin=self._found.key, name=_command_name(name), fields=fields)
+        self._add(self._open().platforms, "platform", False, row)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"this Hermes has no ctx.{name}")
+
+    def close(self) -> None:
+        """The plug-in is not loaded any more; it can add nothing."""
+        self._registries = None
+
+    def _open(self) -> Registries:
+        if self._registries is None:
+            raise PluginError(f"the plug-in {self._found.key} is not loaded any more")
+        return self._registries
+
+    def _add(self, table: dict[str, Any], what: str, override: bool, row: Any) -> None:
+        taken = table.get(row.name)
+        if taken is not None and taken.plugin != self._found.key and not override:
+            self._note(f"its {what} {row.name} was left out: {taken.plugin} has one of that name")
+            return
+        table[row.name] = row
+
+
+def _called(callback: Any, name: str) -> Callback:
+    if not callable(callback):
+        raise PluginError(f"what is registered as {name[:60]!r} cannot be called: {type(callback).__name__}")
+    function: Callback = callback
+    return function
+
+
+def _takes_asker(handler: Callback) -> bool:
+    """Whether a handler can be told who asks; older ones take the arguments alone."""
+    import inspect  # only where a plug-in adds a command
+
+    try:
+        parameters = inspect.signature(handler).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+    return any(
+        one.kind is one.VAR_KEYWORD or (one.name == "asker" and one.kind is not one.POSITIONAL_ONLY)
+        for one in parameters
+    )
+
+
+def _command_name(name: str) -> str:
+    clean = name.strip().removeprefix("/").lower()
+    if not _COMMAND_NAME.fullmatch(clean):
+        raise PluginError(f"no command can be named {name[:80]!r}", hint="Up to 32 letters, digits, _ and -.")
+    return clean
+
+
+def _profile(home: Path) -> str:
+    return home.name if home.parent.name == "profiles" else "default"

@@ -1,0 +1,71 @@
+"""`hermes sessions compress` and `uncompress`: make a conversation shorter for the model, and take that back."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from hermes_cli.framework import store, text
+from hermes_cli.framework.parser import Verbs
+from hermes_cli.sessions import lookup
+from hermes_config.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
+
+class NotCompressed(HermesError):
+    """The conversation was not compressed; nothing was changed."""
+
+
+def add(verbs: Verbs) -> None:
+    compress = verbs.add(
+        "compress",
+        _compress,
+        help="replace the older part of a conversation by a summary, for the model; nothing is lost",
+        example="""hermes sessions compress "Trip to Kyoto"
+                   hermes sessions compress 20261109 --focus "what was booked\"""",
+    )
+    compress.add_argument("id", metavar="ID", help="an id, the beginning of one, or its title")
+    compress.add_argument("--focus", metavar="TEXT", help="what the summary should keep above all")
+    uncompress = verbs.add(
+        "uncompress",
+        _uncompress,
+        help="undo the last compression of a conversation; what was said since is kept",
+        example='hermes sessions uncompress "Trip to Kyoto"',
+    )
+    uncompress.add_argument("id", metavar="ID", help="an id, the beginning of one, or its title")
+
+
+def _compress(args: argparse.Namespace) -> None:
+    import asyncio
+
+    from hermes_agent import AIAgent  # the mind is imported for nobody who only looks
+    from tui_gateway.session import attach
+
+    with store.open_store() as db:
+        tip = db.get_compression_tip(lookup.find(db, args.id)["id"])
+        told: list[str] = []
+        agent = AIAgent(session_db=db, session_id=tip)
+        agent.status_callback = lambda kind, said: told.append(said)
+        if not asyncio.run(agent.compress(args.focus, request=attach.turn_request(db, tip))):
+            raise NotCompressed(f'"{_name(db, tip)}" was not compressed: {told[-1] if told else "nothing was changed"}')
+        new = str(agent.session_id)
+        print(text.harmless(f'"{_name(db, new)}": {told[-1]}.'))
+        if db.get_compression_fallback_streak(new):
+            print("No usable summary came from the model; this one was put together without it.")
+        print(text.harmless(f"It goes on as {new}. Undo: hermes sessions uncompress {new}"))
+
+
+def _uncompress(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        tip = db.get_compression_tip(lookup.find(db, args.id)["id"])
+        undone = db.ledger.unrotate(tip)
+        here = undone.handle.session_id
+        since = f", with {text.counted(undone.brought, 'message')} said since" if undone.brought else ""
+        print(text.harmless(f'"{_name(db, here)}" goes on as {here}, as it was before the compression{since}.'))
+
+
+def _name(db: SessionDB, session_id: str) -> str:
+    row = db.get_session(session_id)
+    return session_id if row is None else lookup.title_of(row)

@@ -1,0 +1,119 @@
+"""`hermes sessions list` and `stats`: what conversations there are, and how much room they take."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes_cli.framework import output, store, text
+from hermes_cli.framework.parser import Verbs, add_json, add_limit, natural
+
+if TYPE_CHECKING:
+    from hermes_state.maintenance.stats import StoreStats
+
+_COLUMNS = (
+    output.Column("Title", shrinks=True, keeps=20),
+    output.Column("Preview", shrinks=True),
+    output.Column("Active", right=True),
+    output.Column("Src"),
+    output.Column("ID"),
+)
+
+
+def add(verbs: Verbs) -> None:
+    listing = verbs.add(
+        "list",
+        _list,
+        help="list conversations, newest activity first",
+        example="""hermes sessions list
+                   hermes sessions list --source telegram --limit 50
+                   hermes sessions list --archived --json""",
+    )
+    add_limit(listing, 20)
+    listing.add_argument("--offset", type=natural, default=0, metavar="N", help="leave out the first N")
+    listing.add_argument("-a", "--all", action="store_true", help="show all of them")
+    listing.add_argument("--source", metavar="NAME", help="only from one source: cli, telegram, api_server …")
+    listing.add_argument("--workspace", metavar="FOLDER", help="only those whose working folder begins so")
+    listing.add_argument("--archived", action="store_true", help="show the archived ones instead")
+    add_json(listing)
+    stats = verbs.add(
+        "stats", _stats, help="count conversations and measure the database", example="hermes sessions stats"
+    )
+    add_json(stats)
+
+
+def _list(args: argparse.Namespace) -> None:
+    filters = {"source": args.source, "cwd_prefix": args.workspace, "archived_only": args.archived}
+    with store.open_store() as db:
+        total = db.session_count(exclude_children=True, **filters)
+        rows = db.list_sessions_rich(
+            order_by_last_active=True,
+            compact_rows=True,
+            limit=total if args.all else args.limit,
+            offset=args.offset,
+            **filters,
+        )
+    if args.json:
+        output.print_json(rows)
+        return
+    if not rows:
+        narrowed = args.source or args.workspace or args.archived or args.offset
+        print("No conversation matches." if narrowed else "There are no conversations yet.")
+        return
+    output.page(listing(rows))
+    if total > args.offset + len(rows):
+        print(f"{len(rows)} of {total:,} shown; --all shows the rest.", file=sys.stderr)
+
+
+def listing(rows: Sequence[dict[str, Any]], *, window: int | None = None) -> str:
+    """Conversations as a table, one line each."""
+    cells = [
+        (row["title"] or "—", row["preview"] or "—", text.ago(row["last_active"]), row["source"], row["id"])
+        for row in rows
+    ]
+    return output.table(_COLUMNS, cells, window=window)
+
+
+def _stats(args: argparse.Namespace) -> None:
+    from hermes_state.maintenance import stats
+
+    with store.open_store() as db:
+        found = stats.store_stats(db)
+        index = db.search_status()
+    if args.json:
+        from dataclasses import asdict
+
+        output.print_json({**asdict(found), "search_index": index})
+        return
+    print(_described(found, index))
+
+
+def _described(found: StoreStats, index: dict[str, Any]) -> str:
+    facts = [
+        ("where", found.where),
+        ("engine", found.engine),
+        ("conversations", f"{found.conversations:,} ({found.archived:,} archived)"),
+        ("segments", f"{found.segments:,}"),
+        ("messages", f"{found.messages:,}"),
+        ("oldest, newest", f"{text.when(found.oldest)}, {text.when(found.newest)}"),
+        ("database", text.size(found.database_bytes)),
+    ]
+    if found.wal_bytes is not None:
+        facts.append(("write-ahead log", text.size(found.wal_bytes)))
+    behind = f", {text.counted(index['behind'], 'message')} behind" if index["behind"] else ""
+    facts.append(("search index", index["note"] or f"{text.size(index['bytes'])}{behind}"))
+    lines = [f"{output.style(f'{name:<16}', 'dim')}{text.harmless(value)}" for name, value in facts]
+    if found.sources:
+        columns = (
+            output.Column("Source"),
+            output.Column("Conversations", right=True),
+            output.Column("Messages", right=True),
+            output.Column("Last active", right=True),
+        )
+        cells = [
+            (row.source, f"{row.conversations:,}", f"{row.messages:,}", text.ago(row.newest)) for row in found.sources
+        ]
+        lines += ["", output.table(columns, cells)]
+    return "\n".join(lines)

@@ -1,0 +1,100 @@
+"""From what a person typed to one conversation.
+
+An id, a title, or the beginning of an id is taken everywhere an id is. Verbs that only look or go on also take a
+part of a title; verbs that change something do not, because a guess may be wrong. What fits several is listed and
+refused, what fits none is answered with the nearest titles. Nothing typed is ever a pattern, a path or SQL.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from hermes_cli.framework import output, text
+from hermes_config.errors import UsageError
+from hermes_state.errors import SessionNotFound
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
+_LISTED = 12
+_LOOKED_AT = 500
+
+
+def find(db: SessionDB, wanted: str, *, guess: bool = False) -> dict[str, Any]:
+    """The session row meant by `wanted`. With `guess` a part of a title will do.
+
+    The id of an earlier segment gives that segment; a title or a prefix of several segments of one conversation
+    gives its newest.
+    """
+    exact = db.get_session(wanted)
+    if exact is not None:
+        return exact
+    if by_title := db.sessions_by_title(wanted):  # several, where people use the same title
+        return _only(db, wanted, [row["id"] for row in by_title])
+    rows = [row for row in map(db.get_session, db.matching_session_ids(wanted, limit=200)) if row is not None]
+    if len(rows) == 1:
+        return rows[0]
+    if rows:
+        return _only(db, wanted, {row["root_id"]: db.get_compression_tip(row["id"]) for row in rows}.values())
+    titled = _titled(db, wanted)
+    same = [row["id"] for row in titled if row["title"].casefold() == wanted.strip().casefold()]
+    if same or (guess and titled):
+        return _only(db, wanted, same or [row["id"] for row in titled])
+    raise SessionNotFound(f"no conversation {_named(wanted)}", hint=_suggestion(db, wanted, titled))
+
+
+def _titled(db: SessionDB, wanted: str) -> list[dict[str, Any]]:
+    """Conversations whose title contains the words, upper or lower case."""
+    words = wanted.strip().casefold()
+    if not words or len(words) > 1_000:
+        return []
+    found = db.list_sessions_rich(
+        search_query=wanted, order_by_last_active=True, include_archived=True, compact_rows=True, limit=_LOOKED_AT
+    )
+    # The store also looks at ids and past punctuation; here only what was typed counts.
+    return [row for row in found if row["title"] and words in row["title"].casefold()]
+
+
+def _only(db: SessionDB, wanted: str, ids: Iterable[str]) -> dict[str, Any]:
+    found = [row for row in map(db.get_session, ids) if row is not None]
+    if len(found) == 1:
+        return found[0]
+    columns = (output.Column("ID"), output.Column("Title", shrinks=True), output.Column("Last active", right=True))
+    found.sort(key=lambda row: -row["last_active"])
+    rows = [(row["id"], title_of(row), text.ago(row["last_active"])) for row in found[:_LISTED]]
+    print(output.table(columns, rows), file=sys.stderr)
+    count = f"{len(found)}" if len(found) <= _LISTED else f"more than {_LISTED}"
+    raise UsageError(f"{_named(wanted)} fits {count} conversations", hint="Give the whole id or the whole title.")
+
+
+def _suggestion(db: SessionDB, wanted: str, titled: list[dict[str, Any]]) -> str:
+    from difflib import get_close_matches
+
+    near = [row["title"] for row in titled[:3]]
+    if not near and len(wanted) <= 200:
+        recent = db.list_sessions_rich(
+            order_by_last_active=True, include_archived=True, compact_rows=True, limit=_LOOKED_AT
+        )
+        titles = {row["title"].casefold(): row["title"] for row in recent if row["title"]}
+        near = [titles[found] for found in get_close_matches(wanted.casefold(), titles, n=3, cutoff=0.5)]
+    if near:
+        quoted = [f'"{title}"' for title in near]
+        return f"Did you mean {' or '.join(quoted)}?"
+    return "hermes sessions list shows what there is."
+
+
+def _named(wanted: str) -> str:
+    return f'"{text.shorten(text.harmless(wanted), 60)}"'
+
+
+def way_back(session_id: str, title: str | None) -> list[str]:
+    """What to type to go on with a conversation, for whoever leaves it: by its id, and by the title it may have."""
+    by_title = [f'           or: hermes --resume "{text.harmless(title)}"'] if title else []
+    return [f"{output.style('Go on with it:', 'dim')} hermes --resume {text.harmless(session_id)}", *by_title]
+
+
+def title_of(row: dict[str, Any]) -> str:
+    """What a conversation is called for a person: its title, else how it began."""
+    return row["title"] or row["preview"] or "(untitled)"

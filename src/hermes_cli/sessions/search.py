@@ -1,0 +1,180 @@
+"""`hermes sessions search`: messages by their words, grouped by conversation, each with the place that matched."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes_cli.framework import output, parser, store, text
+from hermes_cli.framework.parser import Verbs, add_json, add_limit, natural
+from hermes_cli.sessions import lookup
+from hermes_cli.sessions.render import content_text
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
+_ROLES = ("user", "assistant", "tool", "system")
+_LABEL = 11
+_AGE = 7
+
+
+def add(verbs: Verbs) -> None:
+    search = verbs.add(
+        "search",
+        _search,
+        help="find messages by their words",
+        example="""hermes sessions search 京都
+                   hermes sessions search ryokan OR hotel --source telegram --newest
+                   hermes sessions search '"no nuts"' -C 1 --since 2w""",
+    )
+    search.add_argument(
+        "query", nargs="+", metavar="WORDS", help='words (all of them), "a phrase", begin*, AND, OR, NOT'
+    )
+    add_limit(search, 20)
+    search.add_argument("--offset", type=natural, default=0, metavar="N", help="leave out the first N hits")
+    search.add_argument("--source", action="append", metavar="NAME", help="only from this source (repeatable)")
+    search.add_argument("--role", action="append", choices=_ROLES, help="only of this role (repeatable)")
+    search.add_argument("--since", type=parser.instant, metavar="WHEN", help="only from 2026-11-01, or 7d ago, on")
+    search.add_argument("--until", type=parser.instant, metavar="WHEN", help="only up to then")
+    search.add_argument("--in", dest="conversation", metavar="ID", help="only in this conversation")
+    order = search.add_mutually_exclusive_group()
+    order.add_argument(
+        "--newest", action="store_const", dest="sort", const="newest", help="newest first, not best first"
+    )
+    order.add_argument("--oldest", action="store_const", dest="sort", const="oldest", help="oldest first")
+    search.add_argument(
+        "-C", "--context", type=natural, default=0, metavar="N", help="show N messages before and after each hit"
+    )
+    search.add_argument("--include-taken-back", action="store_true", help="find undone messages too")
+    add_json(search)
+
+
+def _search(args: argparse.Namespace) -> int:
+    with store.open_store() as db:
+        inside = None if args.conversation is None else lookup.find(db, args.conversation, guess=True)["root_id"]
+        hits = db.search_messages(
+            " ".join(args.query),
+            source_filter=args.source,
+            role_filter=args.role,
+            limit=args.limit,
+            offset=args.offset,
+            sort=args.sort,
+            include_inactive=args.include_taken_back,
+            conversation=inside,
+            since=args.since,
+            until=args.until,
+        )
+        groups = grouped(db, hits, context=args.context)
+    if args.json:
+        facts = {"index_lag": hits.index_lag, "cut": hits.cut, "index_note": hits.index_note}
+        output.print_json({"hits": list(hits), **facts})
+        return 0
+    columns = shutil.get_terminal_size().columns if output.is_terminal() else None
+    if groups:
+        output.page(results(groups, columns=columns))
+    else:
+        print("Nothing found.")
+    _say_how_sure(hits.index_lag, hits.index_note, cut=hits.cut, full=len(hits) == args.limit)
+    return 0
+
+
+def _say_how_sure(behind: int, note: str, *, cut: bool, full: bool) -> None:
+    """What a careful reader should know about these results."""
+    if note:
+        print(
+            f"The search index cannot be used ({text.harmless(note)}); the messages themselves were read.",
+            file=sys.stderr,
+        )
+    elif behind:
+        print(f"The index is {behind:,} messages behind; those were read one by one.", file=sys.stderr)
+    if cut:
+        print("There are very many matches; only the newest were ranked. --newest lists by time.", file=sys.stderr)
+    elif full:
+        print("There may be more; --limit or --offset shows them.", file=sys.stderr)
+
+
+Group = tuple[dict[str, Any], list[dict[str, Any]]]
+
+
+def grouped(db: SessionDB, hits: Sequence[dict[str, Any]], *, context: int = 0) -> list[Group]:
+    """Hits by conversation, in the order of the best hit of each, with the row that stands for it in lists.
+
+    Each hit gets the messages `before` and `after` it, as many as `context` says.
+    """
+    found: dict[str, Group] = {}
+    tips: dict[str, str] = {}
+    for hit in hits:
+        session_id = hit["session_id"]
+        tip = tips.setdefault(session_id, db.get_compression_tip(session_id))
+        row = found[tip][0] if tip in found else db.get_session(tip)
+        if row is not None:
+            found.setdefault(tip, (row, []))[1].append({**hit, **_around(db, hit, context)})
+    return list(found.values())
+
+
+def _around(db: SessionDB, hit: dict[str, Any], count: int) -> dict[str, list[dict[str, Any]]]:
+    window = db.get_messages_around(hit["session_id"], hit["id"], count)["window"] if count else []
+    shown = [message for message in window if message["active"] or message["compacted"]]
+    return {
+        "before": [message for message in shown if message["id"] < hit["id"]],
+        "after": [message for message in shown if message["id"] > hit["id"]],
+    }
+
+
+def results(groups: Sequence[Group], *, columns: int | None) -> str:
+    """The groups as text; `columns` None leaves every line whole."""
+    blocks = []
+    for row, hits in groups:
+        title, place = text.harmless(lookup.title_of(row)), text.harmless(f" · {row['source']} · {row['id']}")
+        if columns is not None:
+            title = text.shorten(title, max(columns - text.width(place), 20))
+        lines = [output.style(title, "bold") + output.style(place, "dim")]
+        for hit in hits:
+            lines += [_neighbour(message, columns) for message in hit["before"]]
+            lines.append(_hit(hit, columns))
+            lines += [_neighbour(message, columns) for message in hit["after"]]
+        blocks.append("\n".join(lines))
+    count, where = sum(len(hits) for _, hits in groups), len(groups)
+    total = f"{text.counted(count, 'hit')} in {text.counted(where, 'conversation')}"
+    return "\n\n".join([*blocks, output.style(total, "dim")])
+
+
+def _hit(hit: dict[str, Any], columns: int | None) -> str:
+    head = f"  {hit['role']:<{_LABEL}}{text.ago(hit['timestamp']):>{_AGE}}  "
+    said = text.harmless(" ".join(hit["snippet"].split()))
+    if columns is not None:
+        said = _cut_around_mark(said, max(columns - text.width(head), 20))
+    return output.style(text.harmless(head), "dim") + _marked(said)
+
+
+def _neighbour(message: dict[str, Any], columns: int | None) -> str:
+    head = f"  {message['role']:<{_LABEL}}{'':>{_AGE}}  "
+    said = text.harmless(" ".join(content_text(message["content"]).split()) or "(no text)")
+    if columns is not None:
+        said = text.shorten(said, max(columns - text.width(head), 20))
+    return output.style(text.harmless(head) + said, "dim")
+
+
+def _cut_around_mark(said: str, room: int) -> str:
+    """As much as fits, with the first match in it."""
+    marks = len(">>><<<") if _coloured() else 0  # the signs take no room where they become a colour
+    return text.cut_around(said, max(said.find(">>>"), 0), room + marks)
+
+
+def _marked(said: str) -> str:
+    """The matches in colour where there is one, else between >>> and <<<."""
+    if not _coloured():
+        return said
+    parts = said.split(">>>")
+    shown = [parts[0]]
+    for part in parts[1:]:
+        match, sign, rest = part.partition("<<<")
+        shown.append(f"{output.style(match, 'red')}{rest}" if sign else f">>>{part}")
+    return "".join(shown)
+
+
+def _coloured() -> bool:
+    return output.style("", "red") != ""

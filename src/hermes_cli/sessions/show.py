@@ -1,0 +1,237 @@
+"""`hermes sessions show` and `lineage`: one conversation, read as text or seen as a tree."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hermes_cli.framework import output, store, text
+from hermes_cli.framework.parser import Verbs, add_json, positive
+from hermes_cli.sessions import lookup, render
+from hermes_cli.sessions.lookup import title_of
+from hermes_state.errors import SessionNotFound
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+    from hermes_state.conversations.lineage import Family, Member
+
+
+_PIPE_FOLD = 100
+
+
+def add(verbs: Verbs) -> None:
+    show = verbs.add(
+        "show",
+        _show,
+        help="print the transcript of a conversation",
+        example="""hermes sessions show "Trip to Kyoto"
+                   hermes sessions show 20261109 --lineage
+                   hermes sessions show kyoto --full --limit 10""",
+    )
+    show.add_argument("id", metavar="ID", help="an id, the beginning of one, or a title")
+    show.add_argument("-n", "--limit", type=positive, metavar="N", help="only the newest N messages")
+    show.add_argument("--full", action="store_true", help="show tool calls and their results whole")
+    show.add_argument("--lineage", action="store_true", help="from the first segment on, not only the named one")
+    show.add_argument("--include-taken-back", action="store_true", help="show undone and summarised messages too")
+    add_json(show)
+    lineage = verbs.add(
+        "lineage",
+        _lineage,
+        help="draw the tree of a conversation",
+        example="""hermes sessions lineage "Trip to Kyoto"
+                   hermes sessions lineage 20261109 --json""",
+    )
+    lineage.add_argument("id", metavar="ID", help="an id, the beginning of one, or a title")
+    add_json(lineage)
+
+
+def _show(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        named = lookup.find(db, args.id, guess=True)
+        path = db.get_compression_lineage(named["id"]) or [named["id"]]
+        wanted = path if args.lineage else [named["id"]]
+        segments = [_segment(db, session_id, inactive=args.include_taken_back) for session_id in wanted]
+        named["title"] = named["title"] or db.get_session_title(path[-1])  # a compression takes the title along
+    if args.limit:
+        _keep_newest(segments, args.limit)
+    if args.json:
+        output.print_json({"conversation": named["root_id"], "title": named["title"], "segments": segments})
+        return
+    columns = shutil.get_terminal_size().columns if output.is_terminal() else _PIPE_FOLD
+    blocks = [_header(named, path)]
+    for segment in segments:
+        if args.lineage and len(path) > 1:
+            blocks.append(_rule(segment, path))
+        said = render.transcript(segment["messages"], full=args.full, columns=columns)
+        blocks.append(said or output.style("(no messages)", "dim"))
+    output.page("\n\n".join(blocks))
+
+
+def _segment(db: SessionDB, session_id: str, *, inactive: bool) -> dict[str, Any]:
+    row = db.get_session(session_id)
+    if row is None:  # deleted by somebody else while we were looking
+        raise SessionNotFound(f"session {session_id} is gone")
+    return {**row, "messages": db.get_messages(session_id, include_inactive=inactive)}
+
+
+def _keep_newest(segments: list[dict[str, Any]], limit: int) -> None:
+    """Leave the newest messages over all segments, and the segments that still have some."""
+    left = limit
+    for segment in reversed(segments):
+        segment["messages"] = segment["messages"][max(len(segment["messages"]) - left, 0) :] if left else []
+        left -= len(segment["messages"])
+    segments[:-1] = [segment for segment in segments[:-1] if segment["messages"]]
+
+
+def _header(row: dict[str, Any], path: list[str]) -> str:
+    facts = [
+        row["source"],
+        text.counted(row["message_count"] or 0, "message"),
+        f"active {render.moment(row['last_active'])}",
+    ]
+    if row["ended_at"] is not None:
+        facts.append(f"{ended(row['end_reason'])} {render.moment(row['ended_at'])}")
+    if row["archived"]:
+        facts.append("archived")
+    lines = [
+        output.style(text.harmless(lookup.title_of(row)), "bold"),
+        output.style(text.harmless(f"{row['id']} · {' · '.join(facts)}"), "dim"),
+    ]
+    if len(path) > 1 and row["id"] in path:
+        number = path.index(row["id"]) + 1
+        lines.append(output.style(f"segment {number} of {len(path)}; --lineage shows all of them", "dim"))
+    return "\n".join(lines)
+
+
+def _rule(segment: dict[str, Any], path: list[str]) -> str:
+    number = path.index(segment["id"]) + 1
+    ended = "" if segment["ended_at"] is None else f" · ended {render.moment(segment['ended_at'])}"
+    return output.style(text.harmless(f"── segment {number} of {len(path)} · {segment['id']}{ended} ──"), "dim")
+
+
+def _lineage(args: argparse.Namespace) -> None:
+    from hermes_state.conversations import lineage as family
+
+    with store.open_store() as db:
+        named = lookup.find(db, args.id, guess=True)
+        found = family.of(db, named["id"])
+    if found is None:
+        raise SessionNotFound(f"session {named['id']} is gone")
+    if args.json:
+        output.print_json(_as_data(found))
+        return
+    columns = shutil.get_terminal_size().columns if output.is_terminal() else None
+    output.page(tree(found, asked=named["id"], columns=columns))
+
+
+def _as_data(found: Family) -> dict[str, Any]:
+    return {**_member(found.root), "origin_title": found.origin_title, "cut": found.cut}
+
+
+def _member(member: Member) -> dict[str, Any]:
+    data = asdict(member)
+    data["title"] = member.title
+    data["began_in"] = {segment: list(map(_member, children)) for segment, children in member.began_in.items()}
+    return data
+
+
+_KINDS = {"branch": "branch", "delegate": "delegated", "reset": "reset to", "child": "child"}
+_REASONS = {
+    "compression": "compressed", "uncompressed": "set aside as its compression was undone", "session_reset": "reset",
+    "session_switch": "left for another", "cli_close": "left", "tui_close": "left", "tui_shutdown": "left",
+}  # fmt: skip
+
+
+def ended(reason: str | None) -> str:
+    """Why a segment is over, in a word for people; a reason of another program's is shown as it is."""
+    if not reason:
+        return "ended"
+    return _REASONS.get(reason, f"ended ({reason})")
+
+
+def tree(family: Family, *, asked: str, columns: int | None, now: float | None = None) -> str:
+    """The whole drawing. `asked` is the segment the person named; it is pointed out when there are others."""
+    root = family.root
+    lines = [_title_line(root)]
+    if root.kind != "new":
+        lines.append(output.style(text.harmless(_origin(family)), "dim"))
+    drawer = _Drawer(asked if asked != root.tip_id else "", columns, now)
+    drawer.draw(root, "")
+    lines += drawer.lines
+    if family.cut:
+        lines.append(output.style("… and more than 200 conversations in all; the rest is not drawn", "dim"))
+    return "\n".join(lines)
+
+
+def _title_line(root: Member) -> str:
+    count, said = len(root.segments), sum(segment["message_count"] for segment in root.segments)
+    title = output.style(text.harmless(root.title or title_of(root.segments[-1])), "bold")
+    counts = f"{text.counted(count, 'segment')}, {text.counted(said, 'message')}"
+    facts = f" · {root.segments[0]['source']} · {counts}"
+    return title + output.style(text.harmless(facts), "dim")
+
+
+def _origin(family: Family) -> str:
+    root = family.root
+    kind = {"branch": "branched from", "delegate": "delegated by", "reset": "follows"}.get(root.kind, "began in")
+    title = f'"{family.origin_title}" · ' if family.origin_title else ""
+    return f"{kind} {title}{root.origin_session_id or 'a conversation that is gone'}"
+
+
+class _Drawer:
+    def __init__(self, asked: str, columns: int | None, now: float | None) -> None:
+        self.lines: list[str] = []
+        self._asked = asked
+        self._columns = columns
+        self._now = now
+
+    def draw(self, member: Member, rail: str) -> None:
+        """Append the lines of one conversation, each behind `rail`."""
+        for place, segment in enumerate(member.segments):
+            last = place == len(member.segments) - 1
+            children = member.began_in.get(segment["id"], [])
+            self._segment(rail, segment, began=place == 0)
+            for number, child in enumerate(children):
+                ends = last and number == len(children) - 1
+                title = child.title or title_of(child.segments[-1])
+                elbow = f"{rail}{'└─' if ends else '├─'} {_KINDS.get(child.kind, child.kind)}"
+                self._line(output.style(elbow, "dim"), text.width(elbow), f"  {title}", None)
+                below = rail + ("   " if ends else "│  ")
+                if child.kind == "reset":
+                    self._segment(below, child.segments[-1], began=True)
+                else:
+                    self.draw(child, below)
+            if not last and not children:
+                self.lines.append(output.style(f"{rail}│", "dim"))
+
+    def _segment(self, rail: str, segment: dict[str, Any], *, began: bool) -> None:
+        ended = segment["ended_at"] is not None
+        circle = "○" if ended else output.style("●", "green")
+        head = f"{output.style(rail, 'dim') if rail else ''}{circle} {text.harmless(segment['id'])}"
+        width = text.width(rail) + 2 + text.width(text.harmless(segment["id"]))
+        self._line(head, width, f"  {self._facts(segment, began=began)}", "dim")
+
+    def _facts(self, segment: dict[str, Any], *, began: bool) -> str:
+        facts = [text.counted(segment["message_count"], "message")]
+        if began and segment["ended_at"] is not None:
+            facts.append(f"began {self._ago(segment['started_at'])}")
+        if segment["ended_at"] is None:
+            facts.append(f"active {self._ago(segment['last_active'])}")
+        else:
+            facts.append(f"{ended(segment['end_reason'])} {self._ago(segment['ended_at'])}")
+        if segment["archived"]:
+            facts.append("archived")
+        if segment["id"] == self._asked:
+            facts.append("← this one")
+        return " · ".join(facts)
+
+    def _ago(self, instant: float) -> str:
+        return text.when(instant, now=self._now)
+
+    def _line(self, head: str, width: int, rest: str, style: str | None) -> None:
+        tail = text.harmless(rest)
+        if self._columns is not None:
+            tail = text.shorten(tail, max(self._columns - width, 8))
+        self.lines.append(head + (output.style(tail, style) if style else tail))

@@ -1,0 +1,360 @@
+"""`hermes sessions export`: conversations into a file.
+
+Whole conversations are exported, all segments of each. Three formats: `archive` (our zip, with checksums; nothing is
+lost), `jsonl` (one object a session with its messages, as other tools write and read it), `md` (for reading). A file is
+written beside its name and put in place when it is complete, private to its owner. Secrets in what was said are
+covered, and the person is told in how many places, unless `--keep-secrets` asks for everything as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from hermes_cli.framework import output, store, text
+from hermes_cli.framework.output import Progress
+from hermes_cli.framework.parser import Verbs, add_json, add_yes
+from hermes_cli.sessions import lookup, render
+from hermes_config.errors import UsageError
+from hermes_config.home import private_open
+
+if TYPE_CHECKING:
+    from hermes_config.limits import Limits
+    from hermes_config.redaction import Redactor
+    from hermes_state import SessionDB
+
+
+_FORMATS = {".zip": "archive", ".jsonl": "jsonl", ".json": "jsonl", ".md": "md"}
+_PAGE = 500
+
+
+def add(verbs: Verbs) -> None:
+    add_export(verbs)
+    add_import(verbs)
+
+
+def add_export(verbs: Verbs) -> None:
+    export = verbs.add(
+        "export",
+        _export,
+        help="write conversations to a file: one, some or all",
+        example="""hermes sessions export everything.zip
+                   hermes sessions export trip.zip "Trip to Kyoto"
+                   hermes sessions export - --source telegram --format jsonl""",
+    )
+    export.add_argument("output", metavar="FILE", help="where to; - is the standard output")
+    export.add_argument("ids", nargs="*", metavar="ID", help="ids, beginnings of ids, or titles; none: all of them")
+    export.add_argument("--session-id", action="append", default=[], metavar="ID", help="the same, as a flag")
+    export.add_argument(
+        "--lineage", action="store_true", help="all segments of each (always so; taken for old scripts)"
+    )
+    export.add_argument("--source", metavar="NAME", help="only those from one source")
+    export.add_argument(
+        "--format", choices=("archive", "jsonl", "md"), help="default: by the name's ending, else an archive"
+    )
+    export.add_argument(
+        "--keep-secrets", action="store_true", help="leave keys and passwords in the text (default: they are covered)"
+    )
+    export.add_argument("--dry-run", action="store_true", help="only say how many conversations would be written")
+    add_yes(export)
+
+
+def _export(args: argparse.Namespace) -> int:
+    kind = args.format or _by_name(args.output)
+    with store.open_store() as db:
+        roots = _chosen(db, [*args.ids, *args.session_id], args.source)
+        named = text.counted(len(roots), "conversation")
+        if args.dry_run:
+            print(f"Would write {named} as {kind}.")
+            return 0
+        if args.output != "-" and not _may_write(Path(args.output), yes=args.yes):
+            print("Nothing was written.")
+            return 1
+        from hermes_config import redaction
+
+        redact = None if args.keep_secrets else redaction.redactor()
+        if kind == "archive":
+            _write_archive(db, args.output, roots if args.ids or args.session_id or args.source else None, redact)
+        else:
+            _write_text(db, args.output, roots, kind, redact)
+    if args.output != "-":
+        print(text.harmless(f"Wrote {named} to {args.output} ({text.size(Path(args.output).stat().st_size)})."))
+    if redact is not None and redact.places:
+        places = text.counted(redact.places, "place")
+        said = f"Secrets were covered in {places}. --keep-secrets leaves them in."
+        print(said, file=sys.stderr if args.output == "-" else sys.stdout)
+    return 0
+
+
+def _by_name(target: str) -> str:
+    ending = Path(target).suffix.lower()
+    if target == "-":
+        return "jsonl"
+    if ending and ending not in _FORMATS:
+        hint = f"Those there are: {', '.join(_FORMATS)}; or say it with --format."
+        raise UsageError(f"what {ending[:20]} would be is not known", where=target, hint=hint)
+    return _FORMATS.get(ending, "archive")
+
+
+def _chosen(db: SessionDB, wanted: list[str], source: str | None) -> list[str]:
+    """Root ids, oldest first, so that what began in another comes after it."""
+    if wanted:
+        return list(dict.fromkeys(lookup.find(db, name, guess=True)["root_id"] for name in wanted))
+    roots: dict[str, float] = {}
+    for offset in range(0, sys.maxsize, _PAGE):
+        rows = db.list_sessions_rich(
+            source=source, include_children=True, include_archived=True, compact_rows=True, limit=_PAGE, offset=offset
+        )
+        for row in rows:
+            roots[row["root_id"]] = min(row["started_at"], roots.get(row["root_id"], row["started_at"]))
+        if len(rows) < _PAGE:
+            break
+    return sorted(roots, key=lambda root: (roots[root], root))
+
+
+def _may_write(path: Path, *, yes: bool) -> bool:
+    """Never over the database, and over another file only when that is wanted."""
+    store.refuse_database(path)
+    if path.is_dir():
+        raise UsageError("that is a folder", where=str(path), hint="Give the name of a file.")
+    if not path.absolute().parent.is_dir():
+        raise UsageError("there is no such folder", where=str(path.absolute().parent))
+    return not path.exists() or output.confirm(f"{path} exists. Replace it?", yes=yes)
+
+
+def _write_archive(db: SessionDB, target: str, roots: list[str] | None, redact: Redactor | None) -> None:
+    from hermes_state.transfer import archive_write
+
+    with Progress("exporting", unit="messages") as progress:
+        if target != "-":
+            archive_write.export(
+                db, Path(target), conversations=roots, replace=True, progress=progress.update, redact=redact
+            )
+            return
+        if output.is_terminal():
+            raise UsageError("an archive is no text for a terminal", hint="Give a file name, or --format jsonl.")
+        import shutil
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="hermes-export-") as folder:
+            made = Path(folder) / "archive.zip"
+            archive_write.export(db, made, conversations=roots, progress=progress.update, redact=redact)
+            sys.stdout.flush()
+            with made.open("rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+
+
+def _write_text(db: SessionDB, target: str, roots: list[str], kind: str, redact: Redactor | None) -> None:
+    with Progress("exporting", unit="conversations") as progress, _writing(target) as file:
+        for number, root in enumerate(roots):
+            segments = [made for made in map(db.export_session, _segments(db, root)) if made is not None]
+            if redact is not None:
+                segments = [_covered(segment, redact) for segment in segments]
+            if kind == "md" and segments:
+                file.write(("\n\n" if number else "") + render.conversation(segments))
+            elif kind == "jsonl":
+                file.writelines(map(_json_line, segments))
+            progress.update(number + 1, len(roots))
+
+
+def _covered(session: dict[str, Any], redact: Redactor) -> dict[str, Any]:
+    """A session with its messages, the secrets in their texts covered. Ids stay, so that it can be imported."""
+    from hermes_state.transfer import archive_write
+
+    def row(found: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: _covered_text(item, redact) if archive_write.is_free_text(name) else item
+            for name, item in found.items()
+        }
+
+    for name in ("model_config", "origin_json"):
+        session = {**session, name: archive_write.without_credentials(session.get(name))}
+    messages = [row(message) for message in session.pop("messages")]
+    return {**row(session), "messages": messages}
+
+
+def _covered_text(value: Any, redact: Redactor) -> Any:
+    """Text, or what holds some: the parts of a message, a tool call."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {redact(str(name)): _covered_text(item, redact) for name, item in value.items()}
+    return [_covered_text(item, redact) for item in value] if isinstance(value, list) else value
+
+
+def _json_line(session: dict[str, Any]) -> str:
+    return text.harmless_json(json.dumps(session, ensure_ascii=False, default=str)) + "\n"
+
+
+def _segments(db: SessionDB, root: str) -> list[str]:
+    from hermes_state.conversations import lineage
+
+    found = lineage.of(db, root)
+    return [] if found is None else [segment["id"] for segment in found.root.segments]
+
+
+@contextmanager
+def _writing(target: str) -> Iterator[IO[str]]:
+    """A text file that appears under its name when it is complete."""
+    if target == "-":
+        yield sys.stdout
+        return
+    path = Path(os.path.realpath(target))
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with private_open(draft, "x") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write: {error.strerror}", where=target) from error
+    finally:
+        with suppress(OSError):  # gone already when all went well
+            draft.unlink()
+
+
+_NOUNS = {"people": "people", "identities": "accounts", "routes": "routes"}
+Outcome = tuple[dict[str, Any], list[str]]
+"""What an import did, for programs and for people."""
+
+
+def add_import(verbs: Verbs) -> None:
+    bring = verbs.add(
+        "import",
+        _import,
+        help="read conversations from an archive or a JSONL file",
+        example="""hermes sessions import trip.zip
+                   hermes sessions import sessions.jsonl""",
+    )
+    bring.add_argument("file", metavar="FILE", help="what export wrote, in its formats archive or jsonl")
+    bring.add_argument("--dry-run", action="store_true", help="only check the file and say what would be done")
+    add_json(bring)
+
+
+def _import(args: argparse.Namespace) -> None:
+    file = Path(args.file)
+    store.refuse_database(file)
+    kind = _kind_of(file)  # before the store is open: reading a database's file beside it would drop its locks
+    take_in = _import_archive if kind == "archive" else _import_lines
+    with store.open_store(create=not args.dry_run) as db, Progress("importing", unit="messages") as progress:
+        facts, lines = take_in(db, file, dry_run=args.dry_run, progress=progress)
+    if args.json:
+        output.print_json(facts)
+    else:
+        print("\n".join(map(text.harmless, lines)))
+
+
+def _kind_of(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(16)
+    except OSError as error:
+        raise UsageError(f"cannot read: {error.strerror}", where=str(file)) from error
+    if start.startswith(b"SQLite format 3"):
+        raise UsageError(
+            "that is a database, not an export",
+            where=str(file),
+            hint="hermes backup restore takes a backup, hermes import hermes a home of the reference.",
+        )
+    return "archive" if start.startswith(b"PK") else "jsonl"
+
+
+def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Outcome:
+    from dataclasses import asdict
+
+    from hermes_state.transfer import archive_import
+
+    report = archive_import.import_archive(db, file, dry_run=dry_run, progress=progress.update)
+    did = "Would import" if dry_run else "Imported"
+    count = text.counted(len(report.imported), "conversation")
+    lines = [f"{did} {count}, {text.counted(report.messages, 'message')}."]
+    if report.already_here:
+        lines.append(f"Here already: {text.counted(len(report.already_here), 'conversation')}.")
+    lines += [f"{root} is here with other messages; ours was kept." for root in report.different]
+    lines += [
+        f'{session_id} is now called "{title}": its title was taken.' for session_id, title in report.renamed.items()
+    ]
+    if report.imported:
+        lines.append("They belong to you, and no chat leads to them.")
+    if report.left_out:
+        parts = ", ".join(f"{_NOUNS[name]} ({count:,})" for name, count in report.left_out.items())
+        lines.append(f"Left out: {parts}. An archive brings no rights and no routes; a backup does.")
+    return asdict(report), lines
+
+
+def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Outcome:
+    """Every line is judged before the first is stored; then a batch a transaction, so a re-run takes up the rest."""
+    from hermes_state.transfer import session_json
+
+    for batch in _batches(file, db.limits):
+        _, errors = session_json.check([record for _, record in batch], db.limits, db.clock())
+        if errors:
+            line = batch[errors[0]["index"] or 0][0]
+            raise UsageError(errors[0]["error"], where=f"{file}:{line}", hint="Nothing was imported.")
+    facts: dict[str, Any] = {"imported": 0, "skipped": 0, "detached": 0, "imported_ids": [], "skipped_ids": []}
+    done = 0
+    for batch in [] if dry_run else _batches(file, db.limits):
+        outcome = db.import_sessions([record for _, record in batch])
+        if outcome["errors"]:  # somebody changed the file between the two readings
+            raise UsageError(outcome["errors"][0]["error"], where=str(file), hint="Run it again to finish.")
+        for name in facts:
+            facts[name] += outcome[name]
+        done += sum(len(record.get("messages") or ()) for _, record in batch)
+        progress.update(done)
+    if dry_run:
+        count = sum(map(len, _batches(file, db.limits)))
+        return {**facts, "readable": count}, [
+            f"Readable: {text.counted(count, 'session')}; what is here already would be skipped."
+        ]
+    lines = [f"Imported {text.counted(facts['imported'], 'session')}."]
+    if facts["skipped"]:
+        lines.append(f"Here already, and left as they are: {text.counted(facts['skipped'], 'session')}.")
+    if facts["detached"]:
+        lines.append(
+            f"Standing alone, because what they continue is nowhere: {text.counted(facts['detached'], 'session')}."
+        )
+    return facts, lines
+
+
+_Batch = list[tuple[int, Any]]
+
+
+def _batches(file: Path, limits: Limits) -> Iterator[_Batch]:
+    """The objects of a JSONL file with their line numbers, as many at a time as the store takes in one call."""
+    batch: _Batch = []
+    said = size = 0
+    for number, line in _lines(file):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            raise UsageError("this line is not JSON", where=f"{file}:{number}", hint="Nothing was imported.") from None
+        messages = record.get("messages") if isinstance(record, dict) else None
+        count = len(messages) if isinstance(messages, list) else 0
+        room = 2 * len(line.encode())  # the store counts a spelling of its own, which may be longer than the file's
+        full = len(batch) >= limits.import_call_sessions or said + count > limits.import_call_messages
+        if batch and (full or size + room > limits.import_call_bytes):
+            yield batch
+            batch, said, size = [], 0, 0
+        batch.append((number, record))
+        said, size = said + count, size + room
+    if batch:
+        yield batch
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="\n") as opened:
+            for number, line in enumerate(opened, 1):
+                if line.strip():
+                    yield number, line
+    except UnicodeDecodeError as error:
+        raise UsageError("this is neither an archive nor UTF-8 text", where=str(file)) from error
+    except OSError as error:
+        raise UsageError(f"cannot read: {error.strerror}", where=str(file)) from error

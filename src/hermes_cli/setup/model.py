@@ -1,0 +1,334 @@
+"""Finding a model for `hermes setup`: servers on this machine, one's own server, providers, and whether one answers.
+
+Only loopback is searched for servers, each for at most half a second. A choice is tried before anything is written
+down: the configuration it would give is built in memory, and one small question is put to the model. A key goes to the
+host of that choice (`host_of`) and to no other: redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from hermes_config import config, redaction
+from hermes_config.errors import HermesError, UsageError
+
+if TYPE_CHECKING:
+    from hermes_agent.models.base import Endpoint
+    from hermes_agent.models.provider_table import Provider
+
+_PROBE_SECONDS = 0.5
+_TRY_SECONDS = 60.0
+_MOST_BYTES = 1_000_000
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+SUGGESTED: Mapping[str, str] = MappingProxyType({
+    "openrouter": "anthropic/claude-sonnet-4.6",
+    "anthropic": "claude-sonnet-4-6",
+    "openai": "gpt-5",
+    "gemini": "gemini-2.5-pro",
+    "deepseek": "deepseek-chat",
+})  # fmt: skip
+"""What is proposed for a provider when nobody names a model."""
+
+
+_LIST_SECONDS = 15.0
+_ADDRESS = re.compile(
+    r"\w+://.*|(?:localhost|\d+\.\d+\.\d+\.\d+|\[[0-9a-f:]+\])(?::\d+)?(?:/.*)?|[\w-]+(?:\.[\w-]+)+:\d{2,5}(?:/.*)?",
+    re.IGNORECASE,
+)
+
+
+class ModelDoesNotAnswer(HermesError):
+    """The model does not answer."""
+
+
+class KeyRefused(ModelDoesNotAnswer):
+    """The server wants a key, or another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A model somewhere, as it would be written into config.yaml."""
+
+    provider: str
+    model: str
+    base_url: str = ""
+
+
+def local_servers(loaded: config.Config) -> list[Choice]:
+    """The model servers that answer on this machine, with the first model each has."""
+    from hermes_agent.models.provider_table import PROVIDERS
+
+    found = []
+    for row in PROVIDERS.values():
+        if not row.local or row.name == "demo":
+            continue
+        address = _address(row, loaded)
+        if urlsplit(address).hostname in _LOOPBACK and (model := _first_model(address)):
+            found.append(Choice(row.name, model))
+    return found
+
+
+def _address(row: Provider, loaded: config.Config) -> str:
+    host = loaded.environ("OLLAMA_HOST") if row.name == "ollama" else None
+    if not host:
+        return row.base_url
+    return (host if "://" in host else f"http://{host}").rstrip("/").removesuffix("/v1") + "/v1"
+
+
+def _first_model(address: str) -> str:
+    """Empty when nothing answers there, or something that is no model server."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows this machine's loopback
+    try:
+        with direct.open(f"{address}/models", timeout=_PROBE_SECONDS) as answer:
+            listed = json.loads(answer.read(_MOST_BYTES))["data"]
+            return str(listed[0]["id"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+# -- a server of one's own ---------------------------------------------------------------------------------------------
+
+
+def looks_like_address(words: str) -> bool:
+    """Whether this names a place on a network rather than a model."""
+    return _ADDRESS.fullmatch(words.strip()) is not None
+
+
+def address_of(words: str) -> str:
+    """The address of a model server as a person typed it. Raises, in one line, when it is none."""
+    said, such_as = words.strip(), "It begins with http:// or https://, such as http://127.0.0.1:8000/v1."
+    try:
+        parts = urlsplit(said)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not match, a port that is no number
+        good = False
+    if not good or any(mark.isspace() for mark in said):
+        raise UsageError(f"{redaction.shown(said)} is no address of a server", hint=such_as)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise UsageError("an address is kept without user, password and query", hint="A key is asked for by itself.")
+    return said.rstrip("/")
+
+
+def host_of(address: str) -> str:
+    """The host, with its port, that an address leads to."""
+    return urlsplit(address).netloc.rpartition("@")[2]
+
+
+def is_readable_on_the_way(address: str) -> bool:
+    """Whether what is sent there, a key included, leaves this machine without encryption."""
+    parts = urlsplit(address)
+    return parts.scheme == "http" and parts.hostname not in _LOOPBACK
+
+
+def models_at(address: str, key: str = "") -> tuple[str, list[str]]:
+    """Which models a server offers, and its address with the `/v1` that was left out; no names when it does not tell.
+
+    The key is sent to that host alone. Raises `KeyRefused`, or `ModelDoesNotAnswer` when nothing is there.
+    """
+    tries = [address] if urlsplit(address).path.strip("/") else [address, f"{address}/v1"]
+    for one in tries:
+        if names := _names(one, key):
+            return one, names
+    return tries[-1], []
+
+
+def _names(address: str, key: str) -> list[str]:
+    host = host_of(address)
+    asked = urllib.request.Request(f"{address}/models")
+    if key:
+        asked.add_unredirected_header("Authorization", f"Bearer {key}")
+    handlers: list[urllib.request.BaseHandler] = [_StayHere()]
+    if urlsplit(address).hostname in _LOOPBACK:
+        handlers.append(urllib.request.ProxyHandler({}))  # no proxy knows this machine's loopback
+    try:
+        with urllib.request.build_opener(*handlers).open(asked, timeout=_LIST_SECONDS) as answer:
+            listed = json.loads(answer.read(_MOST_BYTES))["data"]
+            return [str(one["id"]) for one in listed]
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403):
+            what = f"{host} does not take this key" if key else f"{host} wants a key"
+            raise KeyRefused(f"{what} ({error.code})") from None
+        if 300 <= error.code < 400:
+            said = f"{host} sends us to another address ({error.code}), and no key follows there"
+            raise ModelDoesNotAnswer(said, hint="Give the address that it should be.") from None
+        return []
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and not isinstance(error, OSError):
+            return []  # something answers, but not with a list
+        reason = getattr(error, "reason", error)
+        why = getattr(reason, "strerror", None) or str(reason) or type(error).__name__
+        raise ModelDoesNotAnswer(f"{host} does not answer: {why}", hint="Start it, or check the address.") from None
+    except (LookupError, TypeError):
+        return []
+
+
+class _StayHere(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer like any other: it is not followed, and no key with it."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+# -- what is set now ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The model that is configured, with or without the key it needs."""
+
+    label: str
+    host: str
+    variable: str
+    """Where another key of it would be kept; empty when it takes none."""
+    endpoint: Endpoint | None
+    """None: its key is missing."""
+
+
+def present(loaded: config.Config) -> Present | None:
+    """What is configured; None when nothing is, or nothing that makes sense."""
+    from hermes_agent.models import providers
+    from hermes_config.errors import ConfigError
+
+    try:
+        entry = providers.model_entry(loaded)
+        row, entry = providers.provider_of(loaded, entry, str(entry.get("default") or ""), key="model")
+        usual = row.keys[0] if row.keys else CUSTOM_KEY if row.name == "custom" else ""
+        variable = str(entry.get("key_env") or usual)
+        try:
+            found = endpoint = providers.primary(loaded)
+        except providers.MissingKey:
+            endpoint, found = None, providers.primary(with_key(loaded, variable, "none yet"))
+    except ConfigError:
+        return None
+    return Present(f"{found.provider}/{found.model}", host_of(found.base_url), variable, endpoint)
+
+
+def with_key(loaded: config.Config, variable: str, key: str) -> config.Config:
+    """The configuration with another key for the model it has; nothing is written."""
+    model = loaded.tree.get("model")
+    entry = {"default": model} if isinstance(model, str) else {**(model or {})}
+    entry.pop("api_key", None)
+    if variable == CUSTOM_KEY:
+        entry["key_env"] = variable
+    return config.of(loaded.home, {**loaded.tree, "model": entry}, {**loaded.dotenv, variable: key})
+
+
+def keep_key(variable: str, key: str) -> None:
+    """Another key for the model that is configured, in `.env`."""
+    config.put_variable(variable, key)
+    config.unset_value("model.api_key")
+    if variable == CUSTOM_KEY:
+        config.set_value("model.key_env", variable)
+
+
+# -- a choice ----------------------------------------------------------------------------------------------------------
+
+
+def host_for(choice: Choice, loaded: config.Config) -> str:
+    """The host that a key for this choice would be sent to."""
+    from hermes_agent.models import providers
+
+    return host_of(providers.primary(candidate(loaded, choice, "none yet")).base_url)
+
+
+def needed_key(choice: Choice, loaded: config.Config) -> str:
+    """The variable that must hold a key for this choice; empty when none is needed."""
+    row = _provider(choice, loaded)
+    return row.keys[0] if row.keys and not choice.base_url else ""
+
+
+def whose(choice: Choice, loaded: config.Config) -> str:
+    """The provider of this choice, by name."""
+    return _provider(choice, loaded).name
+
+
+def is_nobodys(choice: Choice) -> bool:
+    """Whether only a name was given, and one that no provider is known for: it would be sent wherever a key is."""
+    from hermes_agent.models.provider_table import PROVIDERS
+
+    guesses = filter(None, (row.guesses for row in PROVIDERS.values()))
+    bare = choice.provider == "auto" and "/" not in choice.model
+    return bare and not any(re.match(guess, choice.model) for guess in guesses)
+
+
+def _provider(choice: Choice, loaded: config.Config) -> Provider:
+    from hermes_agent.models import providers
+
+    entry = {"provider": choice.provider, "base_url": choice.base_url}
+    return providers.provider_of(loaded, entry, choice.model, key="model")[0]
+
+
+def candidate(loaded: config.Config, choice: Choice, key: str = "") -> config.Config:
+    """The configuration as it would be with this choice; nothing is written."""
+    entry: dict[str, Any] = {"default": choice.model, "provider": choice.provider}
+    if choice.base_url:
+        entry["base_url"] = choice.base_url
+    dotenv = dict(loaded.dotenv)
+    if key:
+        variable = needed_key(choice, loaded)
+        dotenv[variable or CUSTOM_KEY] = key
+        if not variable:
+            entry["key_env"] = CUSTOM_KEY
+    return config.of(loaded.home, {**loaded.tree, "model": entry}, dotenv)
+
+
+CUSTOM_KEY = "HERMES_MODEL_KEY"
+"""Holds the key of a server that is none of the providers we know."""
+
+
+def try_endpoint(endpoint: Endpoint) -> None:
+    """Put one small question to the model. Raises an error of ours when there is no answer."""
+    from hermes_agent.models import call, provider_table
+
+    wire = provider_table.wire_for(endpoint)
+    small = replace(endpoint, max_tokens=16)
+    question = [{"role": "user", "content": "Say ok."}]
+    body = wire.join(wire.head(small, "", ()), wire.fragments(question))
+    try:
+        asyncio.run(asyncio.wait_for(call.call(small, body), _TRY_SECONDS))
+    except TimeoutError:
+        raise ModelDoesNotAnswer(f"{endpoint.model} gave no answer within {_TRY_SECONDS:.0f} s") from None
+
+
+def named(words: str, *, provider: str | None = None, base_url: str | None = None) -> Choice:
+    """What a person typed (`gpt-5`, `openai/gpt-5`, `ollama/llama3`) as a choice."""
+    from hermes_agent.models import providers
+
+    if base_url:
+        return Choice("custom", words, address_of(base_url))
+    if provider:
+        known = providers.known(provider)
+        if not known:
+            from hermes_agent.models.provider_table import PROVIDERS
+
+            raise UsageError(f"there is no provider {provider[:40]!r}", hint=f"Known: {', '.join(PROVIDERS)}.")
+        return Choice(known, words or SUGGESTED.get(known, ""))
+    if looks_like_address(words):
+        raise UsageError(f"{words[:60]!r} is an address, not a model", hint="Give it as --base-url.")
+    where, model = providers.split(words, current="")
+    return Choice(where or "auto", model)
+
+
+def keep(choice: Choice, key: str, loaded: config.Config) -> None:
+    """Write the choice into config.yaml and the key into `.env`, and nowhere else."""
+    variable = needed_key(choice, loaded) or (CUSTOM_KEY if key else "")
+    if key and loaded.dotenv.get(variable) != key:
+        config.put_variable(variable, key)
+    config.set_value("model.default", choice.model)
+    config.set_value("model.provider", choice.provider)
+    # What belonged to the model before: its address, its key, its window.
+    for name in ("base_url", "api_key", "key_env", "context_length", "api_mode"):
+        config.unset_value(f"model.{name}")
+    if choice.base_url:
+        config.set_value("model.base_url", choice.base_url)
+    if key and variable == CUSTOM_KEY:
+        config.set_value("model.key_env", CUSTOM_KEY)

@@ -1,0 +1,87 @@
+"""Protected files: files that other programs run, or read programs from, when a folder is merely opened.
+
+Git, an editor, a shell's prompt and other agents do so. A confined command may read these files and not change them; a
+file tool asks before it writes one. Files that a person runs on purpose (a Makefile, package.json, conftest.py, a
+virtual environment) are the project itself and not protected: an agent that may not change them is of no use. Nor is a
+repository that a command itself has made: only what is there when the command starts is protected.
+`secret_files.found_in` lists the protected files of a workspace together with its secrets, in one walk.
+"""
+
+# Strings and not paths: this runs before every command, and pathlib would take most of the time.
+# ruff: noqa: PTH110, PTH118, PTH123
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+PROTECTED_FOLDERS: frozenset[str] = frozenset({
+    ".vscode", ".idea", ".fleet", ".zed", ".devcontainer", ".husky", ".claude", ".cursor", ".codex", ".gemini",
+    ".hermes", ".qwen", ".kiro", ".opencode", ".roo",
+})  # fmt: skip
+"""Settings of editors and agents: tasks that run when a folder is opened, hooks, servers and plug-ins that are started.
+All of such a folder, for a file that is not there yet does the same harm as one that is changed."""
+
+PROTECTED_FILES: frozenset[str] = frozenset({
+    "opencode.json", "lefthook.yaml", "lefthook-local.yml", ".mise.local.toml", ".dir-locals.el", ".aider.conf.yml",
+    ".envrc", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".mcp.json", ".devcontainer.json", ".mise.toml",
+    "mise.toml", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua",
+    ".lvimrc", ".gdbinit", ".lldbinit", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
+    ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".inputrc",
+    ".gitconfig", ".tmux.conf", ".screenrc", ".pythonrc.py", "authorized_keys",
+})  # fmt: skip
+
+_GIT_FILES = ("config", "config.worktree", "hooks", "commondir")
+GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
+_WRITABLE_IN_HOME = frozenset({".cache"})
+
+
+def is_protected(path: Path, workspace: Path, *, user_home: Path | None = None) -> bool:
+    """Whether a file of the workspace is run by other programs when they start, by its name; see the module.
+
+    All of a `.git` counts here: what git keeps there is changed by git alone. Where the workspace is the person's home,
+    so do all hidden files in it, and `bin`.
+    """
+    if not path.is_relative_to(workspace):
+        return False
+    parts = path.relative_to(workspace).parts
+    if not parts:
+        return False
+    in_home = user_home is not None and workspace in (user_home, Path(os.path.realpath(user_home)))
+    if in_home and is_protected_at_home(parts[0]):
+        return True
+    if parts[-1] in PROTECTED_FILES or not PROTECTED_FOLDERS.isdisjoint(parts) or ".git" in parts:
+        return True
+    folders = [workspace.joinpath(*parts[:-1]), *([workspace.joinpath(*parts[:-2])] if len(parts) > 1 else [])]
+    names = (parts[-1], parts[-2] if len(parts) > 1 else "")
+    return any(name in _GIT_FILES and _is_git_folder(folder) for folder, name in zip(folders, names, strict=False))
+
+
+def is_protected_at_home(name: str) -> bool:
+    return name == "bin" or (name.startswith(".") and name not in _WRITABLE_IN_HOME)
+
+
+def _is_git_folder(folder: Path) -> bool:
+    return all(os.path.lexists(folder / mark) for mark in GIT_MARKS)
+
+
+_HOOKS_PATH = re.compile(r"^\s*hookspath\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE | re.MULTILINE)
+_INCLUDED = re.compile(r"^\s*path\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE | re.MULTILINE)
+
+
+def git_files(folder: str, root: str) -> list[str]:
+    """What git runs or reads settings from: its own files, and those of the workspace that its settings name."""
+    found = [f"{folder}/{name}" for name in _GIT_FILES if os.path.lexists(f"{folder}/{name}")]
+    try:
+        with open(f"{folder}/config", encoding="utf-8", errors="replace") as file:
+            settings = file.read(100_000)
+    except OSError:
+        return found
+    top = folder.rpartition("/")[0] if folder.endswith("/.git") else folder
+    named = [os.path.join(top, path.strip()) for path in _HOOKS_PATH.findall(settings)]
+    named += [os.path.join(folder, path.strip()) for path in _INCLUDED.findall(settings)]
+    for path in map(os.path.realpath, named):
+        if path.startswith(f"{root}/") and os.path.exists(path) and not folder.startswith(f"{path}/"):
+            found.append(path)
+    return found

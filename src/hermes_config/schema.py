@@ -1,0 +1,558 @@
+"""What a setting is, and how values of it are read, checked and named.
+
+A section of config.yaml is a dataclass (`sections`), each field of which is made by `setting`: default, kind, one line
+for the manual. That one declaration reads files (`read`), checks a single key (`hermes config set`), finds mistyped
+keys and keys without effect (`Table`), and becomes the page of settings (`tools/config_page.py`).
+
+A value that does not fit is a `Problem`. The reader notes it and goes on with the last good value, else the default.
+Whoever cannot go on with that raises the problem (`Config.require`): an error with file, line, key and reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from hermes_config.errors import ConfigError
+
+S = TypeVar("S")
+Environ = Callable[[str], "str | None"]
+"""Gives a variable of the environment or `.env`."""
+MOST = 2**53
+YEAR = 366 * 24 * 3600
+ANY = "<name>"
+"""In a key: a name of the person's own, such as a platform's or a model's."""
+_KEEP = object()
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+_FEW = 12
+"""As many names fit into an error that is read."""
+
+
+# -- a value and where it stands -----------------------------------------------------------------------------------
+
+
+class Value(NamedTuple):
+    """A value and where it stands."""
+
+    raw: Any
+    file: Path
+    path: tuple[str, ...] = ()
+
+    def at(self, *keys: str) -> Value | None:
+        """What stands below; None where nothing does, or this is no section."""
+        raw = self.raw
+        for key in keys:
+            raw = raw.get(key) if isinstance(raw, Mapping) else None
+        return None if raw is None else Value(raw, self.file, (*self.path, *keys))
+
+    def parts(self) -> list[tuple[str, Value]]:
+        """What stands in a section, by name; a key without a value means the default."""
+        return [(str(key), part) for key in self.section() if (part := self.at(key)) is not None]
+
+    def section(self) -> Mapping[str, Any]:
+        if not isinstance(self.raw, Mapping):
+            raise self.wrong(f"must be a section with keys, not {shown(self.raw)}")
+        return self.raw
+
+    def read(self, kind: Kind) -> Any:
+        """As what it should be. Raises `ConfigError`."""
+        problems: list[Problem] = []
+        found = kind.take(self, problems, None)
+        if problems:
+            raise problems[0].error()
+        return found
+
+    def wrong(self, reason: str, *, hint: str = "") -> ConfigError:
+        return Problem(self, reason, hint).error()
+
+
+class Problem(NamedTuple):
+    """A value that does not fit. The line on which it stands is looked up only for an error."""
+
+    value: Value
+    reason: str
+    hint: str = ""
+
+    @property
+    def key(self) -> str:
+        return ".".join(self.value.path)
+
+    @property
+    def note(self) -> str:
+        return f"{self.key} {self.reason}"
+
+    def at_or_below(self, *keys: str) -> bool:
+        return any(self.key == key or self.key.startswith(f"{key}.") for key in keys)
+
+    def error(self, line: int | None = None) -> ConfigError:
+        file, path = self.value.file, self.value.path
+        found = line_of(file, path) if line is None else line
+        return ConfigError(self.reason, file=str(file), line=found, key=self.key, hint=self.hint)
+
+
+def line_of(file: Path, path: Sequence[str]) -> int:
+    """The line of a key in config.yaml; 0 when it cannot be found."""
+    from hermes_config import yaml_file  # only ever needed for a mistake
+
+    if file.name != "config.yaml":
+        return 0
+    try:
+        return yaml_file.parse(file.read_text(encoding="utf-8"), file=str(file)).line(path)
+    except (OSError, UnicodeDecodeError, ConfigError):  # it was changed since it was read; the key says enough
+        return 0
+
+
+def shown(value: object) -> str:
+    from hermes_config import redaction  # only ever needed for a mistake
+
+    return redaction.shown(value)
+
+
+# -- kinds of values -----------------------------------------------------------------------------------------------
+
+
+class Unfit(Exception):
+    """A value that a setting cannot take; `use` is taken in its place, where it is given."""
+
+    def __init__(self, reason: str, *, hint: str = "", use: Any = _KEEP) -> None:
+        super().__init__(reason)
+        self.reason, self.hint, self.use = reason, hint, use
+
+
+class Kind:
+    """What a setting may be. `name` is for the page of settings."""
+
+    name = "text"
+
+    def read(self, raw: Any) -> Any:
+        """The value that a person meant. Raises `Unfit`."""
+        return raw
+
+    def take(self, value: Value, problems: list[Problem], keep: Any, environ: Environ | None = None) -> Any:
+        """The value; or `keep`, and a problem more."""
+        try:
+            return self.read(value.raw)
+        except Unfit as unfit:
+            problems.append(Problem(value, unfit.reason, unfit.hint))
+            return keep if unfit.use is _KEEP else unfit.use
+
+
+class Raw(Kind):
+    """Anything: read by whoever uses it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Flag(Kind):
+    name = "true or false"
+
+    def read(self, raw: Any) -> bool:
+        word = str(raw).strip().lower()
+        if isinstance(raw, bool | int | float | str) and word.removesuffix(".0") in _TRUE | _FALSE:
+            return word.removesuffix(".0") in _TRUE
+        raise Unfit(f"must be true or false, not {shown(raw)}")
+
+
+class Number(Kind):
+    """A number as people write it: 30, "30", 1_000."""
+
+    whole = False
+
+    def __init__(self, least: float = 0, most: float = MOST, name: str = "number") -> None:
+        self.least, self.most, self.name = least, most, name
+
+    def read(self, raw: Any) -> Any:
+        number = _number(raw)
+        fits = number is not None and self.least <= number <= self.most and (not self.whole or number == int(number))
+        if not fits or number is None:
+            bounds = f"of at least {self.least:,}" if self.most >= MOST else f"from {self.least:,} to {self.most:,}"
+            raise Unfit(f"must be a {'whole ' if self.whole else ''}number {bounds}, not {shown(raw)}")
+        return int(number) if self.whole else float(number)
+
+
+class Whole(Number):
+    whole = True
+
+    def __init__(self, least: int = 0, most: int = MOST, name: str = "whole number") -> None:
+        super().__init__(least, most, name)
+
+
+class Tokens(Whole):
+    """`auto`, nothing and 0 mean None; people write 200,000."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 999_999_999, "tokens")
+
+    def read(self, raw: Any) -> int | None:
+        plain = raw.replace(",", "").strip() if isinstance(raw, str) else raw
+        return None if plain in ("", "auto") else super().read(plain) or None
+
+
+class Money(Kind):
+    """A sum in dollars: 5, 0.25, "$5"."""
+
+    name = "dollars"
+
+    def __init__(self, most: float) -> None:
+        self._most = most
+
+    def read(self, raw: Any) -> float:
+        number = _number(raw.strip().removeprefix("$") if isinstance(raw, str) else raw)
+        if number is None or not 0 <= number <= self._most:
+            bounds = f"of at least 0 and at most {self._most:,}"
+            raise Unfit(f"must be an amount in dollars {bounds}, such as 5 or 0.25, not {shown(raw)}")
+        return float(number)
+
+
+class Choice(Kind):
+    """One of a few words. `spelt`: what else is understood, such as YAML's false for a bare `off`."""
+
+    def __init__(self, *options: str, spelt: Mapping[Any, str] | None = None) -> None:
+        self.options, self._spelt = options, {} if spelt is None else spelt
+        self.name = ", ".join(options)
+
+    def read(self, raw: Any) -> str | None:
+        if raw == "":
+            return None
+        word = "off" if raw is False and "off" in self.options else str(raw).strip().lower()
+        word = self._spelt.get(raw if isinstance(raw, bool) else word, word)
+        if word not in self.options:
+            raise Unfit(f"must be {', '.join(self.options[:-1])} or {self.options[-1]}, not {shown(raw)}")
+        return word
+
+
+class Text(Kind):
+    """A text that is not empty. `check` says what is wrong with it, or nothing."""
+
+    def __init__(self, name: str = "text", *, check: Callable[[str], str] | None = None) -> None:
+        self.name, self._check = name, check
+
+    def read(self, raw: Any) -> str | None:
+        if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+            raise Unfit("must be a text", hint="Write it in quotes.")  # never shown: it may be a secret
+        text = str(raw).strip()
+        if text and self._check is not None and (reason := self._check(text)):
+            raise Unfit(reason)
+        return text or None
+
+
+class Names(Kind):
+    """A list of names, or one text with commas between them."""
+
+    def __init__(self, name: str = "list", *, check: Callable[[str], str] | None = None) -> None:
+        self.name, self._check = name, check
+
+    def read(self, raw: Any) -> tuple[str, ...]:
+        if isinstance(raw, Mapping | bool) or raw is None:
+            raise Unfit(f"must be a list, not {shown(raw)}")
+        parts = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, Collection) else (raw,)
+        names = tuple(name for part in parts if not isinstance(part, Mapping | bool) and (name := str(part).strip()))
+        for name in names:
+            if self._check is not None and (reason := self._check(name)):
+                raise Unfit(reason)
+        return names
+
+
+class Patterns(Kind):
+    """Texts that may hold commas: one, or a list. What is no text is left out."""
+
+    def __init__(self, name: str = "list of patterns") -> None:
+        self.name = name
+
+    def read(self, raw: Any) -> tuple[str, ...]:
+        items = raw if isinstance(raw, list | tuple) else (raw,)
+        texts = tuple(item.strip() for item in items if isinstance(item, str) and item.strip())
+        if len(texts) != sum(item != "" for item in items):
+            raise Unfit("holds entries that are not text; they are ignored", use=texts)
+        return texts
+
+
+class Part(Kind):
+    """A section within a section. `names`: which keys it may have besides its own."""
+
+    def __init__(
+        self, cls: type[Any], names: Literal["any", "near", "closed"] = "any", *, bare: str = "", name: str = "section"
+    ) -> None:
+        """`near`: a key that is nearly one of its own is a mistake; `closed`: every unknown key is.
+
+        `bare`: the key that is meant where a value stands in place of the section.
+        """
+        self.cls, self._names, self._bare, self.name = cls, names, bare, name
+
+    def take(self, value: Value, problems: list[Problem], keep: Any, environ: Environ | None = None) -> Any:
+        if self._bare and not isinstance(value.raw, Mapping):
+            value = value._replace(raw={self._bare: value.raw})
+        if not isinstance(value.raw, Mapping):
+            reason = f"must be a section with keys such as {next(iter(settings_of(self.cls).values())).key}"
+            problems.append(Problem(value, reason))
+            return keep if keep is not None else self.cls()
+        if self._names != "any":
+            known = [row.key for row in settings_of(self.cls).values() if not row.fixed]
+            problems += unknown_names(value, known, closed=self._names == "closed")
+        made = read(self.cls, [value], problems, before=keep, environ=environ)
+        return made.settle(value.raw) if hasattr(made, "settle") else made
+
+
+class Each(Kind):
+    """A section whose keys are names of the person's own."""
+
+    def __init__(self, kind: Kind, *, brief: bool = False) -> None:
+        """`brief`: the manual has one line for it, not one for each key of its sections."""
+        self.kind, self.brief, self.name = kind, brief, kind.name
+
+    def take(self, value: Value, problems: list[Problem], keep: Any, environ: Environ | None = None) -> Any:
+        if not isinstance(value.raw, Mapping):
+            problems.append(Problem(value, "must be a section with names as keys"))
+            return keep or {}
+        before: Mapping[str, Any] = keep or {}
+        return {name: self.kind.take(part, problems, before.get(name)) for name, part in value.parts()}
+
+
+def _number(raw: Any) -> float | int | None:
+    if isinstance(raw, str):
+        text = raw.strip().replace("_", "")
+        try:
+            raw = int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else float(text)
+        except ValueError:
+            return None
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not math.isfinite(raw):
+        return None
+    return raw
+
+
+def unknown_names(value: Value, known: Collection[str], *, closed: bool = False) -> list[Problem]:
+    """The keys of a section that are mistakes."""
+    problems = []
+    for key in value.raw:
+        if key in known:
+            continue
+        at = Value(None, value.file, (*value.path, str(key)))
+        near = close_to(str(key), known, cutoff=0.5 if closed else 0.85)
+        if near:
+            where = f"{'.'.join(value.path)}." if value.path else ""
+            problems.append(Problem(at, "is not a known key", f"Did you mean {where}{near}?"))
+        elif closed:
+            few = len(known) <= _FEW
+            listed = sorted(known) if few else [close_to(str(key), known, cutoff=0.0)]
+            hint = f"{'Known' if few else 'The nearest'}: {', '.join(listed)}."
+            problems.append(Problem(at, "is not a known key", hint))
+    return problems
+
+
+def close_to(name: str, known: Collection[str], *, cutoff: float) -> str:
+    from difflib import get_close_matches  # only ever needed for a mistake
+
+    return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=cutoff)), "")
+
+
+# -- declaring settings --------------------------------------------------------------------------------------------
+
+
+class Setting(NamedTuple):
+    """One row of the table of settings."""
+
+    key: str
+    kind: Kind
+    default: Any
+    about: str
+    """One line for the manual; a row without one is not listed there."""
+    variable: str = ""
+    """Of the environment or `.env`; it counts above the file."""
+    restart: bool = False
+    """A change takes effect when the gateway or the terminal client is started again; else at the next turn."""
+    also: tuple[str, ...] = ()
+    """Other keys, from the top of the file, under which older homes have it."""
+    fixed: bool = False
+    """Holds before a configuration can be read: it is in the table and cannot be set."""
+    area: str = ""
+    """Heading of the manual under which this row and those after it stand."""
+    unused: bool = False
+    """Known from existing homes, and without effect."""
+
+
+def setting(
+    default: Any,
+    kind: Kind,
+    about: str = "",
+    *,
+    key: str = "",
+    variable: str = "",
+    restart: bool = False,
+    also: tuple[str, ...] = (),
+    fixed: bool = False,
+    area: str = "",
+    repr: bool = True,  # noqa: A002  # the name it has in `dataclasses.field`
+) -> Any:
+    """A field of a section. A `default` that is a function makes one for each instance."""
+    row = Setting(key, kind, None if callable(default) else default, about, variable, restart, also, fixed, area)
+    if callable(default):
+        return dataclasses.field(default_factory=default, repr=repr, metadata={"setting": row})
+    return dataclasses.field(default=default, repr=repr, metadata={"setting": row})
+
+
+def part(cls: type[S], names: Literal["any", "near", "closed"] = "any", **about: Any) -> S:
+    """A field that is a section."""
+    made: S = setting(cls, Part(cls, names), **about)
+    return made
+
+
+_settings: dict[type, Mapping[str, Setting]] = {}
+
+
+def settings_of(cls: Any) -> Mapping[str, Setting]:
+    """The settings of a section by the names of its fields."""
+    if cls not in _settings:
+        found = ((field.name, field.metadata.get("setting")) for field in dataclasses.fields(cls))
+        _settings[cls] = {name: row._replace(key=row.key or name) for name, row in found if row is not None}
+    return _settings[cls]
+
+
+def read(
+    cls: type[S],
+    places: Sequence[Value],
+    problems: list[Problem],
+    *,
+    before: S | None = None,
+    environ: Environ | None = None,
+) -> S:
+    """A section from the places in which its keys may stand, the one that counts first.
+
+    `before` is the last good state, kept where a value does not fit. `environ` gives variables, which count above all.
+    """
+    values: dict[str, Any] = {}
+    for name, row in settings_of(cls).items():
+        found = _found(row, places, environ)
+        if found is not None and not row.fixed:
+            keep = row.default if before is None else getattr(before, name)
+            values[name] = row.kind.take(found, problems, keep, environ)
+    return cls(**{name: value for name, value in values.items() if value is not None})
+
+
+def _found(row: Setting, places: Sequence[Value], environ: Environ | None) -> Value | None:
+    if environ is not None and row.variable and (said := (environ(row.variable) or "").strip()):
+        return Value(said, Path("environment"), (row.variable,))
+    for key in (row.key, *row.also):
+        for place in places:
+            if (value := place.at(*key.split("."))) is not None:
+                return value
+    # Nothing is written, but a variable may say something of a part of it.
+    return Value({}, Path("environment")) if environ is not None and isinstance(row.kind, Part) else None
+
+
+def plain(value: Any) -> Any:
+    """Sections and frozen configuration as ordinary dictionaries and lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: plain(getattr(value, name)) for name in settings_of(type(value))}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+# -- the table -----------------------------------------------------------------------------------------------------
+
+
+class Table:
+    """All settings by their keys. A key under `gateway:` means the same as at the top."""
+
+    def __init__(self, sections: Sequence[type[Any]], unused: Sequence[str]) -> None:
+        self.rows: dict[str, Setting] = {}
+        area = ""
+        for cls in sections:
+            for row in _rows(cls):
+                area = row.area or area
+                self.rows.setdefault(row.key, row._replace(area=area))
+                for key in row.also:
+                    same = row._replace(key=key, about=f"an older name of `{row.key}`", variable="", area=area)
+                    self.rows.setdefault(key, same)
+        for key in unused:
+            self.rows[key] = Setting(key, Raw("text"), None, "", unused=True)
+
+    def find(self, path: Sequence[str]) -> Setting | None:
+        """The row of a key; below a row that has no keys of its own, that row."""
+        for start in (tuple(path), tuple(path[1:]) if path[0] == "gateway" else ()):
+            for end in range(len(start), 0, -1):
+                for key in (".".join(start[:end]), *_with_names(start[:end])):
+                    row = self.rows.get(key)
+                    if row is not None and (end == len(start) or not self._is_section(key)):
+                        return row
+        return None
+
+    def is_known(self, key: str) -> bool:
+        """Whether a dotted key is a setting, a section, or below one that is the person's own."""
+        return (
+            key == "gateway" or self.find(key.split(".")) is not None or self._is_section(key.removeprefix("gateway."))
+        )
+
+    def meant(self, key: str) -> str:
+        """The key that a person who writes this one most likely means; empty when it is known, or like none."""
+        if self.is_known(key):
+            return ""
+        first, _, rest = key.partition(".")
+        if near := self._near_section(first):
+            return f"{near}.{rest}" if rest else near
+        return self._near(key.split("."))
+
+    def mistyped(self, tree: Mapping[str, Any]) -> list[str]:
+        """Keys of config.yaml that nobody reads and that look like one that is read. All others are let be."""
+        pairs = [(str(key), self._near_section(str(key))) for key in tree]
+        pairs += [(".".join(path), self._near(path)) for path in paths(tree) if self.find(path) is None]
+        return [f"{key} is not a known key; did you mean {near}?" for key, near in pairs if near]
+
+    def without_effect(self, tree: Mapping[str, Any]) -> list[str]:
+        """Keys that hermes-agent has and Hermes does not use."""
+        found = {".".join(path): self.find(path) for path in paths(tree)}
+        return [key for key, row in found.items() if row is not None and row.unused]
+
+    def _is_section(self, key: str) -> bool:
+        return any(known.startswith(f"{key}.") for known in self.rows)
+
+    def _near(self, path: Sequence[str]) -> str:
+        """The key that was meant: of the same section, and written nearly so."""
+        section = ".".join(path[:-1])
+        if not section or section == "limits":  # at the top anybody's keys may stand; limits are checked when read
+            return ""
+        under = section.removeprefix("gateway").removeprefix(".")
+        beside = {key.rpartition(".")[2] for key in self.rows if key.rpartition(".")[0] == under}
+        close = close_to(path[-1], beside, cutoff=0.7)
+        return f"{section}.{close}" if close else ""
+
+    def _near_section(self, name: str) -> str:
+        """The key at the top that this one is nearly; empty when it is one."""
+        sections = {key.partition(".")[0] for key in self.rows} | {"gateway"}
+        return "" if name in sections else close_to(name, sections, cutoff=0.8)
+
+
+def _rows(cls: type[Any], above: str = "") -> Iterator[Setting]:
+    for row in settings_of(cls).values():
+        key, each = f"{above}{row.key}", row.kind if isinstance(row.kind, Each) else None
+        kind, brief = (row.kind, False) if each is None else (each.kind, each.brief)
+        key = key if each is None else f"{key}.{ANY}"
+        if not isinstance(kind, Part) or row.about:
+            yield row._replace(key=key)
+        if isinstance(kind, Part):
+            for at, inner in enumerate(_rows(kind.cls, f"{key}.")):
+                area = inner.area or (row.area if at == 0 and not row.about else "")
+                about = "" if brief else inner.about
+                yield inner._replace(about=about, area=area, restart=row.restart or inner.restart)
+
+
+def _with_names(path: Sequence[str]) -> Iterator[str]:
+    for at in range(1, len(path)):
+        yield ".".join((*path[:at], ANY, *path[at + 1 :]))
+
+
+def paths(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every key that has a value, and no section."""
+    for key, value in tree.items():
+        path = (*above, str(key))
+        if isinstance(value, Mapping):
+            yield from paths(value, path)
+        elif value is not None:
+            yield path

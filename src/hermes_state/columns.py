@@ -1,0 +1,274 @@
+"""How values become columns and come back.
+
+A message's content is text or a structure (a list of parts, a dict). Its column `content_kind` says which:
+`text` is the text itself, `json` is JSON, `escaped` is text in which NUL, which PostgreSQL cannot hold, is written
+`\\0` and a backslash `\\\\`. Other text columns use the same escape and are then named in the column `escaped`.
+Text from outside may carry lone surrogates; they cannot be stored by anybody and become U+FFFD. The reference marked
+structures by a NUL prefix; we read that from old homes (see `reference`) and write it nowhere.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from hermes_config.limits import Limits
+from hermes_state.errors import InvalidValue
+from hermes_state.ids import checked_id
+
+if TYPE_CHECKING:
+    from hermes_state.storage.base import Store
+    from hermes_state.storage.statements import Statement
+
+
+class MessageColumn(NamedTuple):
+    """One column of `messages`. A new column is one line of `MESSAGE_COLUMNS` and one of schema.sql."""
+
+    name: str
+    kind: Literal["state", "own", "text", "json", "id", "plain"] = "text"
+    """`state` is not part of what was said; `own` has its own code in `transcript`; `plain` is stored as it comes."""
+    shown: Literal["never", "always", "assistant"] = "never"
+    """In a provider message: never, when it has a value, or that only in messages of the assistant."""
+    key: str = ""
+    """Its name in a provider message, where that is another one."""
+    type: Literal["text", "bigint", "float8"] = "text"
+    """Of PostgreSQL; SQLite needs none."""
+
+
+MESSAGE_COLUMNS = (
+    MessageColumn("id", "state", type="bigint"),
+    MessageColumn("session_id", "state"),
+    MessageColumn("role", "own", "always"),
+    MessageColumn("content", "own", "always"),
+    MessageColumn("content_kind", "own", "always"),
+    MessageColumn("tool_call_id", shown="always"),
+    MessageColumn("tool_calls", "json", "always"),
+    MessageColumn("tool_name", shown="always"),
+    MessageColumn("effect_disposition", shown="always"),
+    MessageColumn("timestamp", "own", "always", type="float8"),
+    MessageColumn("token_count", "plain", type="bigint"),
+    MessageColumn("finish_reason", shown="assistant"),
+    MessageColumn("reasoning", shown="assistant"),
+    MessageColumn("reasoning_content", shown="assistant"),
+    MessageColumn("reasoning_details", "json", "assistant"),
+    MessageColumn("codex_reasoning_items", "json", "assistant"),
+    MessageColumn("codex_message_items", "json", "assistant"),
+    MessageColumn("platform_message_id", "id", "always", key="message_id"),
+    MessageColumn("observed", "own", "always", type="bigint"),
+    MessageColumn("active", "state", type="bigint"),
+    MessageColumn("compacted", "state", type="bigint"),
+    MessageColumn("api_content", shown="always"),
+    MessageColumn("escaped", "own", "always"),
+    MessageColumn("turn_id", "plain"),
+    MessageColumn("person_id", "plain"),
+)
+SAID = tuple(column for column in MESSAGE_COLUMNS if column.kind != "state")
+"""What a message says, in the order of `transcript.Encoded`."""
+_SHOWN_OWN = ("role", "content", "content_kind", "timestamp", "observed", "escaped")
+SHOWN_FIELDS = tuple(column for column in SAID if column.shown != "never" and column.name not in _SHOWN_OWN)
+SHOWN = (*_SHOWN_OWN, *(column.name for column in SHOWN_FIELDS))
+"""What a provider message is made of, in the order in which `transcript.as_conversation` takes it."""
+
+TITLE_CHARS = 100
+PREVIEW_CHARS = 60
+_JOINER = "\u200d"
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=str).encode
+
+
+def scrub(text: str) -> str:
+    """`text` without lone surrogates; a pair that arrived in two pieces becomes its character."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def clean(value: Any) -> Any:
+    """A text that both engines can hold: no lone surrogate, no NUL. Other values as they are."""
+    return scrub(value).replace("\0", "") if isinstance(value, str) else value
+
+
+def escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\0", "\\0")
+
+
+def unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda m: "\0" if m[1] == "0" else m[1], text)
+
+
+def encode_content(content: Any) -> tuple[str | None, str]:
+    """(column value, kind)."""
+    if content is None:
+        return None, "text"
+    if not isinstance(content, str):
+        return scrub(_dumps(content)), "json"
+    if "\0" in content:
+        return escape(content), "escaped"
+    return content, "text"
+
+
+def decode_content(stored: str | None, kind: str) -> Any:
+    if kind == "text" or stored is None:
+        return stored
+    if kind == "json":
+        try:
+            return json.loads(stored)
+        except ValueError:  # written by somebody else's hand: show it as it is
+            return stored
+    return unescape(stored)
+
+
+def encode_json(value: Any) -> str | None:
+    """A structured column. A text is taken to be JSON already, as third-party callers pass it."""
+    if value is None:
+        return None
+    return value if isinstance(value, str) else _dumps(value)
+
+
+def decode_json(stored: str | None, *, broken: Any = None) -> Any:
+    if not stored:
+        return None
+    try:
+        return json.loads(stored)
+    except ValueError:
+        return broken
+
+
+def to_epoch(value: Any, now: float) -> float:
+    """Seconds since 1970 from a number or a datetime; anything else is now."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = float(value)
+        return number if number == number and abs(number) != float("inf") else now
+    if isinstance(value, dt.datetime):
+        return value.timestamp()
+    return now
+
+
+def preview_of(content: Any) -> str | None:
+    """The beginning of a user text for lists; of a structure, its text parts."""
+    text = content if isinstance(content, str) else text_of(content)
+    start = text[: PREVIEW_CHARS * 4]
+    if not start.isprintable():  # line breaks and the like; mostly there are none
+        start = scrub(start).replace("\r", " ").replace("\n", " ").replace("\0", "")
+    line = start.strip()
+    if len(line) <= PREVIEW_CHARS:
+        return line or None
+    return line[:PREVIEW_CHARS] + "..."
+
+
+def text_of(content: Any) -> str:
+    """All text a person would see in a content value."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, dict):
+        part = content.get("text")
+        return part if isinstance(part, str) else text_of(content.get("content"))
+    if isinstance(content, list):
+        return " ".join(t for t in map(text_of, content) if t)
+    return ""
+
+
+def _is_emoji(char: str) -> bool:
+    """A picture, its skin tone, or the mark that asks for the coloured form."""
+    import unicodedata
+
+    return unicodedata.category(char) in ("So", "Sk") or char == "\ufe0f"
+
+
+def sanitize_title(title: str | None, *, most: int = TITLE_CHARS) -> str | None:
+    """A title as lists show it: one line, no control or invisible characters; None for nothing.
+
+    The joiner inside of an emoji (a family, a profession) is not invisible: without it there are several emoji.
+    """
+    if not title:
+        return None
+    import unicodedata
+
+    kept: list[str] = []
+    scrubbed = scrub(title)
+    for char, following in zip(scrubbed, f"{scrubbed[1:]} ", strict=True):
+        if char.isspace():
+            kept.append(" ")
+        elif char == _JOINER:
+            if kept and _is_emoji(kept[-1]) and _is_emoji(following):
+                kept.append(char)
+        elif unicodedata.category(char) not in ("Cc", "Cf", "Cs") and char != "\ufffc":
+            kept.append(char)
+    clean = " ".join("".join(kept).split())
+    if not clean:
+        return None
+    if len(clean) > most:
+        raise InvalidValue(f"Title too long ({len(clean)} chars, max {most})")
+    return clean
+
+
+DAY = 86_400.0
+NO_LIMIT = 2**62
+NOTE_CHARS = 2_000
+# What an index entry of several ids may hold on PostgreSQL (some 2,700 bytes), with room for the rest of the key.
+KEY_BYTES = 2_000
+_BATCH = 500
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+
+def to_json(value: Mapping[str, Any] | None, limits: Limits, *, what: str) -> str | None:
+    if value is None:
+        return None
+    text = scrub(_encode(value))
+    if len(text) > limits.message_bytes // 4 and len(text.encode()) > limits.message_bytes:
+        raise InvalidValue(f"{what} is larger than {limits.message_bytes} bytes", hint="Nothing was stored.")
+    return text
+
+
+def from_json(stored: str | None) -> Any:
+    return None if stored is None else json.loads(stored)
+
+
+def decoded(row: Sequence[Any], *at: int) -> list[Any]:
+    """The row with the JSON columns at these places decoded."""
+    columns = list(row)
+    for place in at:
+        columns[place] = from_json(columns[place])
+    return columns
+
+
+def note(text: str | None) -> str | None:
+    """A reason or an error as a column: storable, and never longer than a screen."""
+    return clean(text[:NOTE_CHARS]) if text else None
+
+
+def outside_key(**ids: str) -> None:
+    """Refuse ids from outside that cannot stand together in one index entry; an empty one is allowed."""
+    for name, value in ids.items():
+        if value != "":
+            checked_id(value, what=name.replace("_", " "))
+    size = sum(len(value.encode()) for value in ids.values())
+    if size > KEY_BYTES:
+        raise InvalidValue(f"{' and '.join(ids).replace('_', ' ')} are too long together ({size} bytes)")
+
+
+def numbers(ids: Iterable[int]) -> str:
+    """The parameter of `IN {numbers}`."""
+    return json.dumps([int(i) for i in ids])
+
+
+def texts(ids: Iterable[str]) -> str:
+    """The parameter of `IN {texts}`."""
+    return json.dumps(list(ids))
+
+
+def remove_in_steps(store: Store, statement: Statement, *params: Any) -> int:
+    """Run a bounded DELETE (its last parameter is the bound) until nothing is left; short transactions each."""
+    removed = 0
+    while True:
+        step = store.engine.write(lambda conn: conn.run(statement, (*params, _BATCH)))
+        removed += step
+        if step < _BATCH:
+            return removed

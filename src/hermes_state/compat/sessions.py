@@ -1,0 +1,119 @@
+"""Session rows as plug-ins of hermes-agent change and look them up, one row at a time.
+
+Production opens, ends and moves conversations through `conversations.ledger`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hermes_state import columns
+from hermes_state.conversations import chain, compression_guards, delete, sessions
+from hermes_state.conversations.compression_guards import CompressionGuards
+from hermes_state.conversations.delete import Deletion, Erased
+from hermes_state.conversations.lists import Lists, shown
+from hermes_state.conversations.sessions import Sessions
+from hermes_state.conversations.titles import Titles, like
+from hermes_state.ids import checked_id, is_possible_id
+from hermes_state.storage import meta
+from hermes_state.storage.base import Connection
+from hermes_state.storage.statements import Queries
+
+Q = Queries("compat_sessions")
+_MOST = 100_000
+
+
+class SessionRows(Sessions, Titles, Lists, Deletion, CompressionGuards):
+    """Sessions under the names that plug-ins call."""
+
+    def ensure_session(self, session_id: str, source: str = "unknown", model: str | None = None, **kw: Any) -> str:
+        return self.create_session(session_id, source, model=model, **kw)
+
+    def reopen_session(self, session_id: str) -> None:
+        self.engine.write(lambda conn: sessions.reopen(conn, session_id, self.clock()))
+
+    def promote_to_session_reset(self, session_id: str, reason: str = "session_reset") -> bool:
+        """End a live row, or correct the reason of one that ended by accident."""
+        if not is_possible_id(session_id):
+            return False
+        return self.engine.write(lambda conn: sessions.promote(conn, session_id, reason, self.clock()))
+
+    def update_session_model(self, session_id: str, model: str | None) -> None:
+        self._update(Q.set_model, columns.clean(model), session_id)
+
+    def update_session_meta(self, session_id: str, model_config_json: Any, model: str | None = None) -> None:
+        config = columns.clean(columns.encode_json(model_config_json))
+        self._update(Q.set_meta, config, columns.clean(model), session_id)
+
+    def record_gateway_session_peer(
+        self,
+        session_id: str,
+        *,
+        source: str,
+        user_id: str | None,
+        session_key: str | None,
+        chat_id: str | None,
+        chat_type: str | None,
+        thread_id: str | None,
+        display_name: str | None = None,
+        origin_json: str | None = None,
+    ) -> None:
+        if session_id and session_key:
+            peer = (source, user_id, session_key, chat_id, chat_type, thread_id, display_name, origin_json)
+            self._update(Q.set_peer, *map(columns.clean, peer), session_id)
+
+    def clear_compression_failure_cooldown(self, session_id: str) -> None:
+        self._set(compression_guards.Q.set_cooldown, None, None, session_id)
+
+    def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[dict[str, Any]]:
+        return self.list_sessions_rich(
+            source, limit=limit, offset=offset, include_children=True, include_archived=True, order_by_last_active=True
+        )
+
+    def search_sessions_by_id(self, query: str, limit: int = 20, include_archived: bool = True) -> list[dict[str, Any]]:
+        """Exact before prefix before substring; the id of any segment finds its conversation."""
+        if not is_possible_id(query):
+            return []
+
+        def run(conn: Connection) -> list[dict[str, Any]]:
+            rows = conn.execute(Q.by_id_part, (f"%{like(query)}%", _MOST)).dicts()
+            rows.sort(key=lambda row: (row["id"] != query, not row["id"].startswith(query)))
+            found: dict[str, dict[str, Any]] = {}
+            for row in rows:
+                tip = sessions.known(conn, chain.tip(conn, row["id"]))
+                if include_archived or not tip["archived"]:
+                    found.setdefault(tip["id"], shown(tip))
+                if len(found) >= max(limit, 0):
+                    break
+            return list(found.values())
+
+        return self.engine.read(run, snapshot=True)
+
+    def get_session_by_title(self, title: str) -> dict[str, Any] | None:
+        return next(iter(self.sessions_by_title(title)), None)
+
+    def delete_session(self, session_id: str, sessions_dir: str | Path | None = None) -> bool:
+        return self.delete_sessions([session_id], sessions_dir) == 1
+
+    def delete_session_if_empty(self, session_id: str, sessions_dir: str | Path | None = None) -> bool:
+        """Discard a session that has no title, no messages and no children."""
+        if not is_possible_id(session_id):
+            return False
+
+        def run(conn: Connection) -> Erased:
+            sessions.fetch(conn, session_id, lock=True)
+            return delete.remove_idle(self, conn, [row[0] for row in conn.rows(Q.if_empty, (session_id,))])
+
+        erased = self.engine.write(run)
+        delete.remove_files(self, erased.ids, sessions_dir)
+        return erased.asked == 1
+
+    def get_meta(self, key: str) -> str | None:
+        if not is_possible_id(key):
+            return None
+        return self.engine.read(lambda conn: meta.get(conn, key))
+
+    def set_meta(self, key: str, value: str | None) -> None:
+        checked_id(key, what="meta key")
+        self.engine.write(lambda conn: meta.put(conn, key, value))

@@ -1,0 +1,299 @@
+"""Real erasure: a session's rows, what hangs on them, and its files.
+
+`remove` is the one way a session leaves the store. In one transaction it takes the transcript (and tells the search
+index to forget it), the usage, the locks, the routes and — with the last segment of a conversation — everything the
+work tables hold. Delegations go with the session that started them. What it cost stays in the sums of its days, without
+a name. Whatever stays is left whole:
+
+- a continuation whose predecessor goes is linked to the segment before that one; without one it becomes the first
+  segment, and the conversation and all that is keyed by it take its id;
+- a segment whose continuation goes is no longer "compressed": it can be written to again;
+- a branch or another child stands alone.
+
+What somebody named for erasing goes only while nobody is at work on it (`remove_idle`): it takes the lease of every
+conversation concerned, so that no turn can begin meanwhile, and refuses when one is held, when a turn runs or was left
+running, or when a message waits. One that has waited for `_WAITS_SECONDS` does not count: the gateway is off, or it is
+kept for /catchup; it will begin a new conversation. What a chat is owed goes with the conversation.
+
+On SQLite deleted bytes are overwritten (`secure_delete`); the write-ahead log loses them when it starts over, at the
+latest when the last process closes the file or runs `vacuum`, the search index with `optimize_fts`. PostgreSQL reuses
+their space. Backups are the operator's. Files are removed after the commit, only by names built from ids that can be
+file names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes_state import columns, notes
+from hermes_state.columns import texts
+from hermes_state.conversations import chain
+from hermes_state.errors import ConversationHeld
+from hermes_state.ids import ConversationId, is_possible_id
+from hermes_state.storage.base import Connection, Store, first
+from hermes_state.storage.statements import Queries
+from hermes_state.turns import leases
+
+Q = Queries("delete")
+
+BATCH = 100  # sessions a transaction: other writers wait for no more than that
+_HOLD_SECONDS = 60  # far longer than the transaction that also gives it back
+_WAITS_SECONDS = 3600
+
+
+class Erased(NamedTuple):
+    asked: int  # of the sessions asked for, how many there were
+    ids: list[str]  # every session that is gone, delegations too
+
+
+class Deletion(Store):
+    """The part of `SessionDB` that erases sessions somebody named."""
+
+    def delete_sessions(self, session_ids: Iterable[str], sessions_dir: str | Path | None = None) -> int:
+        """How many of these there were; unknown, repeated and impossible ids count nothing."""
+        wanted = list(dict.fromkeys(filter(is_possible_id, session_ids)))
+        count = 0
+        for at in range(0, len(wanted), BATCH):
+            erased = self.engine.write(partial(remove_idle, self, session_ids=wanted[at : at + BATCH]))
+            remove_files(self, erased.ids, sessions_dir)
+            count += erased.asked
+        return count
+
+
+def remove_idle(store: Store, conn: Connection, session_ids: Iterable[str]) -> Erased:
+    """As `remove`; raises `ConversationHeld` when somebody is at work on one of them, or on what it delegated."""
+    asked = _lock(conn, filter(is_possible_id, session_ids))
+    gone = _with_delegations(conn, asked)
+    for (root,) in conn.rows(Q.roots, (texts(gone),)):
+        _check_idle(store, conn, root)
+    return _remove(conn, asked, gone)
+
+
+def _check_idle(store: Store, conn: Connection, root: ConversationId) -> None:
+    both = leases.Leases(store)
+    lease = both.acquire_in(conn, root, holder="delete", ttl=_HOLD_SECONDS)
+    if lease is not None:
+        both.release_in(conn, lease)  # until the end of this transaction nobody else gets it
+    running = first(conn.rows(Q.running_turn, (root,)))
+    if running is not None:
+        raise ConversationHeld(
+            f"a turn is running in conversation {root}; nothing was deleted",
+            hint=f"Stop it first: /stop where it runs, or hermes turns cancel {running[0]}.",
+        )
+    if lease is None:
+        raise ConversationHeld(f"somebody is at work on conversation {root}; nothing was deleted")
+    if conn.rows(Q.waiting, (root, store.clock() - _WAITS_SECONDS)):
+        raise ConversationHeld(
+            f"a message waits for its answer in conversation {root}; nothing was deleted",
+            hint="Wait until it is answered, or send /stop where it was written.",
+        )
+
+
+def remove(conn: Connection, session_ids: Iterable[str]) -> Erased:
+    """Erase sessions and their delegations, and leave the rest of their conversations whole."""
+    asked = _lock(conn, filter(is_possible_id, session_ids))
+    return _remove(conn, asked, _with_delegations(conn, asked))
+
+
+def _remove(conn: Connection, asked: list[str], gone: dict[str, None]) -> Erased:
+    if not gone:
+        return Erased(0, [])
+    _orphan_others(conn, gone)
+    over, mended = [], []
+    for (root,) in conn.rows(Q.roots, (texts(gone),)):
+        left = _regroup(conn, root, gone)
+        mended += left
+        if not left:
+            over.append(root)
+    for statement in (
+        Q.forget_words, Q.erase_messages, Q.keep_spending, Q.erase_days, Q.erase_usage, Q.erase_locks, Q.erase_marks,
+        Q.erase_routes, Q.erase_sessions,
+    ):  # fmt: skip
+        conn.run(statement, (texts(gone),))
+    if over:
+        from hermes_state.maintenance import retention
+
+        conn.run(Q.erase_conversations, (texts(over),))
+        retention.erase(conn, over)
+    for root in mended:
+        conn.run(Q.no_longer_compressed, (root,))
+        chain.settle(conn, root)
+    return Erased(len(asked), list(gone))
+
+
+def _lock(conn: Connection, session_ids: Iterable[str]) -> list[str]:
+    """Those that exist, held so that nobody appends to them or gives them children meanwhile."""
+    return [row[0] for row in conn.rows(Q.locked, (texts(session_ids),))]
+
+
+def _with_delegations(conn: Connection, session_ids: list[str]) -> dict[str, None]:
+    """The sessions and, as whole conversations, what they delegated; an old home may hold cycles."""
+    gone = dict.fromkeys(session_ids)
+    wave = list(gone)
+    while wave:
+        roots = [root for root, kind, config in conn.rows(Q.children, (texts(wave),)) if _is_delegation(kind, config)]
+        segments = [row[0] for row in conn.rows(Q.segments_of, (texts(roots),))] if roots else []
+        wave = _lock(conn, [segment for segment in segments if segment not in gone])
+        gone.update(dict.fromkeys(wave))
+    return gone
+
+
+def _is_delegation(kind: str | None, model_config: str | None) -> bool:
+    if kind == "delegate":
+        return True
+    marks = columns.decode_json(model_config)  # set after the row was made
+    return isinstance(marks, dict) and bool(marks.get("_delegate_from"))
+
+
+def _orphan_others(conn: Connection, gone: dict[str, None]) -> None:
+    """Branches and other children in conversations of their own lose their parent, and are listed from now on."""
+    everybody = texts(gone)
+    for (child,) in conn.rows(Q.other_children, (everybody, everybody)):
+        conn.run(Q.set_parent, (None, child))
+        conn.run(Q.stand_alone, (child,))
+        chain.settle(conn, child)
+    conn.run(Q.forget_origin, (everybody,))
+
+
+def _regroup(conn: Connection, root: str, gone: dict[str, None]) -> list[str]:
+    """Link what stays of a conversation around the segments in `gone`; the conversations that are left of it."""
+    parents: dict[str, str | None] = dict(conn.rows(chain.Q.segments, (root,)))
+    lost = [segment for segment in parents if segment in gone]
+    if len(lost) == len(parents):
+        return []
+    conversation = first(conn.rows(chain.Q.conversation, (root,)))
+    tip = None if conversation is None else conversation[1]
+    tops = []
+    for segment in [s for s, parent in parents.items() if s not in gone and parent in gone]:
+        before = _kept_before(parents, segment, gone) or (None if root in gone else root)
+        conn.run(Q.set_parent, (before, segment))
+        parents[segment] = before
+        if before is None:
+            tops.append(segment)
+    if tip is not None and tip not in gone:
+        conn.run(Q.follow_tip, (tip, texts(lost)))
+    if root not in gone:
+        return [root]
+    _inherit(conn, root, next((top for top in tops if _leads_to(parents, top, tip)), tops[0]))
+    for top in tops:
+        for segment in parents:
+            if segment not in gone and _leads_to(parents, top, segment):
+                conn.run(chain.Q.set_root, (top, segment))
+        if conversation is not None:  # beside the heir: continuations that were hidden behind it, and stay so
+            owner, began = conversation[2], conversation[5]
+            chain.found_conversation(conn, top, tip_id=top, kind="child", origin=None, owner=owner, now=began)
+    return tops
+
+
+def _kept_before(parents: dict[str, str | None], segment: str, gone: dict[str, None]) -> str | None:
+    """The nearest segment before this one that stays."""
+    before = parents[segment]
+    for _ in parents:  # a broken home may hold a cycle
+        if before is None or before not in parents:
+            return None
+        if before not in gone:
+            return before
+        before = parents[before]
+    return None
+
+
+def _inherit(conn: Connection, root: str, heir: str) -> None:
+    """The first segment goes: the conversation and everything that is keyed by it take the heir's id."""
+    from hermes_state.maintenance import retention
+
+    retention.erase(conn, [ConversationId(heir)])  # what an earlier conversation of that id may have left
+    conn.run(Q.inherit_conversation, (heir, heir, root))
+    for statement in (
+        Q.rekey_leases, Q.rekey_turns, Q.rekey_outbox, Q.rekey_approvals, Q.rekey_grants, Q.rekey_exits,
+        Q.rekey_epochs, Q.rekey_breaks, Q.rekey_break_counts, Q.rekey_events, Q.rekey_tallies, Q.rekey_reservations,
+    ):  # fmt: skip
+        conn.run(statement, (heir, root))
+    conn.run(chain.Q.delete_conversation, (root,))
+
+
+def _leads_to(parents: dict[str, str | None], top: str, segment: str | None) -> bool:
+    for _ in range(len(parents) + 1):
+        if segment == top:
+            return True
+        if segment is None:
+            break
+        segment = parents.get(segment)
+    return False
+
+
+_DUMP = "request_dump_"
+
+
+def results_folder(home: Path, conversation_id: str) -> Path:
+    """Where the tools keep what was too long for a conversation's transcript."""
+    import hashlib  # here and below: most who open a store never need it
+
+    return home / "results" / hashlib.sha256(conversation_id.encode()).hexdigest()[:24]
+
+
+def remove_files(store: Store, session_ids: Iterable[str], sessions_dir: str | Path | None) -> int:
+    """Remove the files of sessions that are gone; how many there were. What cannot be removed is logged."""
+    gone = list(session_ids)
+    ids = {session_id for session_id in gone if _is_file_name(session_id)}
+    if sessions_dir is None or not gone:
+        return 0
+    for session_id in gone:
+        _remove_results(results_folder(Path(sessions_dir).parent, session_id))
+    if not ids:
+        return 0
+    removed = 0
+    for path in _files_of(store, ids, Path(sessions_dir)):
+        try:
+            path.unlink(missing_ok=True)
+            removed += 1
+        except OSError as error:
+            notes.warn("delete", "%s could not be removed: %s", path, error)
+    return removed
+
+
+def _remove_results(folder: Path) -> None:
+    import shutil
+
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        notes.warn("delete", "%s could not be removed: %s", folder, error)
+
+
+def _files_of(store: Store, ids: set[str], folder: Path) -> list[Path]:
+    try:
+        names = [entry.name for entry in os.scandir(folder) if not entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        notes.warn("delete", "%s could not be read: %s", folder, error)
+        return []
+    exact = {f"{session_id}{ending}" for session_id in ids for ending in (".json", ".jsonl")}
+    owners = {name: _possible_owners(name) for name in names if name.startswith(_DUMP) and name.endswith(".json")}
+    dumps = [name for name, possible in owners.items() if ids.intersection(possible)]
+    known = ids | _existing(store, {owner for name in dumps for owner in owners[name]})
+    mine = [name for name in dumps if next(owner for owner in owners[name] if owner in known) in ids]
+    return [folder / name for name in (*exact.intersection(names), *mine)]
+
+
+def _possible_owners(name: str) -> list[str]:
+    """`request_dump_a_b_1.json` may be a dump of `a_b` or of `a`; the longest that is a session is its owner."""
+    parts = name.removeprefix(_DUMP).removesuffix(".json").split("_")
+    return ["_".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+
+
+def _existing(store: Store, ids: set[str]) -> set[str]:
+    wanted = texts(filter(is_possible_id, ids))
+    return {row[0] for row in store.engine.read(lambda conn: conn.rows(Q.among, (wanted,)))} if ids else set()
+
+
+def _is_file_name(session_id: str) -> bool:
+    if not is_possible_id(session_id) or session_id.startswith(".") or len(session_id.encode()) > 200:
+        return False
+    return session_id.isprintable() and not set(session_id) & set("/\\:")

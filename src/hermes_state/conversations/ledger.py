@@ -1,0 +1,571 @@
+"""The ledger: the only code that moves a conversation.
+
+A conversation is a chain of segments; a route is a place that points at one. Every verb here is one transaction, so
+none of them can be seen half done: not by another process, and not after a crash at any instant.
+
+    open      a new conversation, and the route that leads to it
+    resolve   what a route points at now: healed to the newest segment first, then the reset rule is asked
+    rotate    compression: the parent ends, the child takes over messages, routes, title and tip
+    unrotate  its undo: the parent goes on, with what was said in the child since
+    branch    a new conversation that begins as a copy
+    switch    a route turns to another conversation
+    reset     a route gets a new conversation; the old one ends when nobody else is on it
+    end, reopen, delete
+
+Leases, approvals and budgets hang on the conversation's id, which no verb changes. A turn passes its `fence`; a stale
+one stops the verb before it writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from hermes_state import columns, notes
+from hermes_state.conversations import chain, routes, sessions, transcript
+from hermes_state.conversations.routes import Sender
+from hermes_state.conversations.transcript import Encoded
+from hermes_state.errors import HeadMoved, IdTaken, SessionEnded
+from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, checked_id, is_possible_id, new_session_id
+from hermes_state.storage.base import Connection, Row, Store, first, scalar
+from hermes_state.storage.statements import Queries
+from hermes_state.turns import leases
+
+if TYPE_CHECKING:
+    from hermes_state.conversations.uncompress import Uncompressed
+
+Q = Queries("ledger")
+
+
+class Resolving(TypedDict, total=False):
+    """How a route is followed."""
+
+    scope: str
+    reset: ResetRule | None
+    source: str | None
+    """Of a conversation that is opened where there is none."""
+    owner: PersonId | None
+    fields: Mapping[str, Any] | None
+    fresh: Fresh | None
+    search: Search | None
+    """How the conversation of a route that is not there may be found again."""
+    sender: Sender | None
+    """Who wrote: a conversation of somebody else is not used, a new one is opened instead."""
+    said: Iterable[Mapping[str, Any]]
+    """What the first conversation of a route begins with. Stored with it or not at all."""
+
+
+class Ledger:
+    """The verbs, over one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def _encoded(self, said: Iterable[Mapping[str, Any]]) -> tuple[transcript.Encoded, ...]:
+        now, top = self._store.clock(), self._store.limits.message_bytes
+        return tuple(transcript.encode(message, now, top) for message in said)
+
+    def open(
+        self,
+        *,
+        source: str,
+        route: str | None = None,
+        scope: str = "",
+        owner: PersonId | None = None,
+        session_id: str | None = None,
+        entry: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> Handle:
+        """A new conversation; `route`, when given, leads to it from now on."""
+        new = New(source, owner, session_id, dict(fields or {}), entry)
+        return self._store.engine.write(lambda conn: begin(conn, new, route, scope, self._store.clock()))
+
+    def resolve(self, route: str, **how: Unpack[Resolving]) -> Resolved | None:
+        """Where `route` leads. With `source`, a conversation is opened where there is none; without, None."""
+        return self._store.engine.write(self.resolving(route, **how))
+
+    def resolving(
+        self,
+        route: str,
+        *,
+        scope: str = "",
+        reset: ResetRule | None = None,
+        source: str | None = None,
+        owner: PersonId | None = None,
+        fields: Mapping[str, Any] | None = None,
+        fresh: Fresh | None = None,
+        search: Search | None = None,
+        sender: Sender | None = None,
+        said: Iterable[Mapping[str, Any]] = (),
+    ) -> Callable[[Connection], Resolved | None]:
+        """`resolve` as a transaction for whoever has a queue of its own."""
+        new = None if source is None else New(source, owner, None, dict(fields or {}), None, fresh, self._encoded(said))
+        return lambda conn: follow(
+            conn, route, scope, self._store.clock(), reset_rule=reset, new=new, search=search, sender=sender
+        )
+
+    def rotate(
+        self,
+        session_id: str,
+        compacted: Iterable[Mapping[str, Any]],
+        *,
+        fence: int | None = None,
+        expected_head: int | None = None,
+        new_id: str | None = None,
+        system_prompt: str | None = None,
+    ) -> Handle:
+        """End the segment by compression and go on in a child that starts with `compacted`.
+
+        `expected_head` is the id of the newest live message the summary was made from; when something was written
+        after it, `HeadMoved` is raised and nothing changes.
+        """
+        from hermes_state.conversations import uncompress
+
+        store = self._store
+        now, rows = store.clock(), self._encoded(compacted)
+
+        def run(conn: Connection) -> Handle:
+            parent = sessions.known(conn, session_id, lock=True)
+            root = ConversationId(parent["root_id"])
+            if fence is not None:
+                leases.check(store, conn, root, fence)
+            if parent["end_reason"] == "compression":
+                raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
+            if expected_head is not None and scalar(conn.rows(Q.live_head, (session_id,))) != expected_head:
+                raise HeadMoved(f"session {session_id} was written to while it was being compressed")
+            conn.run(Q.close_parent, (now, session_id))
+            child = {name: parent[name] for name in CARRIED}
+            child |= {"parent_session_id": session_id, "root_id": root, "started_at": now, "last_active": now}
+            if system_prompt is not None:
+                child["system_prompt"] = columns.clean(system_prompt)
+            child_id = insert(conn, child, new_id, now)
+            transcript.insert_rows(conn, child_id, rows, started_at=parent["last_active"])
+            conn.run(Q.keep_preview, (parent["preview"], child_id))
+            uncompress.mark(conn, child_id)
+            conn.run(routes.Q.move_routes, (child_id, session_id))
+            conn.run(Q.rotated, (child_id, root))
+            chain.settle(conn, root)
+            return Handle(root, child_id)
+
+        return store.engine.write(run)
+
+    def unrotate(self, session_id: str, *, fence: int | None = None) -> Uncompressed:
+        """Undo the compression that made `session_id`: the segment before it goes on, and nothing said is lost."""
+        from hermes_state.conversations import uncompress
+
+        return uncompress.undo(self._store, session_id, fence=fence)
+
+    def branch(
+        self,
+        session_id: str,
+        *,
+        upto_message_id: int | None = None,
+        title: str | None = None,
+        new_id: str | None = None,
+        route: str | None = None,
+        scope: str = "",
+    ) -> Handle:
+        """A new conversation that begins with what `session_id` shows (up to a message); `route` moves to it."""
+        now = self._store.clock()
+        clean_title = columns.sanitize_title(title, most=self._store.limits.title_chars)
+
+        def run(conn: Connection) -> Handle:
+            origin = sessions.known(conn, session_id, lock=True)
+            marks = columns.decode_json(origin["model_config"])
+            marks = {**(marks if isinstance(marks, dict) else {}), "_branched_from": session_id}
+            row = {name: origin[name] for name in CARRIED if name not in ("title", "archived")}
+            row |= {
+                "model_config": json.dumps(marks, ensure_ascii=False), "parent_session_id": session_id,
+                "started_at": now, "last_active": now,
+            }  # fmt: skip
+            if route is None:  # it is nobody's place yet: only a route gives it a peer
+                row |= {"session_key": None}
+            branch_id = insert(conn, row, new_id, now)
+            owner = scalar(conn.rows(Q.owner, (origin["root_id"],)))
+            found(conn, branch_id, "branch", session_id, owner, now)
+            last = 2**62 if upto_message_id is None else upto_message_id
+            conn.run(transcript.Q.copy_live, (branch_id, session_id, last))
+            count_copied(conn, branch_id, now)
+            if clean_title is not None:
+                from hermes_state.conversations import titles
+
+                titles.set_title(conn, branch_id, clean_title)
+            if route is not None:
+                turn(conn, route, scope, branch_id, now, entry=None)
+            return Handle(ConversationId(branch_id), branch_id)
+
+        return self._store.engine.write(run)
+
+    def switch(
+        self,
+        route: str,
+        target: str,
+        *,
+        scope: str = "",
+        entry: Mapping[str, Any] | None = None,
+        only_new: bool = False,
+    ) -> Handle:
+        """`route` leads to the newest segment of `target` from now on, which is open again.
+
+        With `only_new` a route that leads somewhere already stays where it is.
+        """
+        now = self._store.clock()
+
+        def run(conn: Connection) -> Handle:
+            tip = chain.tip(conn, SessionId(sessions.known(conn, target)["id"]))
+            row = sessions.known(conn, tip, lock=True)
+            if not only_new:
+                turn(conn, route, scope, tip, now, entry=entry)
+            elif not _point(conn, scope, route, tip, entry, now, only_new=True):
+                return Handle(ConversationId(row["root_id"]), tip)
+            if row["ended_at"] is not None:
+                sessions.reopen(conn, tip, now)
+            return Handle(ConversationId(row["root_id"]), tip)
+
+        return self._store.engine.write(run)
+
+    def reset(
+        self,
+        route: str,
+        *,
+        scope: str = "",
+        reason: str = "session_reset",
+        source: str | None = None,
+        owner: PersonId | None = None,
+        session_id: str | None = None,
+        entry: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> Resolved:
+        """`route` leads to a new, empty conversation; who it was and where it is are taken over from the old one."""
+        new = New(source or "", owner, session_id, dict(fields or {}), entry)
+        return self._store.engine.write(
+            lambda conn: reset(conn, route, scope, self._store.clock(), reason=reason, new=new)
+        )
+
+    def end(self, session_id: str, reason: str) -> bool:
+        """End the conversation at its newest segment; the first real reason stays."""
+        now = self._store.clock()
+        return self._store.engine.write(lambda conn: sessions.promote(conn, chain.tip(conn, session_id), reason, now))
+
+    def reopen(self, session_id: str) -> Handle:
+        now = self._store.clock()
+
+        def run(conn: Connection) -> Handle:
+            tip = chain.tip(conn, SessionId(sessions.known(conn, session_id)["id"]))
+            sessions.reopen(conn, tip, now)
+            return Handle(ConversationId(sessions.known(conn, tip)["root_id"]), tip)
+
+        return self._store.engine.write(run)
+
+    def delete(self, session_id: str) -> int:
+        """Erase the whole conversation that `session_id` is part of: how many segments there were.
+
+        Raises `ConversationHeld` when somebody is at work on it.
+        """
+        from hermes_state.conversations import delete
+
+        def run(conn: Connection) -> int:
+            root = sessions.known(conn, session_id, lock=True)["root_id"]
+            segments = [row[0] for row in conn.rows(chain.Q.segments, (root,))]
+            return delete.remove_idle(self._store, conn, segments).asked
+
+        return self._store.engine.write(run)
+
+    def handle(self, session_id: str) -> Handle:
+        """The newest segment of the conversation that `session_id` is part of, now."""
+
+        def run(conn: Connection) -> Handle:
+            tip = chain.tip(conn, SessionId(sessions.known(conn, session_id)["id"]))
+            return Handle(ConversationId(sessions.known(conn, tip)["root_id"]), tip)
+
+        return self._store.engine.read(run)
+
+    def owner(self, conversation_id: str) -> PersonId | None:
+        """Whose conversation it is; None for one of several people, or of nobody we know."""
+        found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.owner, (conversation_id,))))
+        return None if found is None else PersonId(found)
+
+    def set_owner(self, conversation_id: str, owner: PersonId | None) -> None:
+        self._store.engine.write(lambda conn: conn.run(Q.set_owner, (owner, conversation_id)))
+
+
+_BY_ACCIDENT = ("agent_close", "ws_orphan_reap")
+_PLACE = ("user_id", "chat_id", "chat_type", "thread_id", "display_name", "origin_json", "profile_name")
+"""What is the same before and after a reset: who writes, and where."""
+
+
+def begin(
+    conn: Connection,
+    new: New,
+    route: str | None,
+    scope: str,
+    now: float,
+    *,
+    kind: str = "new",
+    origin: str | None = None,
+) -> Handle:
+    """A new conversation; `route`, when given, leads to it from now on."""
+    row = {name: columns.clean(value) for name, value in new.fields.items()}
+    row |= {"source": columns.clean(new.source) or "unknown", "started_at": now, "last_active": now}
+    if route is not None:
+        row["session_key"] = route
+    session_id = insert(conn, row, new.session_id, now)
+    found(conn, session_id, kind, origin, new.owner or sessions.owner_for(conn, row), now)
+    if new.said:
+        transcript.insert_rows(conn, session_id, new.said, started_at=now)
+    if route is not None:
+        _point(conn, scope, route, session_id, new.entry, now)
+    return Handle(ConversationId(session_id), session_id)
+
+
+def follow(
+    conn: Connection,
+    route: str,
+    scope: str,
+    now: float,
+    *,
+    reset_rule: ResetRule | None,
+    new: New | None,
+    search: Search | None,
+    sender: Sender | None = None,
+) -> Resolved | None:
+    """Where `route` leads, healed to the newest segment; a conversation is begun where there is none and `new` is."""
+    found = first(conn.rows(routes.Q.route, (scope, route)))
+    if (found is None or found[0] is None) and search is not None:
+        found = find(conn, scope, route, search, sender) or found
+    if found is None or found[0] is None:
+        if new is None:
+            return None
+        opened = _first(conn, route, scope, now, new.first())
+        return opened or follow(conn, route, scope, now, reset_rule=reset_rule, new=new, search=search, sender=sender)
+    named = found[0]
+    session = sessions.fetch(conn, chain.tip(conn, named))
+    if session is None:  # an imported route whose session was never stored: it is made at first use
+        if new is None:
+            return None
+        handle = begin(conn, New(new.source, new.owner, named, new.fields, None), route, scope, now)
+        return Resolved(handle, created=True)
+    if new is not None and sender is not None and routes.is_of_others(conn, session["id"], sender):
+        notes.warn("route_of_others", "route %s led to another person's conversation; a new one is opened", route)
+        first_one = new.first()  # nothing of the other conversation is carried over, and it goes on where it is
+        return Resolved(begin(conn, first_one, route, scope, now), created=True, entry=first_one.entry)
+    if session["id"] != named:
+        conn.run(routes.Q.move_routes, (session["id"], named))
+    state = _state(route, found, session)
+    reason = None if reset_rule is None else reset_rule(state)
+    ended = session["end_reason"] if session["ended_at"] is not None else None
+    if ended is not None and ended != "compression" and ended not in _BY_ACCIDENT:
+        if new is None:
+            return None
+        return replace(_reset(conn, route, scope, now, before=state, reason=reason or ended, new=new), over=True)
+    if reason is not None:
+        new = new or New("", None, None, {}, None)
+        return _reset(conn, route, scope, now, before=state, reason=reason, new=new)
+    if ended is not None:
+        sessions.reopen(conn, session["id"], now)
+    return Resolved(Handle(ConversationId(session["root_id"]), SessionId(session["id"])))
+
+
+def reset(conn: Connection, route: str, scope: str, now: float, *, reason: str, new: New) -> Resolved:
+    """`route` leads to a new, empty conversation."""
+    found = first(conn.rows(routes.Q.route, (scope, route)))
+    old = None if found is None or found[0] is None else sessions.fetch(conn, found[0])
+    before = None if found is None or old is None else _state(route, found, old)
+    return _reset(conn, route, scope, now, before=before, reason=reason, new=new)
+
+
+def _reset(
+    conn: Connection, route: str, scope: str, now: float, *, before: RouteState | None, reason: str, new: New
+) -> Resolved:
+    if before is None:
+        new = new.first()
+        return Resolved(begin(conn, new, route, scope, now), created=True, entry=new.entry)
+    old = before.session
+    _leave(conn, old["id"], route, scope, reason, now)
+    fields = {name: old[name] for name in _PLACE} | new.fields
+    owner = new.owner or scalar(conn.rows(Q.owner, (old["root_id"],)))
+    entry = new.entry if new.fresh is None else new.fresh(reason, before)
+    new = New(new.source or old["source"], owner, new.session_id, fields, entry)
+    previous = SessionId(old["id"])
+    handle = begin(conn, new, route, scope, now, kind="reset", origin=previous)
+    return Resolved(handle, created=True, reset_reason=reason, previous=previous, entry=entry)
+
+
+def _first(conn: Connection, route: str, scope: str, now: float, new: New) -> Resolved | None:
+    """The first conversation of a route; None when another process opened one meanwhile."""
+    handle = begin(conn, replace(new, fields={**new.fields, "session_key": route}), None, scope, now)
+    if _point(conn, scope, route, handle.session_id, new.entry, now, only_new=True):
+        return Resolved(handle, created=True, entry=new.entry)
+    from hermes_state.conversations import delete
+
+    delete.remove(conn, [handle.session_id])
+    return None
+
+
+def turn(
+    conn: Connection, route: str, scope: str, session_id: str, now: float, *, entry: Mapping[str, Any] | None
+) -> None:
+    """`route` leads to `session_id` from now on; what it led to is left."""
+    before = first(conn.rows(routes.Q.route, (scope, route)))
+    if before is not None and before[0] == session_id:
+        return
+    if before is not None and before[0] is not None:
+        _leave(conn, before[0], route, scope, "session_switch", now)
+    _point(conn, scope, route, session_id, entry, now)
+
+
+def _leave(conn: Connection, session_id: str, route: str, scope: str, reason: str, now: float) -> None:
+    """End what a route turns away from, unless another route still leads there."""
+    if not conn.rows(routes.Q.other_route, (session_id, scope, route)):
+        sessions.promote(conn, session_id, reason, now)
+
+
+def _point(
+    conn: Connection,
+    scope: str,
+    route: str,
+    session_id: str,
+    entry: Mapping[str, Any] | None,
+    now: float,
+    *,
+    only_new: bool = False,
+) -> bool:
+    text = None if entry is None else json.dumps(entry, ensure_ascii=False)
+    return routes.put(conn, scope, route, session_id, text, now, only_new=only_new)
+
+
+def _state(route: str, found: Row, session: Mapping[str, Any]) -> RouteState:
+    entry = columns.decode_json(found[1])
+    return RouteState(SessionKey(route), entry if isinstance(entry, dict) else {}, found[2], session)
+
+
+CARRIED = (
+    "source", "user_id", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "origin_json", "model",
+    "model_config", "system_prompt", "cwd", "git_branch", "git_repo_root", "profile_name", "title", "preview",
+    "archived", "compression_fallback_streak",
+)  # fmt: skip
+"""What a segment takes over from the one it continues or branches off."""
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """What a new conversation starts with."""
+
+    source: str
+    owner: PersonId | None
+    session_id: str | None
+    fields: dict[str, Any]
+    entry: Mapping[str, Any] | None
+    fresh: Fresh | None = None
+    said: tuple[Encoded, ...] = ()
+    """What was said before, elsewhere: the first conversation of a route begins with it."""
+
+    def first(self) -> New:
+        """For a route that had no conversation before."""
+        return self if self.fresh is None else replace(self, entry=self.fresh(None, None))
+
+
+def insert(conn: Connection, row: dict[str, Any], wanted: str | None, now: float) -> SessionId:
+    """Insert under the wanted id, which must be free, or under a fresh one."""
+    for _ in range(8):
+        session_id = SessionId(checked_id(wanted)) if wanted is not None else new_session_id(now)
+        if sessions.insert(conn, {"root_id": session_id, **row, "id": session_id}):
+            return session_id
+        if wanted is not None:
+            raise IdTaken(f"a session {wanted!r:.80} exists already")
+    raise IdTaken("no free session id was found")  # eight collisions of 32 random bits within one second
+
+
+def count_copied(conn: Connection, session_id: str, now: float) -> None:
+    copied = conn.rows(Q.live_rows, (session_id,))
+    calls = sum(transcript.calls_of(role, tool_calls) for role, tool_calls, _ in copied)
+    newest = max((timestamp for _, _, timestamp in copied), default=now)
+    conn.run(Q.set_copied, (len(copied), calls, newest, session_id))
+    transcript.settle_minute(conn, session_id)
+
+
+def found(conn: Connection, root: str, kind: str, origin: str | None, owner: str | None, now: float) -> None:
+    chain.found_conversation(conn, root, tip_id=root, kind=kind, origin=origin, owner=owner, now=now)
+    chain.settle(conn, root)
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A segment and the conversation it is part of."""
+
+    conversation_id: ConversationId
+    session_id: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a route led to, and what had to be done for it."""
+
+    handle: Handle
+    created: bool = False
+    reset_reason: str | None = None
+    previous: SessionId | None = None
+    over: bool = False
+    """The conversation before this one had been ended already, by whoever closed it."""
+    entry: Mapping[str, Any] | None = None
+    """What is remembered of the route, where it was read on the way."""
+    message_count: int | None = None
+    """Of the segment, where it was read on the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteState:
+    """What a reset rule may look at. Times are epoch seconds."""
+
+    session_key: SessionKey
+    entry: Mapping[str, Any]
+    updated_at: float
+    session: Mapping[str, Any]
+
+
+ResetRule = Callable[[RouteState], str | None]
+Fresh = Callable[[str | None, RouteState | None], Mapping[str, Any]]
+"""The entry of a new conversation, from why it begins (None: it is the first) and what the route was before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a caller knows of the place."""
+
+    source: str
+    older_keys: tuple[str, ...] = ()
+    is_ours: Callable[[Mapping[str, Any], Mapping[str, Any] | None], bool] = field(default=lambda entry, session: False)
+    """Whether a route of an older key, its entry and its session's row, belongs to this place."""
+    entry: Mapping[str, Any] = field(default_factory=dict)
+    """For a route that is made anew."""
+
+
+def find(conn: Connection, scope: str, key: str, search: Search, sender: Sender | None) -> Row | None:
+    """The route's row (session id, entry, time) as it is from now on, or None."""
+    older = [name for name in search.older_keys if is_possible_id(name)]
+    for name in older:
+        row = first(conn.rows(routes.Q.route, (scope, name)))
+        if row is None or row[0] is None:
+            continue
+        entry = columns.decode_json(row[1])
+        if search.is_ours(entry if isinstance(entry, dict) else {}, sessions.fetch(conn, row[0])):
+            conn.run(routes.Q.rename, (key, scope, name))
+            conn.run(routes.Q.rename_peer, (key, row[0], name))
+            return row
+    for name in (key, *older):
+        found = conn.execute(routes.Q.latest_by_key, (search.source, name)).dicts()
+        if not found or (sender is not None and routes.is_of_others(conn, found[0]["id"], sender)):
+            continue
+        if name == key or search.is_ours({}, found[0]):
+            return _made(conn, scope, key, found[0], search)
+    return None
+
+
+def _made(conn: Connection, scope: str, key: str, session: dict[str, Any], search: Search) -> Row:
+    text = columns.encode_json({**search.entry, "session_id": session["id"]}) or "{}"
+    used = session["last_active"]
+    routes.put(conn, scope, key, session["id"], text, used)
+    conn.run(routes.Q.rename_peer, (key, session["id"], session["session_key"]))
+    return (session["id"], text, used)

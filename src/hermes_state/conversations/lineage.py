@@ -1,0 +1,90 @@
+"""The family of a conversation: its segments, and what branched off, was delegated or took its place.
+
+Read in one snapshot, for people to look at. A reset is named but not followed: a busy chat is reset every day, and
+its whole past is a list (`sessions list`), not a tree. Bounded in depth and number; `cut` says when some are missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_state.conversations import chain
+from hermes_state.ids import is_possible_id
+from hermes_state.storage.base import Connection, Store, first
+from hermes_state.storage.statements import Queries
+
+Q = Queries("lineage")
+
+_MOST = 200
+
+
+@dataclass(slots=True)
+class Member:
+    """One conversation: how it began, its segments from the first to the newest, and what began in each of them."""
+
+    id: str
+    tip_id: str
+    kind: str
+    """`new`, `branch`, `reset`, `delegate` or `child`."""
+    origin_session_id: str | None
+    origin_id: str | None
+    """The conversation it began in; None when it began by itself or its origin is gone."""
+    segments: list[dict[str, Any]]
+    began_in: dict[str, list[Member]] = field(default_factory=dict)
+    """By segment id: the conversations that began there."""
+
+    @property
+    def title(self) -> str | None:
+        """Its own title: the newest one, as lists show it."""
+        return next((segment["title"] for segment in reversed(self.segments) if segment["title"]), None)
+
+
+@dataclass(slots=True)
+class Family:
+    """A conversation with everything below it, and the title of the one above."""
+
+    root: Member
+    origin_title: str | None
+    cut: bool
+
+
+def of(store: Store, session_id: str) -> Family | None:
+    """The family of the conversation that `session_id` is a segment of."""
+    if not is_possible_id(session_id):
+        return None
+    return store.engine.read(lambda conn: _read(conn, session_id), snapshot=True)
+
+
+def _read(conn: Connection, session_id: str) -> Family | None:
+    node = first(conn.rows(chain.Q.node, (session_id,)))
+    rows = [] if node is None else conn.rows(Q.conversation, (node[1],))
+    if not rows:
+        return None
+    root = _member(conn, rows[0])
+    members = {root.id: root}
+    below = conn.rows(Q.descendants, (root.id, _MOST + 1))
+    for row in below[:_MOST]:
+        members.setdefault(row[0], _member(conn, row))
+    for member in members.values():
+        parent = members.get(member.origin_id or "")
+        if parent is not None and member is not root:
+            parent.began_in.setdefault(member.origin_session_id or "", []).append(member)
+    for member in members.values():
+        for children in member.began_in.values():
+            children.sort(key=lambda child: (child.segments[0]["started_at"], child.id))
+    origin_title = None
+    if root.origin_id is not None:
+        titles = [row["title"] for row in conn.execute(Q.segments, (root.origin_id,)).dicts() if row["title"]]
+        origin_title = titles[-1] if titles else None
+    return Family(root, origin_title, cut=len(below) > _MOST)
+
+
+def _member(conn: Connection, row: tuple[Any, ...]) -> Member:
+    root_id, tip_id, kind, origin_session, origin_root = row
+    found = {segment["id"]: segment for segment in conn.execute(Q.segments, (root_id,)).dicts()}
+    path = [segment_id for segment_id in chain.lineage(conn, tip_id) if segment_id in found]
+    # In a home that was compressed twice at once, segments stand beside the chain: shown, before its end.
+    beside = [segment_id for segment_id in found if segment_id not in path]
+    ordered = [found[segment_id] for segment_id in [*path[:-1], *beside, *path[-1:]]]
+    return Member(root_id, tip_id, kind, origin_session, origin_root, ordered)

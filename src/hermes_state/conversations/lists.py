@@ -1,0 +1,203 @@
+"""Finding conversations: lists, counts, ids by prefix, the way from any segment to where it goes on.
+
+A list shows one row for a conversation however often it was compressed: its tip, which carries last activity, counts,
+preview and title, with the start of its root. Which row that is, is kept on the row (`listed`), so a list is one
+indexed query whatever the number of conversations.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hermes_state import columns
+from hermes_state.conversations import chain
+from hermes_state.conversations.titles import like
+from hermes_state.ids import SessionId, is_possible_id
+from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.statements import Queries, Statement
+
+Q = Queries("lists")
+
+_LISTED_KINDS = "('new', 'branch', 'reset')"
+_NEWEST = "t.active_minute DESC, t.last_active DESC"  # as the index has it, then exactly
+
+
+class Lists(Store):
+    """The part of `SessionDB` that finds conversations."""
+
+    def list_sessions_rich(
+        self,
+        source: str | None = None,
+        exclude_sources: list[str] | None = None,
+        cwd_prefix: str | None = None,
+        limit: int = 20,
+        offset: int = 0,
+        include_children: bool = False,
+        min_message_count: int = 0,
+        project_compression_tips: bool = True,
+        order_by_last_active: bool = False,
+        include_archived: bool = False,
+        archived_only: bool = False,
+        id_query: str | None = None,
+        search_query: str | None = None,
+        compact_rows: bool = False,
+        owner: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Session columns plus preview and last_active, one row a conversation unless asked otherwise."""
+        projected = project_compression_tips and not include_children
+        where = _Where()
+        where.archived(include_archived, archived_only)
+        where.sources(("r" if projected else "t"), source, exclude_sources)
+        where.workspace(cwd_prefix)
+        if min_message_count > 0:
+            where.add("t.message_count >= ?", min_message_count)
+        if owner is not None:
+            where.add("t.root_id IN (SELECT id FROM conversations WHERE owner_id = ?)", owner)
+        if order_by_last_active:
+            where.chain_has(id_query, titles=False)
+            where.chain_has(search_query, titles=True)
+        if projected:
+            statement = Q.by_activity if order_by_last_active else Q.by_start
+            where.add("t.listed = 1")
+        elif include_children:
+            statement = Q.all_rows
+        else:
+            statement = Q.raw_roots
+            where.add(f"c.origin_kind IN {_LISTED_KINDS}")
+        start = "r.started_at" if projected else "t.started_at"
+        order = f"{_NEWEST}, t.id DESC" if order_by_last_active else f"{start} DESC, t.id DESC"
+        rows = self._select(statement, where, order, limit, offset)
+        return [shown(row, compact=compact_rows) for row in rows]
+
+    def session_count(
+        self,
+        source: str | None = None,
+        cwd_prefix: str | None = None,
+        min_message_count: int = 0,
+        include_archived: bool = False,
+        archived_only: bool = False,
+        exclude_children: bool = False,
+        exclude_sources: list[str] | None = None,
+    ) -> int:
+        plain = not (source or cwd_prefix or min_message_count or exclude_children or exclude_sources)
+        if plain and not include_archived and not archived_only:
+            return int(scalar(self.engine.read(lambda conn: conn.rows(Q.count_all))))
+        where = _Where()
+        where.archived(include_archived, archived_only)
+        where.sources("t", source, exclude_sources)
+        where.workspace(cwd_prefix)
+        if min_message_count > 0:
+            where.add("t.message_count >= ?", min_message_count)
+        if exclude_children:
+            where.add("t.listed = 1")
+        return int(scalar(self.engine.read(lambda conn: conn.rows(*where.apply(Q.count)))))
+
+    # -- from what a person typed, or what an old reference says, to a session -----------------------------
+
+    def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
+        """The session with this id, or the only one whose id begins so."""
+        found = self.matching_session_ids(session_id_or_prefix, limit=2)
+        return found[0] if len(found) == 1 else None
+
+    def matching_session_ids(self, prefix: str, limit: int = 20) -> list[str]:
+        """The exact id alone, or all ids that begin so."""
+        if not is_possible_id(prefix):
+            return []
+
+        def run(conn: Connection) -> list[str]:
+            if conn.rows(chain.Q.exists, (prefix,)):
+                return [prefix]
+            return [row[0] for row in conn.rows(Q.by_prefix, (prefix, prefix + "\U0010ffff", limit))]
+
+        return self.engine.read(run)
+
+    def get_compression_tip(self, session_id: str) -> str:
+        if not is_possible_id(session_id):
+            return session_id
+        return self.engine.read(lambda conn: chain.tip(conn, SessionId(session_id)), snapshot=True)
+
+    def get_compression_lineage(self, session_id: str) -> list[str]:
+        """Root to tip."""
+        if not is_possible_id(session_id):
+            return []
+        return self.engine.read(lambda conn: chain.lineage(conn, session_id), snapshot=True)
+
+    def get_conversation_root(self, session_id: str) -> str:
+        if not is_possible_id(session_id):
+            return session_id
+        node = self.engine.read(lambda conn: first(conn.rows(chain.Q.node, (session_id,))))
+        return session_id if node is None else str(node[1])
+
+    def resolve_resume_session_id(self, session_id: str) -> str:
+        """Where to go on for somebody who asks for `session_id`."""
+        if not is_possible_id(session_id):
+            return session_id
+        return self.engine.read(lambda conn: chain.resume_point(conn, session_id), snapshot=True)
+
+    def _select(self, statement: Statement, where: _Where, order: str, limit: int, offset: int) -> list[dict[str, Any]]:
+        tail = f" ORDER BY {order} LIMIT ? OFFSET ?"
+        window = (max(limit, 0), max(offset, 0))
+
+        def run(conn: Connection) -> list[dict[str, Any]]:
+            sql, params = where.apply(statement)
+            return conn.execute(sql + tail, (*params, *window)).dicts()
+
+        return self.engine.read(run)
+
+
+class _Where:
+    """Conditions from fixed fragments; values only ever as parameters."""
+
+    def __init__(self) -> None:
+        self._fragments: list[str] = []
+        self._params: list[Any] = []
+
+    def add(self, fragment: str, *params: Any) -> None:
+        self._fragments.append(fragment)
+        self._params += params
+
+    def archived(self, include: bool, only: bool) -> None:
+        if only:
+            self.add("t.archived <> 0")
+        elif not include:
+            self.add("t.archived = 0")
+
+    def sources(self, table: str, source: str | None, excluded: list[str] | None) -> None:
+        if source:
+            self.add(f"{table}.source = ?", columns.clean(source))
+        for name in excluded or ():
+            self.add(f"{table}.source <> ?", columns.clean(name))
+
+    def workspace(self, prefix: str | None) -> None:
+        if prefix:
+            self.add("t.cwd LIKE ? ESCAPE '\\'", like(columns.clean(prefix)) + "%")
+
+    def chain_has(self, query: str | None, *, titles: bool) -> None:
+        """Any segment of the conversation has the words in its id (or title), punctuation aside."""
+        wanted = columns.clean(query or "").strip().lower()
+        if not wanted:
+            return
+        patterns = {wanted, re.sub(r"[^\w]+", " ", wanted).strip()} - {""}
+        places = ("s.id", "s.title") if titles else ("s.id",)
+        tests = [f"lower({place}) LIKE ? ESCAPE '\\'" for place in places for _ in patterns]
+        self.add(
+            f"EXISTS (SELECT 1 FROM sessions s WHERE s.root_id = t.root_id AND ({' OR '.join(tests)}))",  # noqa: S608 - fixed
+            *(f"%{like(pattern)}%" for _ in places for pattern in patterns),
+        )
+
+    def apply(self, statement: Statement) -> tuple[str, list[Any]]:
+        base = statement.sqlite
+        return (f"{base} WHERE {' AND '.join(self._fragments)}" if self._fragments else base), self._params
+
+
+def shown(row: dict[str, Any], *, compact: bool = False) -> dict[str, Any]:
+    """A row for people and tools: the conversation starts when its root did."""
+    if "root_started_at" in row:
+        row["started_at"] = row.pop("root_started_at")
+        row["source"] = row.pop("root_source")
+    row["_lineage_root_id"] = row["root_id"] if row["root_id"] != row["id"] else None
+    row["preview"] = row["preview"] or ""
+    if compact:
+        row.pop("system_prompt", None)
+    return row

@@ -1,0 +1,208 @@
+"""Routes as rows: looked at one by one, listed in pages, changed field by field.
+
+A store may hold a hundred thousand routes. A change names only what differs and is applied to the row as it is at that
+moment, so that two writers of different fields do not undo each other, and a route that the ledger moved stays where it
+was moved. (`compat.routing` reads and writes whole indexes, as plug-ins do.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hermes_state import columns
+from hermes_state.conversations import chain, sessions
+from hermes_state.ids import SessionId, SessionKey, checked_id, is_possible_id
+from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.statements import Queries, Statement
+
+Q = Queries("routes")
+_PAGE = 500
+_ROUNDING = 0.001  # an entry's time has microseconds, a row's has more
+
+
+class Sender(NamedTuple):
+    """Who writes to a route, as far as the rule needs it: nobody's route leads to another person's conversation."""
+
+    chat_type: str
+    platform: str
+    native_id: str
+
+
+class Route(NamedTuple):
+    """One route and what is known of the session it leads to. `root_id` is None when that session has no row."""
+
+    session_key: SessionKey
+    session_id: SessionId | None
+    entry_json: str
+    updated_at: float
+    root_id: str | None
+    last_active: float | None
+    ended_at: float | None
+    zone: str | None
+    """Of the person whose conversation it is."""
+    message_count: int | None
+    of_others: bool = False
+    """Whether the conversation is not the sender's; known only to a look from a sender."""
+
+    @property
+    def used_at(self) -> float:
+        return max(self.updated_at, self.last_active or 0.0)
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        found = columns.decode_json(self.entry_json)
+        return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class RouteChange:
+    """What differs. `whole` is the entry in full, for a route that is not there (any more)."""
+
+    session_key: str
+    fields: Mapping[str, Any]
+    whole: Mapping[str, Any]
+    updated_at: float | None = None
+    """When the place was used last; None leaves the row's own time."""
+
+
+class Routes:
+    """The routes of one sessions folder."""
+
+    def __init__(self, store: Store, scope: str) -> None:
+        self._store = store
+        self.scope = scope
+
+    def is_of(self, store: Store) -> bool:
+        return self._store is store
+
+    def look(self, key: str, sender: Sender | None = None) -> Route | None:
+        if not is_possible_id(key):
+            return None
+        where = (self.scope, key)
+        statement, params = (Q.look, where) if sender is None else (Q.look_from, (*sender, *where))
+        row = first(self._store.engine.read(lambda conn: conn.rows(statement, params)))
+        return None if row is None else Route(*row)
+
+    def pages(self) -> Iterator[list[Route]]:
+        """All of them by key, a page at a time; each page is as it is when it is read."""
+        after = ""
+        while page := self._rows(Q.page, (self.scope, after, _PAGE)):
+            yield page
+            after = page[-1].session_key
+
+    def newest(self, limit: int) -> Iterator[list[Route]]:
+        for offset in range(0, limit, _PAGE):
+            page = self._rows(Q.newest, (self.scope, min(_PAGE, limit - offset), offset))
+            yield page
+            if len(page) < _PAGE:
+                return
+
+    def unused(self, before: float, *, still_open: bool = False) -> Iterator[list[Route]]:
+        """Places nobody used since `before`, longest ago first; `still_open`: whose conversation is not over."""
+        statement = Q.open_unused if still_open else Q.unused
+        at, key = -1e18, ""
+        while page := self._rows(statement, (self.scope, before, at, at, key, before, _PAGE)):
+            yield page
+            at, key = page[-1].updated_at, page[-1].session_key
+
+    def used_since(self, moment: float) -> list[Route]:
+        """Looks at all of them: for a start, not for a message."""
+        return self._rows(Q.used_since, (self.scope, moment, moment))
+
+    def drop_unused(self, keys: Sequence[str], before: float) -> int:
+        """Forget those of `keys` that nobody used since `before`, also not just now."""
+        wanted = json.dumps(list(keys))
+        return self._store.engine.write(lambda conn: conn.run(Q.drop_unused, (self.scope, wanted, before, before)))
+
+    def of_session(self, session_id: str) -> SessionKey | None:
+        if not is_possible_id(session_id):
+            return None
+        found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.of_session, (self.scope, session_id))))
+        return None if found is None else SessionKey(found)
+
+    def count(self) -> int:
+        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.count, (self.scope,)))))
+
+    def any(self) -> bool:
+        return bool(self._store.engine.read(lambda conn: conn.rows(Q.any, (self.scope,))))
+
+    def change(self, changes: Iterable[RouteChange], *, drop: Iterable[str] = ()) -> None:
+        """Apply all of them in one transaction."""
+        wanted, gone = list(changes), list(drop)
+        now = self._store.clock()
+
+        def run(conn: Connection) -> None:
+            for key in gone:
+                conn.run(Q.drop_route, (self.scope, key))
+            for change in wanted:
+                self._change(conn, change, now)
+
+        self._store.engine.write(run)
+
+    def finish(self, change: RouteChange, session_id: str, *, used_at: float) -> bool:
+        """The conversation's time is up: it ends, unless another route leads there, and the route says so; at once.
+
+        False, and nothing changes, when the route has turned away or was used since `used_at`.
+        """
+        now = self._store.clock()
+
+        def run(conn: Connection) -> bool:
+            tip = chain.tip(conn, session_id)
+            row = first(conn.rows(Q.route, (self.scope, change.session_key)))
+            session = sessions.fetch(conn, tip, lock=True)
+            if row is None or row[0] is None or chain.tip(conn, row[0]) != tip or session is None:
+                return False
+            if session["last_active"] > used_at + _ROUNDING:
+                return False
+            if not conn.rows(Q.other_route, (tip, self.scope, change.session_key)):
+                sessions.promote(conn, tip, "session_reset", now)
+                conn.run(sessions.Q.set_expiry_finalized, (1, tip))
+            self._change(conn, change, now)
+            return True
+
+        return self._store.engine.write(run)
+
+    def _change(self, conn: Connection, change: RouteChange, now: float) -> None:
+        key = checked_id(change.session_key, what="session key")
+        row = first(conn.rows(Q.route, (self.scope, key)))
+        known = None if row is None else columns.decode_json(row[1])
+        entry = {**known, **change.fields} if isinstance(known, dict) and known else dict(change.whole)
+        named = entry.get("session_id") if row is None or "session_id" in change.fields else row[0]
+        entry["session_id"] = named
+        text = columns.clean(json.dumps(entry, ensure_ascii=False))
+        used = change.updated_at if change.updated_at is not None else now if row is None else row[2]
+        put(conn, self.scope, key, named if is_possible_id(named) else None, text, used)
+
+    def _rows(self, statement: Statement, params: Sequence[Any]) -> list[Route]:
+        return [Route(*row) for row in self._store.engine.read(lambda conn: conn.rows(statement, params))]
+
+
+def put(
+    conn: Connection,
+    scope: str,
+    key: str,
+    session_id: str | None,
+    entry_json: str | None,
+    now: float,
+    *,
+    only_new: bool = False,
+) -> bool:
+    """`key` leads to `session_id` from now on; without an entry it keeps its own.
+
+    With `only_new`, False and no change when the route leads somewhere already.
+    """
+    key = checked_id(key, what="session key")
+    return conn.run(Q.put, (scope, key, session_id, entry_json, now, entry_json, int(only_new))) == 1
+
+
+def folder_name(scope: str) -> str:
+    """A sessions folder's name, from its path on any system: a home can be moved."""
+    return str(columns.clean(scope)).replace("\\", "/").rstrip("/").rpartition("/")[2]
+
+
+def is_of_others(conn: Connection, session_id: str, sender: Sender) -> bool:
+    """Whether the session's conversation is not one that this sender may be led to."""
+    return bool(scalar(conn.rows(Q.session_of_others, (*sender, session_id))))

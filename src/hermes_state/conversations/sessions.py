@@ -1,0 +1,224 @@
+"""Session rows, one at a time: make, end, describe.
+
+The ledger moves whole conversations (compression, reset, branch) with the same pieces, in one transaction each. Here
+too a row always knows its conversation: `root_id`, tip and listing are kept right by `chain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hermes_state import columns
+from hermes_state.conversations import chain
+from hermes_state.errors import IntegrityError, SessionNotFound
+from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, ConversationId, PersonId, checked_id, is_possible_id
+from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.statements import Queries
+from hermes_state.turns import leases
+
+Q = Queries("sessions")
+
+_ORPHAN_AGE = 7 * 86400
+_FILLABLE = (
+    "model", "model_config", "system_prompt", "session_key", "chat_id", "chat_type", "thread_id",
+    "parent_session_id", "cwd", "profile_name",
+)  # fmt: skip
+_INSERTED = (
+    "id", "source", "user_id", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "origin_json",
+    "model", "model_config", "system_prompt", "parent_session_id", "cwd", "git_branch", "git_repo_root",
+    "profile_name", "title", "preview", "archived", "compression_fallback_streak", "started_at", "last_active",
+    "root_id", "listed",
+)  # fmt: skip
+
+
+class Sessions(Store):
+    """The part of `SessionDB` that makes, ends and describes sessions."""
+
+    def create_session(
+        self,
+        session_id: str,
+        source: str,
+        *,
+        model: str | None = None,
+        model_config: dict[str, Any] | str | None = None,
+        system_prompt: str | None = None,
+        user_id: str | None = None,
+        session_key: str | None = None,
+        chat_id: str | None = None,
+        chat_type: str | None = None,
+        thread_id: str | None = None,
+        parent_session_id: str | None = None,
+        cwd: str | None = None,
+        profile_name: str | None = None,
+    ) -> str:
+        """Make the session, or fill the gaps of the one that exists; its id."""
+        fields = {
+            "model": model, "model_config": columns.encode_json(model_config), "system_prompt": system_prompt,
+            "user_id": user_id, "session_key": session_key, "chat_id": chat_id, "chat_type": chat_type,
+            "thread_id": thread_id, "parent_session_id": parent_session_id, "cwd": cwd, "profile_name": profile_name,
+        }  # fmt: skip
+        fields = {name: columns.clean(value) for name, value in fields.items()}
+        checked_id(session_id)
+        self.engine.write(lambda conn: ensure(conn, session_id, source, fields, self.clock()))
+        return session_id
+
+    def get_session(self, session_id: str) -> dict[str, Any] | None:
+        if not is_possible_id(session_id):
+            return None
+        return self.engine.read(lambda conn: fetch(conn, session_id))
+
+    def end_session(self, session_id: str, end_reason: str) -> None:
+        self.engine.write(lambda conn: end(conn, session_id, end_reason, self.clock()))
+
+    def update_system_prompt(self, session_id: str, system_prompt: str | None, *, fence: int | None = None) -> None:
+        """With a `fence` only for who holds the conversation's lease under it; else `StaleFence`, nothing written."""
+        if not is_possible_id(session_id):
+            return
+
+        def run(conn: Connection) -> None:
+            if fence is not None:
+                node = first(conn.rows(chain.Q.node, (session_id,)))
+                leases.check(self, conn, ConversationId(session_id if node is None else node[1]), fence)
+            told(conn)
+
+        told = self.telling_system_prompt(session_id, system_prompt)
+        self.engine.write(run)
+
+    def telling_system_prompt(self, session_id: str, system_prompt: str | None) -> Callable[[Connection], object]:
+        """The write of `update_system_prompt`, for a transaction that has checked the fence."""
+        text = columns.clean(system_prompt)
+        return lambda conn: conn.run(Q.set_system_prompt, (text, session_id, text))
+
+    def set_expiry_finalized(self, session_id: str, finalized: bool = True) -> None:
+        self._update(Q.set_expiry_finalized, int(finalized), session_id)
+
+    def set_session_archived(self, session_id: str, archived: bool) -> bool:
+        """Hide or show a whole conversation."""
+        return self._update(Q.set_archived, int(archived), session_id) > 0
+
+    def finalize_orphaned_compression_sessions(self) -> int:
+        """Close continuations of a compression that nobody used for a week; their messages stay."""
+
+        def run(conn: Connection) -> int:
+            now = self.clock()
+            orphans = [row[0] for row in conn.rows(Q.orphans, (now - _ORPHAN_AGE, leases.shared_now(self)))]
+            return sum(end(conn, orphan, "orphaned_compression", now) for orphan in orphans)
+
+        return self.engine.write(run)
+
+    def _update(self, statement: Any, *params: Any) -> int:
+        """One row by its id, which is the last parameter."""
+        if not is_possible_id(params[-1]):
+            return 0
+        return self.engine.write(lambda conn: conn.run(statement, params))
+
+
+# -- pieces of bigger transactions -------------------------------------------------------------------------------
+
+
+def fetch(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str, Any] | None:
+    found = conn.execute(Q.get_for_update if lock else Q.get, (session_id,)).dicts()
+    return found[0] if found else None
+
+
+def known(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str, Any]:
+    """`fetch` for who cannot go on without it."""
+    row = fetch(conn, checked_id(session_id), lock=lock)
+    if row is None:
+        raise SessionNotFound(f"no session {session_id!r:.80}")
+    return row
+
+
+def insert(conn: Connection, row: dict[str, Any]) -> bool:
+    """Add a session row; False when the id is taken."""
+    full = {"archived": 0, "compression_fallback_streak": 0, "listed": 1, **row}
+    return conn.run(Q.insert, [full.get(name) for name in _INSERTED]) == 1
+
+
+def ensure(conn: Connection, session_id: str, source: str, fields: dict[str, Any], now: float) -> None:
+    """Insert, or fill what is missing; then see that the row stands in the right conversation."""
+    parent = fields.get("parent_session_id")
+    if parent is not None and not conn.rows(chain.Q.node, (parent,)):
+        raise IntegrityError(f"no session {parent!r:.80} to be the parent of {session_id!r:.80}")
+    row = {
+        **fields, "id": session_id, "source": columns.clean(source) or "unknown", "started_at": now, "last_active": now,
+        "root_id": session_id,
+    }  # fmt: skip
+    if insert(conn, row):
+        place(conn, session_id, row, now)
+        return
+    before = conn.rows(chain.Q.node, (session_id,))[0]
+    conn.run(Q.fill, (*(fields.get(name) for name in _FILLABLE), session_id))
+    if parent is not None and before[2] is None:
+        conn.run(chain.Q.delete_conversation, (session_id,))
+        place(conn, session_id, {**row, **fields}, now)
+
+
+def place(conn: Connection, session_id: str, row: dict[str, Any], now: float) -> None:
+    """Give a new row its conversation: its parent's when it continues a compression, else one of its own."""
+    parent = row.get("parent_session_id")
+    kind = relation(row)
+    if parent is not None and kind == "child" and row["source"] != "tool":
+        node = first(conn.rows(chain.Q.node_for_update, (parent,)))
+        if node is not None and node[3] == "compression":
+            conn.run(chain.Q.set_root, (node[1], session_id))
+            chain.settle(conn, node[1])
+            return
+    chain.found_conversation(
+        conn, session_id, tip_id=session_id, kind=kind, origin=parent, owner=owner_for(conn, row), now=now
+    )
+    chain.settle(conn, session_id)
+
+
+def relation(row: dict[str, Any]) -> str:
+    """What a row is to its parent, by the marks the reference leaves in `model_config`."""
+    if row.get("parent_session_id") is None:
+        return "new"
+    marks = columns.decode_json(row.get("model_config"))
+    if isinstance(marks, dict):
+        if marks.get("_delegate_from"):
+            return "delegate"
+        if marks.get("_branched_from"):
+            return "branch"
+    return "child"
+
+
+def owner_for(conn: Connection, row: dict[str, Any]) -> PersonId | None:
+    """Whose conversation this is: the local person's, a known person's direct chat, else nobody's alone."""
+    if row["source"] in LOCAL_SOURCES:
+        return LOCAL_OWNER
+    if row.get("user_id") is None or row.get("chat_type") not in (None, "dm"):
+        return None
+    person = scalar(conn.rows(Q.owner_of_identity, (row["source"], row["user_id"])))
+    return None if person is None else PersonId(person)
+
+
+def end(conn: Connection, session_id: str, reason: str, now: float) -> bool:
+    if not is_possible_id(session_id) or not conn.run(Q.end_live, (now, columns.clean(reason), session_id)):
+        return False
+    _reason_changed(conn, session_id, reason)
+    return True
+
+
+def promote(conn: Connection, session_id: str, reason: str, now: float) -> bool:
+    if not conn.run(Q.promote, (now, columns.clean(reason), session_id)):
+        return False
+    _reason_changed(conn, session_id, reason)
+    return True
+
+
+def reopen(conn: Connection, session_id: str, now: float) -> None:
+    if not is_possible_id(session_id):
+        return
+    node = first(conn.rows(chain.Q.node_for_update, (session_id,)))
+    if node is None:
+        return
+    conn.run(Q.reopen, (session_id,))
+    if node[3] == "compression":
+        chain.part_children(conn, session_id, now)
+
+
+def _reason_changed(conn: Connection, session_id: str, reason: str) -> None:
+    if reason == "compression":
+        chain.join_children(conn, session_id)

@@ -1,0 +1,356 @@
+"""The transcript of a session: how a message becomes a row and back, and how rows are added and read.
+
+A message comes in as the agent, an archive or a third-party tool has it, and goes out in two forms: the full row
+that tools know, and the provider's message that the model is shown, whose keys are there only when they say something.
+Which columns there are is `columns.MESSAGE_COLUMNS`, and nothing else lists them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hermes_state import columns
+from hermes_state.columns import MESSAGE_COLUMNS, SAID, SHOWN, SHOWN_FIELDS, MessageColumn
+from hermes_state.conversations import chain
+from hermes_state.errors import IntegrityError, InvalidValue, SessionEnded
+from hermes_state.ids import SessionId, TurnId, checked_id, is_possible_id
+from hermes_state.storage.base import Connection, Row, Store, first, scalar
+from hermes_state.storage.statements import Queries, Statement
+
+Q = Queries("transcript")
+
+_LEAKED = re.compile(r"<memory-context\b[^>]*>.*?</memory-context>", re.DOTALL | re.IGNORECASE)
+_NAMES = [column.name for column in SAID]
+_ROLE, _CONTENT, _KIND, _TIMESTAMP, _OBSERVED, _ESCAPED = map(
+    _NAMES.index, ("role", "content", "content_kind", "timestamp", "observed", "escaped")
+)
+_FIELDS = [(at, column) for at, column in enumerate(SAID) if column.kind != "own"]
+_SHOWN_AT = [_NAMES.index(name) for name in SHOWN]
+_NO_FIELDS = [None] * len(SHOWN_FIELDS)
+
+
+# -- messages and rows -----------------------------------------------------------------------------------------
+
+
+class Encoded(list[Any]):
+    """A message as the parameters of `insert` after session_id, with what its session's counters need to know."""
+
+    __slots__ = ("calls", "preview")
+    calls: int
+    preview: str | None
+
+    @property
+    def timestamp(self) -> float:
+        at: float = self[_TIMESTAMP]
+        return at
+
+
+def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> Encoded:
+    """A message as the agent, an archive or a third-party tool has it, ready to be stored."""
+    get = message.get
+    role, content = message["role"], get("content")
+    if isinstance(content, str):
+        content = columns.scrub(content)
+    row = Encoded([None] * len(SAID))
+    row.preview = columns.preview_of(content) if role == "user" else None
+    row.calls = calls_of(role, get("tool_calls"))
+    row[_ROLE] = columns.clean(str(role))
+    row[_CONTENT], row[_KIND] = stored, _ = columns.encode_content(content)
+    if stored is not None and len(stored) * 4 > max_bytes:
+        _check_size(stored, max_bytes)
+    at = get("timestamp")
+    row[_TIMESTAMP] = now if at is None else columns.to_epoch(at, now)
+    row[_OBSERVED] = 1 if get("observed") else 0
+    escaped = []
+    for place, column in _FIELDS:
+        value = get(column.name)
+        if value is None and column.key:
+            value = get(column.key)
+        if value is None:  # most of them
+            continue
+        if column.kind != "plain":
+            value = _text(column, value)
+            if "\0" in value:
+                value = columns.escape(value)
+                escaped.append(column.name)
+        row[place] = value
+    row[_ESCAPED] = ",".join(escaped) or None
+    return row
+
+
+def _text(column: MessageColumn, value: Any) -> str:
+    if column.kind == "json":
+        value = columns.encode_json(value)
+    elif column.kind == "id":
+        value = checked_id(str(value), what=column.name.replace("_", " "))
+    return columns.scrub(str(value))
+
+
+def _check_size(content: str, max_bytes: int) -> None:
+    if len(content.encode()) > max_bytes:
+        raise InvalidValue(
+            f"a message of {len(content)} characters is larger than the limit of {max_bytes} bytes",
+            hint="Send it as a file, or raise limits.message_bytes.",
+        )
+
+
+def calls_of(role: str, calls: Any) -> int:
+    """How many tool calls a row makes; the answer of a tool makes none."""
+    if calls is None or role == "tool":
+        return 0
+    if isinstance(calls, str):
+        calls = columns.decode_json(calls, broken=calls)
+    return len(calls) if isinstance(calls, list) else 1
+
+
+def decode(row: Row) -> dict[str, Any]:
+    """A full row as other tools know it: content decoded, tool calls parsed."""
+    message = {column.name: value for column, value in zip(MESSAGE_COLUMNS, row, strict=True)}
+    for name in (message.pop("escaped") or "").split(","):
+        if name:
+            message[name] = columns.unescape(message[name])
+    message["content"] = columns.decode_content(message["content"], message.pop("content_kind"))
+    if message["tool_calls"] is not None:
+        message["tool_calls"] = columns.decode_json(message["tool_calls"], broken=[])
+    return message
+
+
+def as_conversation(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Rows of `{shown}` columns as provider messages; keys are there only when they say something."""
+    turns = []
+    for role, content, kind, timestamp, observed, escaped, *fields in rows:
+        if kind != "text":
+            content = columns.decode_content(content, kind)
+        if (role == "user" or role == "assistant") and type(content) is str:
+            content = _cleaned(content)
+        turn = {"role": role, "content": content}
+        if timestamp is not None:
+            turn["timestamp"] = timestamp
+        if observed:
+            turn["observed"] = True
+        if fields != _NO_FIELDS:
+            hidden = set(escaped.split(",")) if escaped else ()
+            for column, value in zip(SHOWN_FIELDS, fields, strict=True):
+                if value is None or (column.shown == "assistant" and role != "assistant"):
+                    continue
+                if column.name in hidden:
+                    value = columns.unescape(value)
+                if column.kind == "json":
+                    value = columns.decode_json(value, broken=[] if column.name == "tool_calls" else None)
+                turn[column.key or column.name] = value
+        turns.append(turn)
+    return turns
+
+
+def as_stored(message: Mapping[str, Any], now: float, max_bytes: int) -> dict[str, Any]:
+    """What `as_conversation` will give for a message once it is stored: encoded and read back, without a database."""
+    row = encode(message, now, max_bytes)
+    return as_conversation([[row[place] for place in _SHOWN_AT]])[0]
+
+
+def _cleaned(text: str) -> str:
+    """Without memory blocks that leaked into the transcript."""
+    if "<memory-context" in text:
+        text = _LEAKED.sub("", text)
+    return text.strip()
+
+
+def without_repeats(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drop a user text that repeats the one before it with no answer between: a compression carried it over."""
+    kept: list[dict[str, Any]] = []
+    last_user: Any = None
+    for turn in turns:
+        if turn["role"] == "assistant":
+            last_user = None
+        elif turn["role"] == "user":
+            if last_user is not None and turn["content"] == last_user:
+                continue
+            last_user = turn["content"]
+        kept.append(turn)
+    return kept
+
+
+def repaired(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The list with roles alternating: neighbours of one role merged, tool results without a call dropped."""
+    fixed: list[dict[str, Any]] = []
+    open_calls: set[Any] = set()
+    for turn in turns:
+        role, before = turn["role"], fixed[-1] if fixed else None
+        if role == "tool":
+            if turn.get("tool_call_id") in open_calls:
+                open_calls.discard(turn["tool_call_id"])
+                fixed.append(turn)
+            continue
+        if before is not None and before["role"] == role and role in ("user", "assistant") and _plain(before, turn):
+            merged = "\n\n".join(t for t in (before["content"], turn["content"]) if t)
+            fixed[-1] = {**before, "content": merged}
+            continue
+        if role == "assistant":
+            open_calls = {call.get("id") for call in turn.get("tool_calls") or () if isinstance(call, dict)}
+        fixed.append(turn)
+    return fixed
+
+
+def _plain(*turns: dict[str, Any]) -> bool:
+    return all(isinstance(t["content"], str) and not t.get("tool_calls") for t in turns)
+
+
+# -- reads -----------------------------------------------------------------------------------------------------
+
+
+class LiveState(NamedTuple):
+    """What tells a running conversation whether the transcript is still the one it knows: equal states, equal rows."""
+
+    message_count: int
+    rewind_count: int
+    head_id: int
+    """Of the newest live row; 0 when there is none."""
+    compressed: bool
+    """The conversation goes on in another segment."""
+
+
+class LiveRows(NamedTuple):
+    state: LiveState
+    ids: list[int]
+    messages: list[dict[str, Any]]
+    """As `get_messages_as_conversation` gives them."""
+    turns: list[TurnId | None]
+    """Which turn each belongs to; None for what was not said in one."""
+
+
+class Transcript(Store):
+    """The part of `SessionDB` that holds transcripts."""
+
+    def append_messages(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> list[int]:
+        """Several rows in one commit, in order; their ids. Durable when this returns."""
+        rows = [encode(message, self.clock(), self.limits.message_bytes) for message in messages]
+        return self.engine.write(lambda conn: [append(conn, session_id, row) for row in rows])
+
+    def get_messages(
+        self, session_id: str, include_inactive: bool = False, limit: int | None = None, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Rows in full, in order; only live ones unless asked otherwise."""
+        most = columns.NO_LIMIT if limit is None else max(limit, 0)
+        params = (session_id, 0 if include_inactive else 1, most, max(offset, 0))
+        return [decode(row) for row in self._rows(session_id, Q.of_session, params)]
+
+    def get_messages_as_conversation(
+        self,
+        session_id: str,
+        include_ancestors: bool = False,
+        include_inactive: bool = False,
+        repair_alternation: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Provider messages; with ancestors, what was said in the segments before this one comes first."""
+        active = 0 if include_inactive else 1
+        if not is_possible_id(session_id):
+            return []
+
+        def read(conn: Connection) -> list[Row]:
+            segments = chain.ancestors(conn, session_id) if include_ancestors else [session_id]
+            return [row for segment in segments for row in conn.rows(Q.conversation, (segment, active))]
+
+        turns = as_conversation(self.engine.read(read, snapshot=include_ancestors))
+        if include_ancestors:
+            turns = without_repeats(turns)
+        return repaired(turns) if repair_alternation else turns
+
+    def get_messages_around(self, session_id: str, around_message_id: int, window: int = 5) -> dict[str, Any]:
+        """The message and up to `window` on each side, whatever their state; empty when it is not in the session."""
+        nothing = {"window": [], "messages_before": 0, "messages_after": 0}
+        if not is_possible_id(session_id):
+            return nothing
+        size, anchor = max(window, 0), row_id(around_message_id)
+
+        def read(conn: Connection) -> dict[str, Any]:
+            found = [decode(row) for row in conn.rows(Q.from_on, (session_id, anchor, size + 1))]
+            if not found or found[0]["id"] != around_message_id:
+                return nothing
+            before = [decode(row) for row in conn.rows(Q.before, (session_id, anchor, size))][::-1]
+            return {"window": before + found, "messages_before": len(before), "messages_after": len(found) - 1}
+
+        return self.engine.read(read, snapshot=True)
+
+    def live_state(self, session_id: str) -> LiveState | None:
+        """None when there is no such session."""
+        if not is_possible_id(session_id):
+            return None
+        return self.engine.read(lambda conn: state_in(conn, session_id))
+
+    def live_rows(self, session_id: str, *, after: int = 0) -> LiveRows | None:
+        """The live rows with a higher id than `after`, and the state they belong to, seen at one moment."""
+        if not is_possible_id(session_id):
+            return None
+
+        def read(conn: Connection) -> LiveRows | None:
+            state = state_in(conn, session_id)
+            if state is None:
+                return None
+            rows = conn.rows(Q.rows, (session_id, after))
+            said = as_conversation([row[:-2] for row in rows])
+            return LiveRows(state, [row[-1] for row in rows], said, [row[-2] for row in rows])
+
+        return self.engine.read(read, snapshot=True)
+
+    def said_in_turn(self, session_id: str, turn_id: TurnId, *, after: int = 0) -> dict[str, Any] | None:
+        """What was said to a turn first, among the rows with a higher id than `after`; None when nothing was."""
+        found = self._rows(session_id, Q.said_in_turn, (session_id, turn_id, after))
+        return as_conversation(found)[0] if found else None
+
+    def as_stored(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """A message as it will be read back once it is stored. Nothing is read or written."""
+        return as_stored(message, self.clock(), self.limits.message_bytes)
+
+    def _rows(self, session_id: str, statement: Statement, params: tuple[Any, ...]) -> list[Row]:
+        if not is_possible_id(session_id):
+            return []
+        return self.engine.read(lambda conn: conn.rows(statement, params))
+
+
+def state_in(conn: Connection, session_id: str, *, below: int = columns.NO_LIMIT) -> LiveState | None:
+    """`live_state`, in a transaction of the caller's; `below`: as if rows from this id on were not the head."""
+    row = first(conn.rows(Q.state, (below, session_id)))
+    return None if row is None else LiveState(row[0], row[1], row[2], bool(row[3]))
+
+
+# -- rows in a bigger transaction ------------------------------------------------------------------------------
+
+
+def append(conn: Connection, session_id: str, row: Encoded) -> int:
+    """Add one row to a session that still takes rows; its id. Fails before its first write or not at all."""
+    if is_possible_id(session_id):
+        at = row.timestamp
+        if conn.dialect == "postgresql":
+            ids = conn.rows(Q.append, (row.calls, at, at, row.preview, session_id, *row))
+            if ids:
+                return int(ids[0][0])
+        elif conn.run(Q.bump_within, (row.calls, at, row.preview, session_id, int(at // 60))) or conn.run(
+            Q.bump, (row.calls, at, at, at, at, row.preview, session_id)
+        ):
+            return int(scalar(conn.rows(Q.insert_one, (session_id, *row))))
+    if not conn.rows(chain.Q.node, (checked_id(session_id),)):
+        raise IntegrityError(f"no session {session_id!r:.80}", hint="Create it first.")
+    raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
+
+
+def insert_rows(conn: Connection, session_id: str, rows: Sequence[Encoded], *, started_at: float) -> None:
+    """Put rows in and set the session's counters to exactly these rows."""
+    if rows:
+        conn.many(Q.insert, [(session_id, *row) for row in rows])
+    last_active = max((row.timestamp for row in rows), default=started_at)
+    preview = next((row.preview for row in rows if row.preview), None)
+    conn.run(Q.set_counts, (len(rows), sum(row.calls for row in rows), last_active, preview, session_id))
+    settle_minute(conn, session_id)
+
+
+def settle_minute(conn: Connection, session_id: str) -> None:
+    """After `last_active` was set outright: lists are ordered by its minute first."""
+    if conn.dialect == "sqlite":
+        conn.run(Q.settle_minute, (session_id,))
+
+
+def row_id(value: Any) -> int:
+    """A message id from outside; what cannot be one matches nothing."""
+    return value if isinstance(value, int) and -(2**63) <= value < 2**63 else -1

@@ -1,0 +1,135 @@
+"""Undoing a compression: the segment that was compressed goes on, and nothing said since is lost.
+
+One transaction that holds the conversation's lease, so it never meets a running turn. The parent is live again with
+title and routes, what was said in the child after the compression is added at its end, and the child is set aside: it
+stays part of the conversation as rows that nobody is shown (`end_reason` `uncompressed`), leads whoever still names it
+back to the parent, and goes when the conversation goes.
+
+What the compression itself wrote to the child is known by a mark that `rotate` leaves. Where it is missing (a home of
+another program, an imported archive), or these rows were changed since, the two cannot be told apart and nothing is
+done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_state.conversations import chain, routes, sessions, transcript
+from hermes_state.conversations.ledger import Handle, Q
+from hermes_state.errors import ConversationHeld, InvalidValue
+from hermes_state.ids import ConversationId, SessionId
+from hermes_state.storage import meta
+from hermes_state.storage.base import Connection, first
+from hermes_state.turns import leases
+
+if TYPE_CHECKING:
+    from hermes_state.storage.base import Store
+
+_HOLD_SECONDS = 60  # far longer than the transaction that also gives it back
+_QUIET_SECONDS = 3_600.0
+_QUIET = "a person undid the last compression"
+_TAKEN_BACK = (
+    "model", "model_config", "system_prompt", "cwd", "git_branch", "git_repo_root", "session_key", "display_name",
+    "origin_json", "title", "ended_at", "end_reason",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Uncompressed:
+    handle: Handle
+    """The segment that goes on."""
+    brought: int
+    """How many messages said since the compression were brought along."""
+
+
+def mark(conn: Connection, child_id: str) -> None:
+    """Remember which rows a compression wrote to its child: all that are there now."""
+    count, head = conn.rows(Q.carried, (child_id,))[0]
+    meta.put(conn, _key(child_id), f"{count}:{head}")
+
+
+def carried_up_to(store: Store, child_id: str) -> int:
+    """The last row of a segment that its compression wrote; 0 for a segment that no compression of ours made."""
+    stored = store.engine.read(lambda conn: meta.get(conn, _key(child_id)))
+    return 0 if stored is None else int(stored.partition(":")[2])
+
+
+def undo(store: Store, session_id: str, *, fence: int | None = None) -> Uncompressed:
+    """Undo the compression that made `session_id`; refuses while a turn runs, or when it was compressed again."""
+
+    def run(conn: Connection) -> Uncompressed:
+        root = ConversationId(sessions.known(conn, session_id)["root_id"])
+        lease = None
+        if fence is not None:
+            leases.check(store, conn, root, fence)
+        else:
+            lease = leases.Leases(store).acquire_in(conn, root, holder="uncompress", ttl=_HOLD_SECONDS)
+        if fence is None and (lease is None or conn.rows(Q.running_turn, (root,))):
+            raise ConversationHeld
+        undone = _undo(conn, sessions.known(conn, session_id, lock=True), store.clock())
+        if lease is not None:
+            leases.Leases(store).release_in(conn, lease)
+        return undone
+
+    return store.engine.write(run)
+
+
+def _undo(conn: Connection, child: dict[str, Any], now: float) -> Uncompressed:
+    parent = _parent(conn, child)
+    head = _carried(conn, child["id"])
+    said = conn.rows(Q.live_after, (child["id"], head))
+    conn.run(transcript.Q.copy_live_after, (parent["id"], child["id"], head))
+    calls = sum(transcript.calls_of(role, tool_calls) for role, tool_calls, _ in said)
+    newest = max((timestamp for _, _, timestamp in said), default=parent["last_active"])
+    conn.run(Q.set_aside_messages, (child["id"],))
+    conn.run(Q.set_aside, (now, child["id"]))
+    conn.run(
+        Q.go_on,
+        (*(child[name] for name in _TAKEN_BACK), len(said), calls, newest, now + _QUIET_SECONDS, _QUIET, parent["id"]),
+    )
+    transcript.settle_minute(conn, parent["id"])
+    conn.run(routes.Q.move_routes, (parent["id"], child["id"]))
+    conn.run(Q.unrotated, (parent["id"], child["root_id"]))
+    conn.run(Q.forget_carried, (_key(child["id"]),))
+    chain.settle(conn, child["root_id"])
+    return Uncompressed(Handle(ConversationId(child["root_id"]), SessionId(parent["id"])), len(said))
+
+
+def _parent(conn: Connection, child: dict[str, Any]) -> dict[str, Any]:
+    """The segment that was compressed into `child`, when the two can be put together again."""
+    if child["end_reason"] == "uncompressed":
+        raise InvalidValue(f"the compression that made {child['id']} was undone already")
+    if child["end_reason"] == "compression":
+        tip = chain.tip(conn, child["id"])
+        raise InvalidValue(
+            f"{child['id']} was compressed again and goes on as {tip}",
+            hint=f"Undo that one first: hermes sessions uncompress {tip}",
+        )
+    if child["parent_session_id"] is not None:
+        parent = sessions.fetch(conn, child["parent_session_id"], lock=True)
+        if parent is not None and parent["root_id"] == child["root_id"] and parent["end_reason"] == "compression":
+            return parent
+    raise InvalidValue(f"{child['id']} was not made by a compression; there is nothing to undo")
+
+
+def _carried(conn: Connection, child_id: str) -> int:
+    """The id of the last row that the compression wrote to its child."""
+    stored = meta.get(conn, _key(child_id))
+    if stored is None:
+        raise InvalidValue(
+            f"what was said in {child_id} before and after its compression cannot be told apart",
+            hint="It was compressed by another program, or imported. The messages before it are still there.",
+        )
+    count, head = map(int, stored.split(":"))
+    still = first(conn.rows(Q.still_carried, (child_id, head)))
+    if still is None or still[0] != count:
+        raise InvalidValue(
+            f"messages from before the compression were taken back or edited in {child_id} since",
+            hint="Bring them back first (/redo); otherwise they would be there again.",
+        )
+    return head
+
+
+def _key(child_id: str) -> str:
+    return f"carried:{child_id}"

@@ -1,0 +1,139 @@
+"""Undo and redo: the last turns of a segment are taken back, and can be brought again.
+
+Each is one transaction that holds the conversation's lease, so it never meets a running turn. Which rows an undo took
+stands in the event log; a redo brings back exactly those, the newest undo first, and only while nothing was said
+since: afterwards they belong to a conversation that did not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hermes_state import columns
+from hermes_state.conversations import chain, sessions, transcript
+from hermes_state.errors import ConversationHeld, SessionEnded, SessionNotFound
+from hermes_state.ids import ConversationId, SessionId, checked_id
+from hermes_state.storage.base import Connection, Row, Store, scalar
+from hermes_state.storage.statements import Queries
+from hermes_state.turns import events, leases
+
+Q = Queries("undo")
+T = TypeVar("T")
+
+_HOLD_SECONDS = 60  # far longer than the transaction that also gives it back
+_LOOK_BACK = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    turns: int
+    rows: int
+    content: Any
+    """What the oldest of these turns began with."""
+
+
+class Undo:
+    """`take_back` and `bring_back`, of the newest segment of a conversation."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._events = events.Events(store)
+        self._leases = leases.Leases(store)
+
+    def take_back(self, session_id: str, turns: int = 1, *, stays: Callable[[Any], bool]) -> Undone | None:
+        """Take back up to so many turns, never one whose content `stays`; None when there is none to take."""
+        most = min(turns, self._store.limits.undo_turns)
+
+        def work(conn: Connection, root: ConversationId) -> Undone | None:
+            target, content, count = _oldest_of(conn, session_id, most, stays)
+            if not count:
+                return None
+            ranges = _live_ranges(conn.rows(Q.from_on, (session_id, target)))
+            taken = conn.run(transcript.Q.take_back, (session_id, target))
+            conn.run(transcript.Q.count_rewind, (session_id,))
+            newest = scalar(conn.rows(Q.newest, (session_id,)))
+            detail = {"session_id": session_id, "turns": count, "ranges": ranges, "newest": newest}
+            self._events.append_in(conn, root, "undo", detail=detail)
+            return Undone(count, taken, content)
+
+        return self._held(session_id, work)
+
+    def bring_back(self, session_id: str) -> int:
+        """Bring back what the newest undo took: how many turns; 0 when there is nothing, or more was said since."""
+
+        def work(conn: Connection, root: ConversationId) -> int:
+            undone = _last_undo(conn, root)
+            if undone is None or undone.get("session_id") != session_id:
+                return 0
+            if undone.get("newest") != scalar(conn.rows(Q.newest, (session_id,))):
+                return 0
+            for low, high in undone["ranges"]:
+                conn.run(Q.bring_back, (session_id, low, high))
+            conn.run(transcript.Q.count_rewind, (session_id,))  # whoever keeps the transcript must notice
+            self._events.append_in(conn, root, "redo", detail={"session_id": session_id})
+            return int(undone.get("turns") or 1)  # one that is older than this figure
+
+        return self._held(session_id, work)
+
+    def _held(self, session_id: str, work: Callable[[Connection, ConversationId], T]) -> T:
+        def run(conn: Connection) -> T:
+            session = sessions.fetch(conn, checked_id(session_id), lock=True)
+            if session is None:
+                raise SessionNotFound(f"no session {session_id!r:.80}")
+            if session["end_reason"] == "compression":
+                raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
+            root = ConversationId(session["root_id"])
+            lease = self._leases.acquire_in(conn, root, holder="undo", ttl=_HOLD_SECONDS)
+            if lease is None:
+                raise ConversationHeld
+            result = work(conn, root)
+            self._leases.release_in(conn, lease)
+            return result
+
+        return self._store.engine.write(run)
+
+
+def _oldest_of(conn: Connection, session_id: str, turns: int, stays: Callable[[Any], bool]) -> tuple[int, Any, int]:
+    """(row, content, count): where the newest `turns` begin, and how many there are. Rows of one turn count once."""
+    target, content, count = 0, None, 0
+    counted: str | None = None
+    for row_id, turn_id in conn.rows(Q.spoken, (session_id,)):
+        same = turn_id is not None and turn_id == counted
+        if count == turns and not same:
+            break
+        said = columns.decode_content(*conn.rows(Q.content, (row_id,))[0])
+        if stays(said):
+            break
+        target, content, counted = row_id, said, turn_id
+        count += not same
+    return target, content, count
+
+
+def _live_ranges(found: list[Row]) -> list[list[int]]:
+    """[first, last] of every run of live rows."""
+    ranges: list[list[int]] = []
+    running = False
+    for row_id, active in found:
+        if active and running:
+            ranges[-1][1] = row_id
+        elif active:
+            ranges.append([row_id, row_id])
+        running = bool(active)
+    return ranges
+
+
+def _last_undo(conn: Connection, root: ConversationId) -> Mapping[str, Any] | None:
+    """What the newest undo took that was not brought back."""
+    brought = 0
+    for row in conn.rows(events.Q.last, (root, _LOOK_BACK)):
+        _, _, _, kind, _, _, detail, _ = row
+        if kind == "redo":
+            brought += 1
+        elif kind == "undo" and brought:
+            brought -= 1
+        elif kind == "undo":
+            found: Mapping[str, Any] = columns.from_json(detail)
+            return found
+    return None

@@ -1,0 +1,303 @@
+"""What a check can find."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_state.columns import TITLE_CHARS
+from hermes_state.conversations import chain, routes, sessions, transcript
+from hermes_state.errors import StoreDamaged
+from hermes_state.maintenance import retention
+from hermes_state.storage.base import Connection, Row, first
+from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.statements import Queries, Statement
+from hermes_state.turns import leases
+
+if TYPE_CHECKING:
+    from hermes_state.session_db import SessionDB
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be; a *note* is worth knowing and nothing is wrong."""
+
+    code: str
+    what: str
+    fix: str
+    """What to do about it."""
+    count: int = 1
+    examples: list[str] = field(default_factory=list)
+    mendable: bool = False
+    note: bool = False
+
+
+Q = Queries("check")
+
+_MOST = 1_000
+_EXAMPLES = 5
+_GRACE = 3_600.0
+_ROUNDS = 50
+
+
+class CheckRule(NamedTuple):
+    code: str
+    what: str
+    fix: str
+    find: Statement
+    repair: Callable[[Connection, str, float], None] | None = None
+    note: bool = False
+
+
+def check(db: SessionDB, *, quick: bool = False) -> list[Finding]:
+    """Everything that is wrong or worth knowing; changes nothing. `quick` skips what reads the whole file."""
+    found = list(_soundness(db, quick=quick))
+    if any(one.code == "damaged" for one in found):
+        return found  # what its rows say to each other means nothing any more
+    for rule in rules():
+        rows = db.engine.read(partial(_find, db=db, rule=rule))
+        if rows:
+            found.append(_finding(rule, rows))
+    found += check_files(db)
+    found += _search(db)
+    return found
+
+
+def fix(db: SessionDB) -> dict[str, int]:
+    """Repair what can be repaired without losing anything: how many, by the code of the finding."""
+    fixed: dict[str, int] = {}
+    for rule in rules():
+        if rule.repair is None:
+            continue
+        # One repair may uncover the next (a chain is fixed link by link), so each rule is asked until it is silent.
+        for _ in range(_ROUNDS):
+            count = db.engine.write(partial(_repair_some, db=db, rule=rule))
+            if not count:
+                break
+            fixed[rule.code] = fixed.get(rule.code, 0) + count
+    fixed |= fix_files(db)
+    return fixed
+
+
+def _find(conn: Connection, db: SessionDB, rule: CheckRule) -> list[Row]:
+    return conn.rows(rule.find, _parameters(db, rule))
+
+
+def _repair_some(conn: Connection, db: SessionDB, rule: CheckRule) -> int:
+    assert rule.repair is not None
+    found = _find(conn, db, rule)
+    for row in found:
+        rule.repair(conn, row[0], db.clock())
+    return len(found)
+
+
+def rules() -> tuple[CheckRule, ...]:
+    """In the order in which they are fixed: first what exists, then links, then what follows from links."""
+    return (
+        CheckRule("parent-missing", "sessions name a parent that does not exist", "--fix forgets the parent",
+             Q.parent_missing, _forget_parent),
+        CheckRule("root-missing", "conversations have lost their first segment",
+             "--fix lets the oldest that is left be the first", Q.root_missing, _crown),
+        CheckRule("chain-broken", "segments stand in a conversation that does not lead to them",
+             "--fix makes each a conversation of its own", Q.chain_broken, _stand_alone),
+        CheckRule("conversation-missing", "sessions belong to a conversation that has no row", "--fix makes the row",
+             Q.conversation_missing, _found),
+        CheckRule("conversation-empty", "conversations have no sessions", "--fix removes the row",
+             Q.conversation_empty, lambda conn, root, now: _run(conn, chain.Q.delete_conversation, root)),
+        CheckRule("half-rotation", "sessions were ended by a compression that never made a continuation",
+             "--fix opens them again", Q.half_rotation, sessions.reopen),
+        CheckRule("parent-open", "sessions were continued but never ended", "--fix ends them by compression",
+             Q.parent_open, _close_parent),
+        CheckRule("tip", "conversations point at the wrong newest segment", "--fix points them at the right one",
+             Q.tip_wrong, lambda conn, root, now: chain.settle(conn, root)),
+        CheckRule("listed", "conversations are listed more than once, or not at all", "--fix lists each one once",
+             Q.listed_wrong, lambda conn, root, now: chain.settle(conn, root)),
+        CheckRule("route-behind", "routes lead to a segment that was compressed", "--fix moves them to the newest one",
+             Q.route_behind, _move_routes),
+        CheckRule("counters", "sessions count fewer messages than they have", "--fix counts them again",
+             Q.counters, lambda conn, session, now: _recount(conn, session)),
+        CheckRule("title", f"titles are longer than {TITLE_CHARS} characters", "rename them: hermes sessions rename",
+             Q.titles, note=True),
+        CheckRule("route-nowhere", "routes name a session that is not stored",
+             "nothing: it is made when somebody writes there", Q.route_nowhere, note=True),
+        CheckRule("turn-left", "turns were left running by a process that is gone",
+             "start the gateway: it takes them up", Q.turns, note=True),
+    )  # fmt: skip
+
+
+def _parameters(db: SessionDB, rule: CheckRule) -> tuple[Any, ...]:
+    before = db.clock() - _GRACE
+    extra: dict[str, tuple[Any, ...]] = {
+        "half-rotation": (before,),
+        "title": (TITLE_CHARS,),
+        "turn-left": (before, leases.shared_now(db)),
+    }
+    return (*extra.get(rule.code, ()), _MOST)
+
+
+def _finding(rule: CheckRule, rows: list[Row]) -> Finding:
+    examples = [str(row[0])[:80] for row in rows[:_EXAMPLES]]
+    return Finding(rule.code, rule.what, rule.fix, len(rows), examples, rule.repair is not None, rule.note)
+
+
+def _soundness(db: SessionDB, *, quick: bool) -> Iterator[Finding]:
+    if db.engine.dialect != "sqlite":
+        return  # the server checks its pages as it reads them, and its links as they are written
+    try:
+        told = db.engine.read(lambda conn: conn.rows(Q.quickly_sound if quick else Q.sound))
+        wrong = [str(row[0]) for row in told if row[0] != "ok"]
+    except StoreDamaged as error:  # so badly that the check itself cannot go on
+        wrong = [error.what]
+    if wrong:
+        fix = "stop Hermes and put a backup back: hermes backup list, then hermes backup restore"
+        yield Finding("damaged", "the database file is damaged", fix, len(wrong), wrong[:_EXAMPLES])
+        return
+    yield from _foreign(db)
+    links = [str(row[0]) for row in db.engine.read(lambda conn: conn.rows(Q.broken_links))]
+    if links:
+        fix = "export what can be read (hermes sessions export), then put a backup back"
+        yield Finding("links", "rows name rows of another table that are gone", fix, len(links), links[:_EXAMPLES])
+
+
+def _foreign(db: SessionDB) -> Iterator[Finding]:
+    from hermes_state.transfer import sqlite_copy
+
+    found = db.engine.read(sqlite_copy.foreign_objects)
+    if found.acting:
+        what = "triggers, views or tables are not of our schema and act on our rows"
+        fix = "stop Hermes and put a backup back that does not have them: hermes backup list"
+        yield Finding("foreign", what, fix, len(found.acting), found.acting[:_EXAMPLES])
+    if found.inert:
+        what = "tables or indexes are not of our schema; nothing of ours uses them"
+        fix, examples = "nothing: an import keeps them", found.inert[:_EXAMPLES]
+        yield Finding("others", what, fix, len(found.inert), examples, note=True)
+
+
+def _search(db: SessionDB) -> Iterator[Finding]:
+    status = db.search_status()
+    if status["note"]:
+        yield Finding("index", f"the search index cannot be used: {status['note']}", "hermes state reindex", note=True)
+    elif status["behind"]:
+        what = "messages are not in the search index yet; searches read them from the transcript"
+        yield Finding("index", what, "nothing: the next search takes them in", status["behind"], note=True)
+
+
+# -- repairs, each of one thing ---------------------------------------------------------------------------------------
+
+
+def _recount(conn: Connection, session_id: str) -> None:
+    conn.run(Q.recount, (session_id,))
+    transcript.settle_minute(conn, session_id)
+
+
+def _run(conn: Connection, statement: Statement, *params: Any) -> None:
+    conn.run(statement, params)
+
+
+def _forget_parent(conn: Connection, session_id: str, now: float) -> None:
+    conn.run(Q.forget_parent, (session_id,))
+
+
+def _found(conn: Connection, root: str, now: float) -> None:
+    row = sessions.fetch(conn, root)
+    if row is not None:
+        owner, kind = sessions.owner_for(conn, row), sessions.relation(row)
+        origin, began = row["parent_session_id"], row["started_at"]
+        chain.found_conversation(conn, root, tip_id=root, kind=kind, origin=origin, owner=owner, now=began)
+        chain.settle(conn, root)
+
+
+def _crown(conn: Connection, root: str, now: float) -> None:
+    """The oldest segment that is left takes the place of the first one, and the conversation's row with it."""
+    heir = conn.rows(chain.Q.segments, (root,))[0][0]
+    old = first(conn.rows(chain.Q.conversation, (root,)))
+    conn.run(chain.Q.move_root, (heir, root))
+    if old is not None:
+        _, _, owner, kind, origin, began = old
+        conn.run(chain.Q.delete_conversation, (root,))
+        chain.found_conversation(conn, heir, tip_id=heir, kind=kind, origin=origin, owner=owner, now=began)
+        chain.settle(conn, heir)
+
+
+def _stand_alone(conn: Connection, session_id: str, now: float) -> None:
+    """The segment and everything that continues it become a conversation, listed like any other."""
+    row = sessions.fetch(conn, session_id)
+    if row is None:
+        return
+    former = row["root_id"]
+    links = conn.rows(chain.Q.segments, (former,))
+    moving = [session_id]
+    for parent in moving:
+        moving += [child for child, of in links if of == parent and child not in moving and child != former]
+    for segment in moving:
+        conn.run(chain.Q.set_root, (session_id, segment))
+    owner, began = sessions.owner_for(conn, row), row["started_at"]
+    chain.found_conversation(conn, session_id, tip_id=session_id, kind="new", origin=None, owner=owner, now=began)
+    chain.settle(conn, session_id)
+    chain.settle(conn, former)
+
+
+def _close_parent(conn: Connection, session_id: str, now: float) -> None:
+    conn.run(Q.close_parent, (session_id,))
+    row = sessions.fetch(conn, session_id)
+    if row is not None:
+        chain.settle(conn, row["root_id"])
+
+
+def _move_routes(conn: Connection, session_id: str, now: float) -> None:
+    conn.run(routes.Q.move_routes, (chain.tip(conn, session_id), session_id))
+
+
+_PARTS = ("", "-wal", "-shm")
+
+
+def check_files(db: SessionDB) -> Iterator[Finding]:
+    """What is wrong with the files."""
+    if not isinstance(db.engine, SqliteEngine):
+        return
+    path = db.engine.path
+    readable = [str(one) for one in _open_to_others(path)]
+    if readable:
+        what = "files of the store can be read by other users"
+        yield Finding("mode", what, "--fix closes them", len(readable), readable[:5], mendable=True)
+    size = _log_size(path)
+    if size > db.limits.wal_bytes:
+        what = f"the write-ahead log has {size:,} bytes, more than wal_bytes allows"
+        yield Finding("log", what, "--fix empties it; if it grows again, a reader stays open for long", mendable=True)
+
+
+def fix_files(db: SessionDB) -> dict[str, int]:
+    """Close files to others; empty a log that is too large."""
+    if not isinstance(db.engine, SqliteEngine):
+        return {}
+    fixed: dict[str, int] = {}
+    for path in _open_to_others(db.engine.path):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        fixed["mode"] = fixed.get("mode", 0) + 1
+    if _log_size(db.engine.path) > db.limits.wal_bytes and retention.empty_log(db):
+        fixed["log"] = 1
+    return fixed
+
+
+def _open_to_others(path: Path) -> Iterator[Path]:
+    if sys.platform == "win32":
+        return  # access there is a matter of the folder's owner
+    beside = [path.with_name(f"{stem}{end}") for stem in (path.name, f"{path.stem}.search.db") for end in _PARTS]
+    for one in (*beside, path.parent / "backups"):
+        try:
+            status = one.stat()
+        except FileNotFoundError:
+            continue
+        if stat.S_IMODE(status.st_mode) & 0o077 and status.st_uid == os.getuid():
+            yield one
+
+
+def _log_size(path: Path) -> int:
+    log = path.with_name(f"{path.name}-wal")
+    return log.stat().st_size if log.exists() else 0

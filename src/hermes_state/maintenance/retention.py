@@ -1,0 +1,226 @@
+"""What concerns all work tables at once: erasing a conversation's rows, and retention.
+
+Erasing takes everything that names the conversation: what came in and was answered in it, turns, effect marks, replies,
+questions, permissions given in it, what left the wall in it, events, its spending tally, prefix epochs and the bytes
+only they used. What stays is the highest fence it had, as a number without a name, the total of prefix breaks, and what
+it cost as part of its days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_state import columns
+from hermes_state.conversations.sessions import Sessions
+from hermes_state.ids import ConversationId
+from hermes_state.maintenance.dry_run import run_and_roll_back
+from hermes_state.maintenance.prune import Pruning
+from hermes_state.people.budgets import Budgets
+from hermes_state.storage import meta
+from hermes_state.storage.base import Connection, Engine, Store
+from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.statements import Queries
+from hermes_state.transfer import backup
+from hermes_state.turns import leases, prefixes
+from hermes_state.turns.approvals import Approvals
+from hermes_state.turns.effects import Effects
+from hermes_state.turns.events import Events
+from hermes_state.turns.inbox import Inbox
+from hermes_state.turns.outbox import Outbox
+from hermes_state.turns.prefixes import Prefixes
+from hermes_state.turns.turns import Turns
+
+if TYPE_CHECKING:
+    from hermes_config.sections import SessionsSection
+    from hermes_state.session_db import SessionDB
+
+
+Q = Queries("retention")
+
+
+def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
+    """Remove every work row of these conversations, in the transaction that removes the conversations."""
+    ids = (columns.texts(conversation_ids),)
+    if ids == ("[]",):
+        return
+    conn.run(leases.Q.raise_floor, ids)
+    for statement in (
+        Q.erase_inbox,
+        Q.erase_effects,
+        Q.erase_turn_parcels,
+        Q.erase_outbox,
+        Q.erase_turns,
+        Q.erase_approvals,
+        Q.erase_grants,
+        Q.erase_exits,
+        Q.erase_events,
+        Q.erase_epochs,
+        Q.erase_breaks,
+        Q.erase_break_counts,
+        Q.erase_tallies,
+        Q.unname_reservations,
+        Q.erase_leases,
+    ):
+        conn.run(statement, ids)
+    prefixes.forget_unused(conn, limit=columns.NO_LIMIT)
+
+
+def prune(store: Store) -> dict[str, int]:
+    """Apply the retention of every work table; how many rows each lost. The order matters: turns go last."""
+    return {
+        "events": Events(store).prune(),
+        "inbox": Inbox(store).prune(),
+        "outbox": Outbox(store).prune(),
+        "approvals": Approvals(store).prune(),
+        "effects": Effects(store).prune(),
+        "prefixes": Prefixes(store).prune(),
+        "budgets": Budgets(store).prune(),
+        "turns": Turns(store).prune(),
+    }
+
+
+_BATCH = 500
+_LAST_RUN = "last_maintenance"
+_FEED_MS = 10_000
+_WORTH_COMPACTING = 0.25
+"""Of the file. What is free is filled again before the file grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionStep:
+    """One step of a run: how many there were (or would be) of what."""
+
+    step: str
+    count: int
+    what: str
+
+
+class _Tidying(Sessions, Pruning, Store):
+    """The parts of a store that tidy up, on whatever engine they are given."""
+
+    def steps(self, prune_days: float | None) -> list[RetentionStep]:
+        done = [
+            RetentionStep("orphans", self.finalize_orphaned_compression_sessions(), "unused continuations closed"),
+            RetentionStep("ghosts", self.prune_empty_ghost_sessions(), "empty windows removed"),
+        ]
+        if prune_days is not None:
+            done.append(
+                RetentionStep(
+                    "prune", self.prune_sessions(prune_days), f"sessions older than {prune_days:g} days removed"
+                )
+            )
+        done.append(RetentionStep("replaced", _remove_replaced(self), "replaced messages removed"))
+        done += [RetentionStep(table, count, f"old rows of {table} removed") for table, count in prune(self).items()]
+        now = self.clock()
+        old_locks = self.engine.write(lambda conn: conn.run(Q.old_locks, (now,)))
+        return [*done, RetentionStep("locks", old_locks, "lapsed compression locks removed")]
+
+
+def run(
+    db: SessionDB,
+    *,
+    dry_run: bool = False,
+    prune_days: float | None = None,
+    vacuum: bool = False,
+    home: Path | None = None,
+) -> list[RetentionStep]:
+    """Tidy up; what was done, or with `dry_run` would be.
+
+    `prune_days` removes older conversations too, `home` automatic backups beyond their number.
+    """
+
+    def tidy(engine: Engine) -> list[RetentionStep]:
+        return _Tidying(engine, clock=db.clock, limits=db.limits).steps(prune_days)
+
+    keep = db.limits.backups_kept
+    if dry_run:
+        would = run_and_roll_back(db.engine, tidy)
+        return would if home is None else [*would, _backups(len(backup.surplus(home, keep=keep)))]
+    done = tidy(db.engine)
+    if home is not None:
+        done.append(_backups(backup.thin_out(home, keep=keep)))
+    done.append(RetentionStep("index", db.feed(_FEED_MS), "messages taken into or out of the search index"))
+    if vacuum:
+        done.append(_made_compact(db))
+    done.append(_log_emptied(db))
+    return done
+
+
+def run_when_due(db: SessionDB, sessions: SessionsSection, *, home: Path, sessions_dir: Path) -> list[RetentionStep]:
+    """What a process that runs for long does now and then; nothing while the last time, by whomever, is not long ago.
+
+    Old conversations go only where `sessions.auto_prune` says so, and a database is made compact only where that gives
+    back a good part of it: nobody can write meanwhile (half a second for 100 MB). Raises the store's errors.
+    """
+    hours = sessions.min_interval_hours
+    if not db.engine.write(lambda conn: meta.claim_run(conn, _LAST_RUN, now=db.clock(), hours=hours)):
+        return []
+    done = run(db, home=home)
+    if sessions.auto_prune:
+        pruned = db.maybe_auto_prune_and_vacuum(
+            sessions.retention_days, hours, vacuum=False, sessions_dir=sessions_dir
+        )["pruned"]
+        done.append(RetentionStep("prune", pruned, f"sessions older than {sessions.retention_days:g} days removed"))
+        if pruned:
+            compact = sessions.vacuum_after_prune and _free_share(db) >= _WORTH_COMPACTING
+            done.append(_made_compact(db) if compact else _log_emptied(db))
+    return done
+
+
+def _free_share(db: SessionDB) -> float:
+    """How much of the file holds nothing."""
+    free, all_pages = db.engine.read(lambda conn: conn.rows(Q.free_pages))[0]
+    return float(free / max(all_pages, 1))
+
+
+def _made_compact(db: SessionDB) -> RetentionStep:
+    db.vacuum()
+    return RetentionStep("vacuum", 1, "database made compact")
+
+
+def _log_emptied(db: SessionDB) -> RetentionStep:
+    return RetentionStep("log", empty_log(db), "bytes of write-ahead log moved into the database")
+
+
+def _backups(count: int) -> RetentionStep:
+    return RetentionStep("backups", count, "old automatic backups removed")
+
+
+def empty_log(store: Store) -> int:
+    """Move the write-ahead log into the file and cut it to nothing; how large it was. 0 where readers still need it."""
+    engine = store.engine
+    if not isinstance(engine, SqliteEngine):
+        return 0
+    import apsw
+
+    log = engine.path.with_name(f"{engine.path.name}-wal")
+    size = log.stat().st_size if log.exists() else 0
+
+    def truncate(raw: apsw.Connection) -> int:
+        raw.set_busy_timeout(store.limits.checkpoint_wait_ms)
+        try:
+            raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            return 0  # the next commit goes on with it in small steps
+        finally:
+            raw.set_busy_timeout(0)
+        return size
+
+    return engine.with_writer(truncate)
+
+
+def _remove_replaced(store: Store) -> int:
+    before = store.clock() - store.limits.replaced_days * columns.DAY
+
+    def step(conn: Connection) -> int:
+        gone = columns.numbers(row[0] for row in conn.rows(Q.replaced, (before, _BATCH)))
+        conn.run(Q.forget, (gone,))
+        return conn.run(Q.remove, (gone,))
+
+    removed = 0
+    while count := store.engine.write(step):
+        removed += count
+    return removed

@@ -1,0 +1,333 @@
+"""Spending limits, as rows that every process sees.
+
+A tally is what counts against one limit: of a conversation, of a person's day, of everybody's day. `reserve` adds a
+call's estimate to all of its tallies and records the call, in one transaction that is undone when a limit would be
+passed; `settle` replaces the estimate by what was used, `release` takes it back. The tally of the day is always touched
+first and its row stays locked until the commit, so of two processes at a limit one sees the sum of the other, and no
+two wait for each other.
+
+A call whose process was killed stays counted at its estimate: the provider may have billed it, and a limit that a
+crash can lift is none. Its row is what `open_calls` shows as lost, until maintenance removes it. Its id begins with who
+makes it, so that on the same machine it is known at once; else its age tells.
+
+Tallies are kept while some limit is configured. The first call under a new limit brings along what the days (see
+`usage`) know of the period until then. Money is whole nano-dollars here: sums stay exact. Nothing here knows prices.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from hermes_state.columns import DAY, note
+from hermes_state.errors import OverLimit
+from hermes_state.ids import ConversationId, PersonId, checked_id
+from hermes_state.people.people import Q as PEOPLE
+from hermes_state.storage import meta, writer
+from hermes_state.storage.base import Connection, Row, Store
+from hermes_state.storage.statements import Queries, Statement
+
+Q = Queries("budgets")
+_ZONE = "budget_zone:"
+_LONGEST_DAY = 1.5 * DAY
+
+Scope = Literal["day", "person_day", "conversation"]
+Unit = Literal["usd", "tokens"]
+NANO = 1_000_000_000
+
+
+class Amount(NamedTuple):
+    nano_usd: int = 0
+    tokens: int = 0
+
+    def of(self, unit: Unit) -> int:
+        return self.nano_usd if unit == "usd" else self.tokens
+
+
+class Limit(NamedTuple):
+    """The most that may be used, in nano-dollars or tokens."""
+
+    scope: Scope
+    unit: Unit
+    most: int
+
+
+class Key(NamedTuple):
+    """Which tally."""
+
+    scope: Scope
+    subject: str
+    period: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A limit of which so much is used that its person should know; said once a limit and period."""
+
+    limit: Limit
+    used: int
+    period: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A call that may be made: hand it to `settle` or to `release`."""
+
+    id: str
+    limits: tuple[Limit, ...]
+    warnings: tuple[Warned, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call that is being made, or was when its process died (`lost`)."""
+
+    person_id: str
+    conversation_id: str
+    model: str
+    task: str
+    amount: Amount
+    made_at: float
+    lost: bool
+    """It is older than a call can be."""
+    holder: str
+    """Who makes it, as leases name it; empty when nobody said."""
+
+
+class Budgets:
+    """Reserve, settle or release; look."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # -- from an event loop --------------------------------------------------------------------------------
+
+    async def reserve(
+        self,
+        limits: tuple[Limit, ...],
+        estimate: Amount,
+        *,
+        conversation_id: ConversationId,
+        person_id: PersonId | None,
+        model: str,
+        task: str = "",
+        holder: str = "",
+    ) -> Held:
+        """Room for one call under all `limits`. Raises `OverLimit`, and then nothing was written."""
+        import asyncio
+
+        checked_id(conversation_id, what="conversation id")
+        new, engine = f"{holder}/{os.urandom(8).hex()}", self._store.engine
+        call = (new, conversation_id, person_id, note(model) or "", note(task) or "")
+        made = writer.queued(engine, lambda conn: self._reserve_in(conn, limits, estimate, call))
+        try:
+            held: Held = await asyncio.shield(made)
+        except asyncio.CancelledError:
+            # Nobody will hand it back. The writer works in order, so this comes after what it takes back.
+            made.add_done_callback(_heard)
+            writer.queued(engine, lambda conn: self._close_in(conn, new, (), Amount())).add_done_callback(_heard)
+            raise
+        return held
+
+    async def settle(self, held: Held, used: Amount | None) -> tuple[Warned, ...]:
+        """Count what the call used; None leaves it at its estimate."""
+        close = writer.queued(self._store.engine, lambda conn: self._close_in(conn, held.id, held.limits, used))
+        warnings: tuple[Warned, ...] = await close
+        return warnings
+
+    async def release(self, held: Held) -> None:
+        """The call was not made, or nothing came of it: it counts nothing."""
+        await writer.queued(self._store.engine, lambda conn: self._close_in(conn, held.id, (), Amount()))
+
+    # -- in a transaction ------------------------------------------------------------------------------------
+
+    def _reserve_in(
+        self,
+        conn: Connection,
+        limits: tuple[Limit, ...],
+        estimate: Amount,
+        call: tuple[str, ConversationId, PersonId | None, str, str],
+    ) -> Held:
+        new, conversation_id, person_id, model, task = call
+        now = self._store.clock()
+        keys = _keys(conn, now, conversation_id, person_id)
+        warnings: list[Warned] = []
+        for key in keys:
+            state = self._add(conn, key, estimate, now)
+            for limit in (one for one in limits if one.scope == key.scope):
+                asked, total = estimate.of(limit.unit), _total(state).of(limit.unit)
+                if asked and total > limit.most:
+                    reserved = _reserved(conn, key).of(limit.unit)
+                    raise OverLimit(key.scope, limit.unit, limit.most, total - asked, reserved, asked, key.period)
+                warnings += self._warn(conn, key, limit, state, total - asked)
+        day, person, person_day = keys[0].period, person_id or "", keys[1].period if person_id else ""
+        conn.run(Q.hold, (new, day, person, person_day, conversation_id, model, task, *estimate, now))
+        return Held(new, limits, tuple(warnings))
+
+    def _close_in(
+        self, conn: Connection, call_id: str, limits: tuple[Limit, ...], used: Amount | None
+    ) -> tuple[Warned, ...]:
+        """The row goes, and its estimate gives way to `used`. A second time, or when it was lost, nothing happens."""
+        found = conn.rows(Q.drop, (call_id,))
+        if not found:
+            return ()
+        day, person, person_day, conversation, nano_usd, tokens = found[0]
+        used = Amount(nano_usd, tokens) if used is None else used
+        change, now = Amount(used.nano_usd - nano_usd, used.tokens - tokens), self._store.clock()
+        warnings: list[Warned] = []
+        for key in (Key("day", "", day), Key("person_day", person, person_day), Key("conversation", conversation, "")):
+            if key.scope != "day" and not key.subject:
+                continue
+            for state in conn.rows(Q.add, (*change, now, *key)):
+                for limit in (one for one in limits if one.scope == key.scope):
+                    warnings += self._warn(conn, key, limit, state, _total(state).of(limit.unit))
+        return tuple(warnings)
+
+    def _add(self, conn: Connection, key: Key, amount: Amount, now: float) -> Row:
+        for state in conn.rows(Q.add, (*amount, now, *key)):
+            return state
+        before = _before(conn, key)
+        first = (before.nano_usd + amount.nano_usd, before.tokens + amount.tokens)
+        return conn.rows(Q.found, (*key, *first, now, *amount))[0]
+
+    def _warn(self, conn: Connection, key: Key, limit: Limit, state: Row, used: int) -> list[Warned]:
+        warned = state[2] if limit.unit == "usd" else state[3]
+        if limit.most == warned or used * 100 < limit.most * self._store.limits.budget_warning_percent or not used:
+            return []
+        conn.run(Q.warned_usd if limit.unit == "usd" else Q.warned_tokens, (limit.most, *key))
+        return [Warned(limit, used, key.period)]
+
+    # -- look ------------------------------------------------------------------------------------------------
+
+    def used(self, scope: Scope, subject: str = "", *, zone: str | None = None) -> tuple[str, Amount]:
+        """The present period and what counts in it, reserved calls included."""
+        now = self._store.clock()
+
+        def run(conn: Connection) -> tuple[str, Amount]:
+            counted = _zone_in(conn, subject, zone, now) if scope == "person_day" else zone
+            key = Key(scope, subject, "" if scope == "conversation" else day_of(now, counted))
+            found = conn.rows(Q.tally, key)
+            return key.period, _total(found[0]) if found else _before(conn, key)
+
+        return self._store.engine.read(run)
+
+    def largest(self, *, limit: int = 5) -> tuple[tuple[str, Amount], ...]:
+        """The conversations that used most of what one may use, reserved calls included."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.largest, (limit,)))
+        return tuple((subject, Amount(int(nano_usd), int(tokens))) for subject, nano_usd, tokens in found)
+
+    def spenders(self) -> tuple[str, ...]:
+        """People who used something today or yesterday."""
+        since = day_of(self._store.clock() - DAY)
+        found = self._store.engine.read(lambda conn: conn.rows(Q.spenders, (since, since)))
+        return tuple(sorted(row[0] for row in found))
+
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """Calls that are reserved and not settled, oldest first."""
+        young = self._store.clock() - self._store.limits.reservation_seconds
+        found = self._store.engine.read(lambda conn: conn.rows(Q.open))
+        return tuple(
+            OpenCall(
+                person,
+                conversation,
+                model,
+                task,
+                Amount(nano_usd, tokens),
+                made_at,
+                lost=made_at < young,
+                holder=call_id.rpartition("/")[0],
+            )
+            for call_id, person, conversation, model, task, nano_usd, tokens, made_at in found
+        )
+
+    def prune(self) -> int:
+        """Forget earlier days, and the marks of calls that were lost; a conversation's tally goes with it."""
+        now, limits = self._store.clock(), self._store.limits
+        days, lost = now - limits.budget_days * DAY, now - max(limits.reservation_seconds, DAY)
+        return self._store.engine.write(
+            lambda conn: conn.run(Q.forget_days, (days,)) + conn.run(Q.forget_lost, (lost,))
+        )
+
+
+def day_of(moment: float, zone: str | None = None) -> str:
+    """The date in an IANA zone, in this machine's when none is given or it is not known here."""
+    if zone:
+        import zoneinfo
+        from datetime import datetime
+
+        try:
+            return datetime.fromtimestamp(moment, zoneinfo.ZoneInfo(zone)).date().isoformat()
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # stored on a machine that knows more zones
+            return day_of(moment)
+    return time.strftime("%Y-%m-%d", time.localtime(moment))
+
+
+def keep_zone(conn: Connection, person_id: str, zone: str | None, now: float) -> None:
+    """A person's zone changes: the day that has begun counts in the old `zone` until its end.
+
+    Else a person whose limit is spent could begin another day by naming another zone.
+    """
+    if _kept_zone(conn, person_id, now) is None:
+        meta.put(conn, f"{_ZONE}{person_id}", json.dumps([zone, _end_of_day(now, zone)]))
+
+
+def _zone_in(conn: Connection, person_id: str, zone: str | None, now: float) -> str | None:
+    """The zone in which a person's day is counted now; `zone` is the one that is set."""
+    kept = _kept_zone(conn, person_id, now)
+    return zone if kept is None else kept[0]
+
+
+def _kept_zone(conn: Connection, person_id: str, now: float) -> tuple[str | None, float] | None:
+    written = meta.get(conn, f"{_ZONE}{person_id}")
+    if written is None:
+        return None
+    zone, until = json.loads(written)
+    return (zone, until) if now < until < now + _LONGEST_DAY else None
+
+
+def _end_of_day(moment: float, zone: str | None) -> float:
+    """When the day ends there; found by halves, because a day may have 23 or 25 hours."""
+    today, start, end = day_of(moment, zone), moment, moment + _LONGEST_DAY
+    while end - start > 0.5:
+        middle = (start + end) / 2
+        start, end = (middle, end) if day_of(middle, zone) == today else (start, middle)
+    return end
+
+
+def _keys(conn: Connection, now: float, conversation_id: str, person_id: str | None) -> list[Key]:
+    """The tallies of a call, in the order in which they are locked."""
+    keys = [Key("day", "", day_of(now))]
+    if person_id is not None:
+        known = conn.rows(PEOPLE.get, (person_id,))
+        zone = _zone_in(conn, person_id, known[0][3] if known else None, now)
+        keys.append(Key("person_day", person_id, day_of(now, zone)))
+    return [*keys, Key("conversation", conversation_id, "")]
+
+
+def _reserved(conn: Connection, key: Key) -> Amount:
+    statements: dict[Scope, Statement] = {
+        "day": Q.reserved_day, "person_day": Q.reserved_person_day, "conversation": Q.reserved_conversation,
+    }  # fmt: skip
+    nano_usd, tokens = conn.rows(statements[key.scope], key[1:])[0]
+    return Amount(int(nano_usd or 0), int(tokens or 0))
+
+
+def _before(conn: Connection, key: Key) -> Amount:
+    statements: dict[Scope, Statement] = {
+        "day": Q.before_day, "person_day": Q.before_person_day, "conversation": Q.before_conversation,
+    }  # fmt: skip
+    usd, tokens = conn.rows(statements[key.scope], key[1:])[0]
+    return Amount(round((usd or 0) * NANO), int(tokens or 0))
+
+
+def _total(state: Row) -> Amount:
+    return Amount(int(state[0]), int(state[1]))
+
+
+def _heard(future: Any) -> None:
+    """Nobody waits for it any more; asyncio would complain about an error that nobody looked at."""
+    if not future.cancelled():
+        future.exception()

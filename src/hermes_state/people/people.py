@@ -1,0 +1,287 @@
+"""People, and the identities by which platforms know them.
+
+A person is a human or an API client; an identity is (platform, our account there, their stable id) and points at one
+person. Names are for show and decide nothing. The user of this machine's terminal is the owner, known by the identity
+`local`. Nobody becomes more than a guest by writing to us: roles are given. Being known is not being allowed: who is
+let in or shut out by hand is kept by `pairings`.
+
+Whatever changes rights changes `version_in` in the same transaction, so that every process notices.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from hermes_state import columns
+from hermes_state.errors import IntegrityError, InvalidValue, StateError
+from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId, new_person_id
+from hermes_state.storage import meta
+from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.statements import Queries, Statement
+
+Q = Queries("people")
+
+Role = Literal["owner", "admin", "member", "guest"]
+LOCAL = "local"
+_VERSION = "people_version"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    id: PersonId
+    display_name: str | None
+    role: Role
+    zone: str | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    platform: str
+    account: str
+    native_id: str
+    person_id: PersonId
+    display_name: str | None
+    created_at: float
+
+
+class People:
+    """Find or make a person, link identities, give roles."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def ensure(
+        self,
+        *,
+        platform: str,
+        native_id: str,
+        account: str = "",
+        display_name: str | None = None,
+        role: Role = "guest",
+    ) -> Person:
+        """The person behind an identity; made with `role` when it is new, else left as it is."""
+        found = self.find(platform=platform, native_id=native_id, account=account)
+        if found is not None:
+            return found
+        return self._store.engine.write(
+            lambda conn: self.ensure_in(
+                conn, platform=platform, native_id=native_id, account=account, display_name=display_name, role=role
+            )
+        )
+
+    def ensure_in(
+        self,
+        conn: Connection,
+        *,
+        platform: str,
+        native_id: str,
+        account: str = "",
+        display_name: str | None = None,
+        role: Role = "guest",
+    ) -> Person:
+        """As `ensure`, in the caller's transaction."""
+        columns.outside_key(platform=platform, account=account, native_id=native_id)
+        check_role(role)
+        key = (platform, account, native_id)
+        known = first(conn.rows(Q.by_identity, key))
+        if known is not None:
+            return Person(*known)
+        name, now = columns.note(display_name), self._store.clock()
+        person = Person(new_person_id(), name, role, None, now)
+        conn.run(Q.add, (person.id, name, role, None, now))
+        if conn.run(Q.link, (*key, person.id, name, now)):
+            if role != "guest":  # any number of guests may come in by an open door, and none of them has rights
+                touch(conn)
+            return person
+        conn.run(Q.remove, (person.id,))  # another process met the same stranger at the same moment
+        return Person(*conn.rows(Q.by_identity, key)[0])
+
+    def owner(self) -> Person:
+        """The user of this machine's terminal, whose conversations begun there are."""
+        known = self.get(LOCAL_OWNER)
+        return known if known is not None else self._store.engine.write(self.owner_in)
+
+    def owner_in(self, conn: Connection) -> Person:
+        """As `owner`, in the caller's transaction."""
+        now = self._store.clock()
+        conn.run(Q.add, (LOCAL_OWNER, None, "owner", None, now))
+        conn.run(Q.link, (LOCAL, "", "owner", LOCAL_OWNER, None, now))
+        return Person(*conn.rows(Q.get, (LOCAL_OWNER,))[0])
+
+    def api_client(self) -> Person:
+        """Whoever holds the client key of the HTTP API: one person with their own conversations."""
+        known = self.get(API_CLIENT)
+        return known if known is not None else self._store.engine.write(self._api_client_in)
+
+    def _api_client_in(self, conn: Connection) -> Person:
+        conn.run(Q.add, (API_CLIENT, "API client", "member", None, self._store.clock()))
+        touch(conn)
+        return Person(*conn.rows(Q.get, (API_CLIENT,))[0])
+
+    def move(self, person_id: PersonId, *, platform: str, native_id: str, display_name: str | None = None) -> bool:
+        """The identity is this person's from now on, whoever's it was; False when it was theirs already.
+
+        Whether it was shut out by hand (`pairings`) stays as it is.
+        """
+        columns.outside_key(platform=platform, native_id=native_id)
+        key = (platform, "", native_id)
+
+        def run(conn: Connection) -> bool:
+            known = first(conn.rows(Q.by_identity, key))
+            if known is not None and known[0] == person_id:
+                return False
+            unlink_in(conn, key)
+            self.link_in(conn, person_id, platform=platform, native_id=native_id, display_name=display_name)
+            return True
+
+        return self._store.engine.write(run)
+
+    def find(self, *, platform: str, native_id: str, account: str = "") -> Person | None:
+        columns.outside_key(platform=platform, account=account, native_id=native_id)
+        key = (platform, account, native_id)
+        row = first(self._store.engine.read(lambda conn: conn.rows(Q.by_identity, key)))
+        return None if row is None else Person(*row)
+
+    def known_as(self, *, platform: str, native_id: str) -> tuple[Person, ...]:
+        """Everybody who goes by this id, under whichever of our accounts."""
+        columns.outside_key(platform=platform, native_id=native_id)
+        found = self._store.engine.read(lambda conn: conn.rows(Q.known_as, (platform, native_id)))
+        return tuple(Person(*row) for row in found)
+
+    def get(self, person_id: PersonId) -> Person | None:
+        row = first(self._store.engine.read(lambda conn: conn.rows(Q.get, (person_id,))))
+        return None if row is None else Person(*row)
+
+    def list(self, *, limit: int = 1_000, offset: int = 0) -> tuple[Person, ...]:
+        """In the order in which we met them."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.list, (limit, offset)))
+        return tuple(Person(*row) for row in found)
+
+    def count(self) -> int:
+        found: int = scalar(self._store.engine.read(lambda conn: conn.rows(Q.count)))
+        return found
+
+    def identities(self, person_id: PersonId) -> tuple[Identity, ...]:
+        found = self._store.engine.read(lambda conn: conn.rows(Q.identities, (person_id,)))
+        return tuple(Identity(*row) for row in found)
+
+    def link(
+        self,
+        person_id: PersonId,
+        *,
+        platform: str,
+        native_id: str,
+        account: str = "",
+        display_name: str | None = None,
+    ) -> None:
+        """One more identity of a person; an error when it is somebody else's."""
+        self._store.engine.write(
+            lambda conn: self.link_in(
+                conn, person_id, platform=platform, native_id=native_id, account=account, display_name=display_name
+            )
+        )
+
+    def link_in(
+        self,
+        conn: Connection,
+        person_id: PersonId,
+        *,
+        platform: str,
+        native_id: str,
+        account: str = "",
+        display_name: str | None = None,
+    ) -> None:
+        """As `link`, in the caller's transaction."""
+        columns.outside_key(platform=platform, account=account, native_id=native_id)
+        key = (platform, account, native_id)
+        if not conn.rows(Q.get, (person_id,)):
+            raise _nobody(person_id)
+        if conn.run(Q.link, (*key, person_id, columns.note(display_name), self._store.clock())):
+            touch(conn)
+        elif conn.rows(Q.by_identity, key)[0][0] != person_id:
+            raise IntegrityError(f"{platform} {native_id} belongs to another person", hint="Unlink it there first.")
+
+    def unlink(self, *, platform: str, native_id: str, account: str = "") -> bool:
+        """The identity points at nobody any more; the person stays."""
+        key = (platform, account, native_id)
+        return self._store.engine.write(lambda conn: unlink_in(conn, key))
+
+    def set_role(self, person_id: PersonId, role: Role) -> None:
+        """The person at this machine stays the owner."""
+        self._store.engine.write(lambda conn: set_role_in(conn, person_id, role))
+
+    def set_zone(self, person_id: PersonId, zone: str | None) -> None:
+        """An IANA name such as Europe/Lisbon; None for the machine's."""
+        if zone is not None:
+            _check_zone(zone)
+        now = self._store.clock()
+
+        def run(conn: Connection) -> None:
+            from hermes_state.people import budgets
+
+            known = first(conn.rows(Q.get, (person_id,)))
+            if known is None:
+                raise _nobody(person_id)
+            if known[3] != zone:
+                budgets.keep_zone(conn, person_id, known[3], now)
+                conn.run(Q.set_zone, (zone, person_id))
+
+        self._store.engine.write(run)
+
+    def set_name(self, person_id: PersonId, display_name: str | None) -> None:
+        self._set(Q.set_name, columns.note(display_name), person_id)
+
+    def _set(self, statement: Statement, value: str | None, person_id: PersonId) -> None:
+        if not self._store.engine.write(lambda conn: conn.run(statement, (value, person_id)), single=True):
+            raise _nobody(person_id)
+
+
+def unlink_in(conn: Connection, key: tuple[str, str, str]) -> bool:
+    """The identity (platform, account, native id) points at nobody any more; False when it did not before."""
+    if not conn.run(Q.unlink, key):
+        return False
+    touch(conn)
+    return True
+
+
+def set_role_in(conn: Connection, person_id: PersonId, role: Role) -> None:
+    check_role(role)
+    if person_id == LOCAL_OWNER and role != "owner":
+        raise InvalidValue("the person at this machine is the owner, and stays it")
+    if person_id == API_CLIENT and role not in ("member", "guest"):
+        hint = "hermes api key --role owner makes a key that is the owner's."
+        raise InvalidValue("a client of the API is never more than a member", hint=hint)
+    if not conn.run(Q.set_role, (role, person_id)):
+        raise _nobody(person_id)
+    touch(conn)
+
+
+def touch(conn: Connection) -> None:
+    """Tell every process that rights have changed. A random word: no restored copy repeats one."""
+    meta.put(conn, _VERSION, os.urandom(8).hex())
+
+
+def version_in(conn: Connection) -> str:
+    """Changes when anybody's rights do."""
+    return meta.get(conn, _VERSION) or ""
+
+
+def _nobody(person_id: str) -> StateError:
+    return StateError(f"no person {person_id!r:.80}")
+
+
+def check_role(role: str) -> None:
+    if role not in get_args(Role):
+        raise InvalidValue(f"no such role: {role!r:.40}", hint=f"One of {', '.join(get_args(Role))}.")
+
+
+def _check_zone(zone: str) -> None:
+    import zoneinfo  # not needed to open a store
+
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidValue(f"no such time zone: {zone!r:.60}", hint="For example Europe/Lisbon.") from None

@@ -1,0 +1,328 @@
+"""How a search finds its answers in one moment of the index and the store.
+
+An index is derived data. It has a position in the transcript: messages before it are in the index, messages after it
+are the tail. A `View` is one moment of both.
+
+1. The tail is read and compared word by word.
+2. By relevance: the newest matches that pass every filter, as many as the window holds, are ranked. Matches from the
+   tail come first, newest first: they have no rank yet, and they were written a moment ago.
+   By time: the newest (or oldest) matches by id, 20,000 at most, are sorted by their times.
+3. The hits of the page are read and compared with the query once more, so that no fault of an index can show; then
+   their snippets are cut.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from hermes_state.search import snippets, words
+from hermes_state.search.query import Query
+from hermes_state.search.search import Q, SearchHits
+from hermes_state.storage.base import Connection, Engine, Row, scalar
+
+T = TypeVar("T")
+Progress = Callable[[int, int], None]
+Found = list[tuple[int, float]]  # (message id, its time)
+
+FORMAT = 2  # raise it when words, texts or tables of an index change: older indexes are then built anew
+_LAST = 2**62  # above every message id
+_EVER = 1e300  # beyond every time
+_TAIL_ROWS = 500
+_TAIL_MOST = 20_000  # after a large import the index needs some time; a search reads no more than this without it
+_PAGE_FIRST, _PAGE_MOST = 2_048, 20_000
+_FEW_HIDDEN = 1_000
+_MANY = 50_000  # ids to hand to the index; beyond that its matches are looked up instead
+
+
+class Ranked(NamedTuple):
+    """Ids by relevance, the oldest id that was considered, and whether older matches were left out."""
+
+    ids: list[int]
+    low: int
+    cut: bool
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], *, window: int, low: int) -> Ranked:
+        """From rows (id, number of matches, oldest match), where one match more than the window was asked for."""
+        if not rows or rows[0][1] <= window:
+            return cls([row[0] for row in rows], low, cut=False)
+        beyond = rows[0][2]
+        return cls([row[0] for row in rows if row[0] != beyond], beyond + 1, cut=True)
+
+
+class IndexView:
+    """One moment of the index and of the store. This one has no index: every message is in the tail."""
+
+    indexed = False
+
+    def __init__(self, main: Connection) -> None:
+        self.main = main
+
+    def ids(
+        self, query: Query, low: int, high: int, limit: int, *, newest: bool, among: Sequence[int] | None
+    ) -> list[int]:
+        """Matches between two ids, from the newest or the oldest end; with `among` only those."""
+        return []
+
+    def ranked(self, query: Query, low: int, high: int, window: int, limit: int) -> Ranked:
+        """The best of the newest `window` matches between two ids."""
+        return Ranked([], low, cut=False)
+
+    def ranked_among(self, query: Query, among: Sequence[int], limit: int) -> list[int]:
+        """The best of the given ids, newest first in `among`."""
+        return []
+
+    def tail(self, below: int, limit: int) -> list[Row]:
+        """Messages after the index's position, newest first: id, then the columns `message_text` takes."""
+        return self.main.rows(Q.everything, (below, limit))
+
+
+class Index(ABC):
+    """The index of one store. Every method raises `IndexUnusable`."""
+
+    batch: int  # messages a transaction
+    bulk_batch: int  # the same when the index is built anew
+
+    def __init__(self, engine: Engine, *, read_only: bool) -> None:
+        self._engine = engine
+        self._read_only = read_only
+
+    @abstractmethod
+    def look(self, fn: Callable[[IndexView], T]) -> T:
+        """`fn` with a view."""
+
+    @abstractmethod
+    def status(self) -> dict[str, Any]:
+        """Where it is, its size and format, and how many messages it is behind."""
+
+    @abstractmethod
+    def _clear(self) -> None:
+        """Make the index empty."""
+
+    @abstractmethod
+    def _take_in(self, size: int, deadline: float) -> int:
+        """Take in at most `size` messages in one transaction; how many there were."""
+
+    @abstractmethod
+    def _forget(self) -> int:
+        """Drop deleted messages from the index, then from the store's list of them; how many."""
+
+    def merge(self) -> None:  # noqa: B027 - a server keeps its index in order by itself
+        """Put the index into its most compact form, in small steps."""
+
+    def close(self) -> None:  # noqa: B027 - not every index holds something between calls
+        """Give back what is held between calls."""
+
+    def feed(self, budget: float, *, forget: bool) -> int:
+        """Take in messages for at most about `budget` seconds; with `forget`, also drop deleted ones."""
+        if self._read_only:
+            return 0
+        deadline = time.monotonic() + budget
+        taken = 0
+        while True:
+            batch = self._take_in(self.batch, deadline)
+            taken += batch
+            if batch < self.batch or time.monotonic() >= deadline:
+                break
+        if forget and time.monotonic() < deadline:
+            taken += self._forget()
+        return taken
+
+    def rebuild(self, progress: Progress | None) -> None:
+        """Drop the index and build it from the transcript."""
+        total = int(scalar(self._engine.read(lambda conn: conn.rows(Q.total))))
+        self._clear()
+        done = 0
+        while True:
+            taken = self._take_in(self.bulk_batch, time.monotonic() + 60)
+            done += taken
+            if progress is not None:
+                progress(min(done, total), total)
+            if taken < self.bulk_batch:
+                break
+        self._forget()
+        self.merge()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchFilters:
+    """Which messages a search may show; None is no limit."""
+
+    sources: Sequence[str] | None = None
+    without_sources: Sequence[str] | None = None
+    roles: Sequence[str] | None = None
+    conversation: str | None = None
+    owner: str | None = None
+    since: float | None = None
+    until: float | None = None
+    taken_back: bool = False
+
+    @property
+    def none(self) -> bool:
+        """True when only hidden messages are left out."""
+        lists = (self.sources, self.without_sources, self.roles)
+        return all(one is None for one in (*lists, self.conversation, self.owner, self.since, self.until))
+
+    def visible(self, main: Connection, ids: Sequence[int]) -> Found:
+        """Those of `ids` that may be shown, in no order."""
+        if not ids:
+            return []
+        params: list[Any] = [json.dumps(ids), int(self.taken_back)]
+        for names in (self.sources, self.without_sources, self.roles):
+            listed = None if names is None else json.dumps(list(names))
+            params += [listed, listed]
+        params += [self.conversation, self.conversation, self.owner, self.owner]
+        params += [-_EVER if self.since is None else self.since, _EVER if self.until is None else self.until]
+        return [(row[0], row[1]) for row in main.rows(Q.visible, params)]
+
+
+@dataclass(slots=True)
+class Finder:
+    """One search in one view."""
+
+    view: IndexView
+    query: Query
+    filters: SearchFilters
+    window: int
+    low: int = 0
+    high: int = _LAST
+    among: list[int] | None = None
+    tail: Found = field(default_factory=list)
+    scanned: int = 0
+    cut: bool = False
+
+    def hits(self, *, order: str | None, offset: int, limit: int) -> SearchHits:
+        unread = self._scan_tail(stop_at=None if order == "oldest" else max(self.window, offset + limit))
+        self._narrow()
+        hits = SearchHits()
+        need = offset + limit
+        while True:
+            ids = self._by_relevance(need) if order is None else self._by_time(need, newest=order == "newest")
+            hits[:] = self._page(ids[offset:])[:limit]
+            if len(hits) == limit or len(ids) < need:
+                break
+            need *= 2  # something on the page turned out not to match
+        hits.index_lag, hits.cut = self.scanned, self.cut or unread
+        return hits
+
+    def _scan_tail(self, stop_at: int | None) -> bool:
+        """Compare the tail with the query; whether some of it was left unread because it is too long."""
+        below = _LAST
+        while rows := self.view.tail(below, _TAIL_ROWS):
+            if self.view.indexed and self.scanned >= _TAIL_MOST:
+                return True
+            matching = [row[0] for row in rows if self.query.matches(words.words(snippets.message_text(*row[1:])))]
+            self.tail += sorted(self.filters.visible(self.view.main, matching), reverse=True)
+            self.scanned += len(rows)
+            below = rows[-1][0]
+            if stop_at is not None and len(self.tail) >= stop_at:
+                break
+        return False
+
+    def _narrow(self) -> None:
+        """Where all answers must lie; the other filters are left to `visible`."""
+        if self.filters.conversation is not None:
+            statement, name = Q.of_conversation, self.filters.conversation
+        elif self.filters.owner is not None:
+            statement, name = Q.of_owner, self.filters.owner
+        else:
+            return
+        ids = [row[0] for row in self.view.main.rows(statement, (name, _MANY + 1))]
+        if len(ids) <= _MANY:
+            self.among = ids
+            self.low, self.high = min(ids, default=1), max(ids, default=0)
+
+    # -- by relevance ------------------------------------------------------------------------------------
+
+    def _by_relevance(self, need: int) -> list[int]:
+        newest = [id_ for id_, _ in self.tail[: self.window]]
+        room = self.window - len(newest)
+        self.cut = len(self.tail) > self.window
+        if room <= 0 or self.low > self.high:
+            return newest
+        ranked = self._rank_unfiltered(room, need) if self.filters.none else None
+        if ranked is None:
+            kept, more = self._visible_matches(room + 1, newest=True)
+            self.cut = self.cut or more or len(kept) > room
+            ids = sorted((id_ for id_, _ in kept), reverse=True)[:room]
+            ranked = self.view.ranked_among(self.query, ids, need) if ids else []
+        return newest + ranked
+
+    def _rank_unfiltered(self, room: int, need: int) -> list[int] | None:
+        """None when so many messages are hidden that it is better to look at each match."""
+        hidden = set[int]()
+        for _ in range(3):  # the second try has room for the hidden ones, the third for those hidden meanwhile
+            found = self.view.ranked(self.query, self.low, self.high, room + len(hidden), need + len(hidden))
+            known = len(hidden)
+            hidden = {
+                id_
+                for id_, for_good in self.view.main.rows(Q.hidden, (found.low, self.high, found.low, self.high))
+                if for_good or not self.filters.taken_back
+            }
+            if len(hidden) > _FEW_HIDDEN:
+                return None
+            if len(hidden) <= known:
+                break
+        self.cut = self.cut or found.cut
+        return [id_ for id_ in found.ids if id_ not in hidden]
+
+    # -- by time -----------------------------------------------------------------------------------------
+
+    def _by_time(self, need: int, *, newest: bool) -> list[int]:
+        kept, _ = self._visible_matches(max(need, _PAGE_MOST), newest=newest, first=_PAGE_MOST)
+        found = sorted([*self.tail, *kept], key=lambda hit: (hit[1], hit[0]), reverse=newest)
+        return [id_ for id_, _ in found[:need]]
+
+    def _visible_matches(self, enough: int, *, newest: bool, first: int = _PAGE_FIRST) -> tuple[Found, bool]:
+        """Matches that pass the filters, from the newest or oldest id on, until there are enough; are there more?"""
+        kept: Found = []
+        low, high, size = self.low, self.high, _PAGE_MOST if self.among is not None else first
+        while low <= high:
+            ids = self.view.ids(self.query, low, high, size, newest=newest, among=self.among)
+            kept += self.filters.visible(self.view.main, ids)
+            if len(ids) < size:
+                break
+            if len(kept) >= enough:
+                return kept, True
+            low, high = (low, ids[-1] - 1) if newest else (ids[-1] + 1, high)
+            size = min(size * 4, _PAGE_MOST)
+        return kept, False
+
+    # -- the page ----------------------------------------------------------------------------------------
+
+    def _page(self, ids: Sequence[int]) -> list[dict[str, Any]]:
+        if not ids:
+            return []
+        taken_back = int(self.filters.taken_back)
+        rows = {row[0]: row for row in self.view.main.rows(Q.page, (taken_back, taken_back, json.dumps(ids)))}
+        near = _neighbours(self.view.main, (id_ for row in rows.values() for id_ in row[12:14] if id_ is not None))
+        phrases = self.query.wanted()
+        hits = []
+        for id_ in ids:
+            if id_ not in rows:
+                continue  # deleted, and the index does not know yet
+            (_, session_id, role, timestamp, tool_name, source, model, started, content, kind, calls, escaped,
+             before, after) = rows[id_]  # fmt: skip
+            text = words.composed(snippets.message_text(content, kind, tool_name, calls, escaped))
+            found = words.words(text)
+            if not self.query.matches(found):
+                continue
+            match = {"role": role, "content": snippets.context_text(content, kind)}
+            context = [near.get(before), match, near.get(after)]
+            hits.append({
+                "id": id_, "session_id": session_id, "role": role,
+                "snippet": snippets.snippet(text, found, phrases), "timestamp": timestamp, "tool_name": tool_name,
+                "source": source, "model": model, "session_started": started,
+                "context": [message for message in context if message is not None],
+            })  # fmt: skip
+        return hits
+
+
+def _neighbours(main: Connection, ids: Iterable[int]) -> dict[int | None, dict[str, str]]:
+    rows = main.rows(Q.neighbours, (json.dumps(list(ids)),))
+    return {id_: {"role": role, "content": snippets.context_text(content, kind)} for id_, role, content, kind in rows}

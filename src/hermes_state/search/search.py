@@ -1,0 +1,170 @@
+"""`Search`: the part of `SessionDB` that finds messages and looks after the index.
+
+Nothing runs in the background here: a search takes new messages in before it answers, for a bounded time, and `feed`
+is for whoever keeps the index up while the store is idle. Only `feed` and the rebuild let go of deleted messages,
+because they have to tell the store; until then a search does not show them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hermes_state.columns import scrub
+from hermes_state.errors import InvalidValue, StateError
+from hermes_state.storage.base import Store, scalar
+from hermes_state.storage.statements import Queries
+
+if TYPE_CHECKING:
+    from hermes_state.search.finder import Index, IndexView, SearchFilters
+    from hermes_state.search.query import Query
+
+
+Q = Queries("search")
+
+
+class MessageSearch(Store):
+    """Finding messages by their words."""
+
+    @cached_property
+    def _index(self) -> Index:
+        # Imported for the engine in use: each needs its own driver.
+        if self.engine.dialect == "postgresql":
+            from hermes_state.search.tsvector import TsvectorIndex
+            from hermes_state.storage.postgres import PgEngine
+
+            assert isinstance(self.engine, PgEngine)
+            return TsvectorIndex(self.engine)
+        from hermes_state.search.fts5 import Fts5Index
+        from hermes_state.storage.sqlite import SqliteEngine
+
+        assert isinstance(self.engine, SqliteEngine)
+        return Fts5Index(self.engine)
+
+    def search_messages(
+        self,
+        query: str,
+        source_filter: Sequence[str] | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        role_filter: Sequence[str] | None = None,
+        limit: int = 20,
+        offset: int = 0,
+        sort: str | None = None,
+        include_inactive: bool = False,
+        *,
+        owner: str | None = None,
+        conversation: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> SearchHits:
+        """Messages with these words, best first, or by time with `sort` "newest" or "oldest".
+
+        Sees every message whose append returned before. A query that says nothing finds nothing.
+        """
+        from hermes_state.search.finder import SearchFilters
+        from hermes_state.search.query import parse
+
+        if limit < 0 or offset < 0:
+            raise InvalidValue(f"limit {limit} and offset {offset} must not be negative")
+        parsed = parse(query, self.limits.query_chars)
+        if parsed is None or limit == 0:
+            return SearchHits()
+        filters = SearchFilters(
+            sources=source_filter, without_sources=exclude_sources, roles=role_filter,
+            owner=None if owner is None else scrub(owner),
+            conversation=None if conversation is None else self._root(scrub(conversation)),
+            since=since, until=until, taken_back=include_inactive,
+        )  # fmt: skip
+        order = sort if sort in ("newest", "oldest") else "newest" if parsed.is_brief() else None
+        return self._search(parsed, filters, order=order, offset=offset, limit=limit)
+
+    def _search(
+        self, query: Query, filters: SearchFilters, *, order: str | None, offset: int, limit: int
+    ) -> SearchHits:
+        from hermes_state.search.finder import Finder, IndexView
+
+        def find(view: IndexView) -> SearchHits:
+            finder = Finder(view, query, filters, self.limits.search_rank_window)
+            return finder.hits(order=order, offset=offset, limit=limit)
+
+        note = ""
+        try:
+            self._index.feed(self.limits.search_catch_up_ms / 1000, forget=False)
+        except IndexUnusable as error:
+            note = str(error)
+        try:
+            hits = self._index.look(find)
+        except IndexUnusable as error:
+            note = str(error)
+            hits = self.engine.read(lambda main: find(IndexView(main)), snapshot=True)
+        hits.index_note = note
+        return hits
+
+    def _root(self, conversation: str) -> str:
+        found = scalar(self.engine.read(lambda main: main.rows(Q.root, (conversation,))))
+        return conversation if found is None else str(found)
+
+    # -- the index ---------------------------------------------------------------------------------------
+
+    def feed(self, max_ms: int = 200) -> int:
+        """Bring the index up for at most about `max_ms`; how many messages it took in or let go of, 0 when idle."""
+        try:
+            return self._index.feed(max_ms / 1000, forget=True)
+        except IndexUnusable:
+            return 0  # `search_status` says why; the next search or feed tries again
+
+    def reindex(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Drop the index and build it from the transcript; `progress(done, total)` is called on the way."""
+        try:
+            self._index.rebuild(progress)
+        except IndexUnusable as error:
+            raise StateError(
+                f"the search index cannot be built: {error}",
+                where=self.engine.where,
+                hint="Searches still work, more slowly. Check the disk and the folder's mode.",
+            ) from error
+
+    def rebuild_fts(self) -> None:
+        """`reindex`, under the name other tools know."""
+        self.reindex()
+
+    def optimize_fts(self) -> int:
+        """Bring the index up and make it as compact as it can be; how many indexes that were."""
+        try:
+            deadline = time.monotonic() + 60
+            while self._index.feed(1.0, forget=True) and time.monotonic() < deadline:
+                pass
+            self._index.merge()
+        except IndexUnusable:
+            return 0
+        return 1
+
+    def search_status(self) -> dict[str, Any]:
+        """Where the index is, how many messages it is behind, its size; `note` says why it cannot be used."""
+        try:
+            return {**self._index.status(), "note": ""}
+        except IndexUnusable as error:
+            behind = scalar(self.engine.read(lambda main: main.rows(Q.total)))
+            return {"where": self.engine.where, "behind": behind, "bytes": 0, "format": None, "note": str(error)}
+
+    def close_index(self) -> None:
+        """Give back what the index holds open; it opens again when needed."""
+        if "_index" in self.__dict__:
+            self._index.close()
+
+
+class SearchHits(list[dict[str, Any]]):
+    """The hits of one page, and how they came about."""
+
+    index_lag: int = 0
+    """Messages that the index did not have yet; they were read from the transcript."""
+    cut: bool = False
+    """There are more matches than are ranked; older ones were left out."""
+    index_note: str = ""
+    """Why the index could not be used; empty when it was."""
+
+
+class IndexUnusable(Exception):
+    """The index cannot be read or made just now; the reason is its text. Costs time, never an answer."""

@@ -1,0 +1,141 @@
+-- Homes of hermes-agent. The `source_…` statements run on their file (always SQLite, opened for reading); {columns}
+-- and {table} are put in from names that the file's own schema gave, quoted. The others run on our store.
+
+-- name: source_tables
+-- Shadow tables of full-text indexes and SQLite's own are not data.
+SELECT name FROM sqlite_master
+WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\' AND sql NOT LIKE 'CREATE VIRTUAL%'
+ORDER BY name
+
+-- name: source_indexes
+SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL%' ORDER BY name
+
+-- name: source_columns
+SELECT name, type FROM pragma_table_info(?) ORDER BY cid
+
+-- name: source_version
+SELECT max(version) FROM schema_version
+
+-- name: source_rows
+SELECT {columns} FROM {table}
+
+-- name: source_count
+SELECT count(*) FROM {table}
+
+-- name: source_messages
+-- Their order is by id, always.
+SELECT {columns} FROM messages WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: source_messages_of
+SELECT {columns} FROM messages WHERE session_id = ? ORDER BY id
+
+-- name: source_activity
+SELECT session_id, count(*), max(timestamp) FROM messages GROUP BY session_id
+
+-- name: source_range
+SELECT count(*), min(id), max(id) FROM messages
+
+-- name: source_first_user
+-- The message a list shows: the first by time, then by id. Ids first, so that no long text is sorted.
+SELECT m.session_id, m.content FROM messages m JOIN (
+    SELECT id, ROW_NUMBER() OVER (PARTITION BY session_id ORDER BY timestamp, id) AS place
+    FROM messages WHERE role = 'user' AND content IS NOT NULL
+) f ON f.id = m.id WHERE f.place = 1
+
+-- name: known_ids
+SELECT id FROM sessions WHERE id IN {texts}
+
+-- name: taken_titles
+SELECT title FROM sessions WHERE title IN {texts}
+
+-- name: parents
+SELECT id, root_id, end_reason FROM sessions WHERE id IN {texts}
+
+-- name: highest_message_id
+-- The highest ever used, not the highest there: the search index follows it.
+SELECT max(high) FROM (
+    SELECT COALESCE(max(id), 0) AS high FROM messages
+    UNION ALL SELECT seq FROM sqlite_sequence WHERE name = 'messages'
+) AS both_of_them
+
+-- name: highest_message_id @postgresql
+SELECT GREATEST(
+    COALESCE((SELECT max(id) FROM messages), 0),
+    COALESCE(pg_sequence_last_value(pg_get_serial_sequence('messages', 'id')::regclass), 0)
+)
+
+-- name: reserve_message_ids @postgresql
+-- Explicit ids do not move the sequence. SQLite's moves by itself.
+SELECT setval(pg_get_serial_sequence('messages', 'id'), GREATEST(?::bigint, 1))
+
+-- name: insert_conversation
+INSERT INTO conversations (id, tip_id, owner_id, origin_kind, origin_session_id, created_at)
+VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: stored_messages
+-- In the order of `row_mapping.INSERTED`, to be compared with what was read.
+SELECT id, session_id, active, compacted, {said} FROM messages WHERE id BETWEEN ? AND ? ORDER BY id
+
+-- name: said_in
+SELECT role, content, content_kind FROM messages WHERE session_id = ? AND replaced = 0 ORDER BY id
+
+-- name: insert_usage
+INSERT INTO session_model_usage (
+    session_id, model, billing_provider, billing_base_url, billing_mode, task, api_call_count, input_tokens,
+    output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd,
+    cost_status, cost_source, first_seen, last_seen
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (session_id, model, billing_provider, billing_base_url, billing_mode, task) DO NOTHING
+
+-- name: insert_meta
+INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING
+
+-- name: insert_lock
+INSERT INTO compression_locks (session_id, holder, acquired_at, expires_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (session_id) DO NOTHING
+
+-- name: insert_route
+-- Where a route of ours exists already, ours counts.
+INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (scope, session_key) DO NOTHING
+
+-- name: person_of
+SELECT person_id FROM identities WHERE platform = ? AND account = '' AND native_id = ?
+
+-- name: insert_person
+INSERT INTO people (id, display_name, role, created_at) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
+
+-- name: insert_identity
+INSERT INTO identities (platform, account, native_id, person_id, display_name, created_at) VALUES (?, '', ?, ?, ?, ?)
+ON CONFLICT (platform, account, native_id) DO NOTHING
+
+-- name: make_kept_columns
+-- Columns of theirs that we have no name for. They go when their row goes.
+CREATE TABLE IF NOT EXISTS kept_columns (
+    session_id TEXT REFERENCES sessions(id) ON DELETE CASCADE,
+    message_id BIGINT REFERENCES messages(id) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL
+)
+
+-- name: index_kept_of_sessions
+CREATE INDEX IF NOT EXISTS idx_kept_columns_session ON kept_columns(session_id)
+
+-- name: index_kept_of_messages
+CREATE INDEX IF NOT EXISTS idx_kept_columns_message ON kept_columns(message_id)
+
+-- name: insert_kept
+INSERT INTO kept_columns (session_id, message_id, name, value) VALUES (?, ?, ?, ?)
+
+-- name: make_table @sqlite
+-- A table of theirs that nothing of ours uses, under its own name and columns, without rules.
+CREATE TABLE {table} ({columns})
+
+-- name: fill_table @sqlite
+INSERT INTO {table} VALUES ({columns})
+
+-- name: count_homeless
+SELECT count(*) FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = s.root_id)
+
+-- name: count_tipless
+SELECT count(*) FROM conversations c WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = c.tip_id)

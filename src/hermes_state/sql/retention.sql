@@ -1,0 +1,76 @@
+-- Erasing what belongs to conversations. Rows without a conversation of their own are found through their turn, so
+-- the turns go after them.
+
+-- name: erase_inbox
+DELETE FROM inbox WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
+
+-- name: erase_prompts
+-- What a terminal stored for the conversation and no turn took.
+DELETE FROM inbox WHERE platform = 'local' AND account = '' AND chat_id IN {texts}
+
+-- name: erase_effects
+DELETE FROM effects WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
+
+-- name: erase_turn_parcels
+DELETE FROM outbox
+WHERE conversation_id IS NULL AND turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
+
+-- name: erase_outbox
+DELETE FROM outbox WHERE conversation_id IN {texts}
+
+-- name: erase_turns
+DELETE FROM turns WHERE conversation_id IN {texts}
+
+-- name: erase_approvals
+DELETE FROM approvals WHERE conversation_id IN {texts}
+
+-- name: erase_grants
+-- Those for always hold in every conversation, until somebody revokes them.
+DELETE FROM grants WHERE conversation_id IN {texts} AND span <> 'always'
+
+-- name: erase_exits
+DELETE FROM wall_exits WHERE conversation_id IN {texts}
+
+-- name: erase_events
+DELETE FROM events WHERE conversation_id IN {texts}
+
+-- name: erase_epochs
+DELETE FROM prefix_epochs WHERE conversation_id IN {texts}
+
+-- name: erase_breaks
+DELETE FROM prefix_breaks WHERE conversation_id IN {texts}
+
+-- name: erase_break_counts
+DELETE FROM prefix_break_counts WHERE conversation_id IN {texts} AND conversation_id <> ''
+
+-- name: erase_tallies
+DELETE FROM budget_tallies WHERE scope = 'conversation' AND subject IN {texts}
+
+-- name: unname_reservations
+-- The call still counts for its day.
+UPDATE budget_reservations SET conversation_id = '' WHERE conversation_id IN {texts}
+
+-- name: erase_leases
+DELETE FROM leases WHERE conversation_id IN {texts}
+-- What maintenance removes by itself, in small steps.
+
+-- name: replaced
+-- Visible to no reader any more. `idx_messages_hidden` finds them without a scan.
+SELECT id FROM messages WHERE replaced > 0 AND replaced < ? ORDER BY id LIMIT ?
+
+-- name: forget
+-- The search index lets go of them too.
+INSERT INTO search_forget (message_id) SELECT id FROM messages WHERE id IN {numbers} ON CONFLICT DO NOTHING
+
+-- name: remove
+DELETE FROM messages WHERE id IN {numbers}
+
+-- name: old_locks
+DELETE FROM compression_locks WHERE expires_at < ?
+
+-- name: free_pages @sqlite
+SELECT (SELECT freelist_count FROM pragma_freelist_count), (SELECT page_count FROM pragma_page_count)
+
+-- name: free_pages @postgresql
+-- Nobody waits for its VACUUM, so it is always worth it.
+SELECT 1, 1

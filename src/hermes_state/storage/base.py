@@ -1,0 +1,130 @@
+"""What the rest of the package sees of an engine.
+
+A `Connection` runs one statement at a time, takes `?` parameters on both engines and hands back finished
+rows: nobody holds a cursor. An `Engine` lends connections to readers and runs a function inside one write
+transaction. That function may be run again when the engine has to retry, so it must have no effect but
+through the connection.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
+
+from hermes_config.limits import Limits
+from hermes_state.storage.statements import Statement
+
+if TYPE_CHECKING:
+    from hermes_state.storage.writer import Job
+
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Row = tuple[Any, ...]
+Params = Sequence[Any]
+
+
+class Result:
+    """The finished outcome of one statement: its rows, their column names, how many rows it changed."""
+
+    __slots__ = ("_at", "columns", "rowcount", "rows")
+
+    def __init__(self, rows: list[Row], columns: Sequence[str], rowcount: int) -> None:
+        self.rows = rows
+        self.columns = columns
+        self.rowcount = rowcount
+        self._at = 0
+
+    def fetchone(self) -> Row | None:
+        if self._at >= len(self.rows):
+            return None
+        self._at += 1
+        return self.rows[self._at - 1]
+
+    def fetchall(self) -> list[Row]:
+        rest = self.rows[self._at :]
+        self._at = len(self.rows)
+        return rest
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.fetchall())
+
+    def dicts(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+class Connection(Protocol):
+    """One connection; in a write it is inside the transaction."""
+
+    @property
+    def dialect(self) -> str: ...
+
+    def execute(self, sql: str | Statement, params: Params = ()) -> Result:
+        """Run one statement; rows, column names and count are complete when this returns."""
+
+    def rows(self, sql: str | Statement, params: Params = ()) -> list[Row]:
+        """Just the rows: the quick way to read."""
+
+    def run(self, sql: str | Statement, params: Params = ()) -> int:
+        """How many rows an INSERT, UPDATE or DELETE touched: the quick way to write."""
+
+    def many(self, sql: str | Statement, rows: Sequence[Params]) -> None:
+        """The same statement for each of `rows`."""
+
+
+OnLongWait = Callable[[int], object]
+"""Gets the seconds after which the write gives up."""
+
+
+class Engine(Protocol):
+    """One database, opened."""
+
+    on_long_wait: OnLongWait | None
+    """Told, in the thread that waits, when another process holds a write up for longer than a person expects. SQLite
+    alone knows: a server does the waiting by itself."""
+
+    @property
+    def dialect(self) -> str: ...
+
+    @property
+    def where(self) -> str:
+        """The file or the address, without a password: for messages to people."""
+
+    def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:
+        """`fn` with a reader's connection; with `snapshot` all its statements see one moment."""
+
+    def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        """`fn(conn, *args)` in one transaction, durable when this returns. `single`: fn runs exactly one statement."""
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        """As `write`, from a thread of the store's own; each job's `notify` is called there afterwards."""
+
+    def close(self) -> None: ...
+
+
+def first(rows: list[Row]) -> Row | None:
+    return rows[0] if rows else None
+
+
+def scalar(rows: list[Row]) -> Any:
+    return rows[0][0] if rows else None
+
+
+Clock = Callable[[], float]
+
+
+class Store:
+    """Holds what every part needs; opens and closes nothing."""
+
+    def __init__(self, engine: Engine, *, clock: Clock = time.time, limits: Limits | None = None) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.limits = limits or Limits()
+
+    def _execute_write(self, fn: Callable[[Connection], T]) -> T:
+        """`fn(conn)` in one transaction; `conn.execute(sql, params)` takes `?` parameters on both engines."""
+        return self.engine.write(fn)
+
+    def _read(self, fn: Callable[[Connection], T]) -> T:
+        return self.engine.read(fn)

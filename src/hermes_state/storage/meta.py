@@ -1,0 +1,35 @@
+"""Small facts about the store itself, such as when maintenance last ran."""
+
+from __future__ import annotations
+
+import math
+
+from hermes_state import columns
+from hermes_state.storage.base import Connection, scalar
+from hermes_state.storage.statements import Queries
+
+Q = Queries("meta")
+
+
+def get(conn: Connection, key: str) -> str | None:
+    found: str | None = scalar(conn.rows(Q.get, (key,)))
+    return found
+
+
+def put(conn: Connection, key: str, value: str | None) -> None:
+    conn.run(Q.put, (key, None if value is None else columns.clean(str(value))))
+
+
+def claim_run(conn: Connection, stamp: str, *, now: float, hours: float) -> bool:
+    """True for the process whose turn it is to do what is done every so many hours, and stamps it.
+
+    A stamp that is no time, or from the future, is none.
+    """
+    try:
+        last = float(get(conn, stamp) or "nan")
+    except ValueError:
+        last = math.nan
+    if 0 <= now - last < hours * 3600:
+        return False
+    put(conn, stamp, repr(now))
+    return True

@@ -1,0 +1,311 @@
+"""PostgreSQL through psycopg 3: one writing connection a process, a few reading ones, opened when needed.
+
+The connections are in autocommit mode and transactions are written out, so that an append can be a single
+statement and a single round trip. A connection that broke before the commit was sent is replaced and the
+work repeated; one that broke during the commit raises `OutcomeUnknown`, because nobody can tell.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, TypeVarTuple
+
+import psycopg
+from psycopg import errors as pg
+
+from hermes_config.limits import Limits
+from hermes_state.errors import (
+    IntegrityError,
+    InvalidValue,
+    OutcomeUnknown,
+    StateError,
+    StoreBusy,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from hermes_state.storage.base import Connection, OnLongWait, Params, Result, Row
+from hermes_state.storage.statements import Statement, to_postgresql
+from hermes_state.storage.writer import Job, NotWhole, Writer
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+_TRIES = 8
+_CONFLICTS = (pg.SerializationFailure, pg.DeadlockDetected)
+
+
+class PgConnection:
+    """A connection in our terms."""
+
+    dialect = "postgresql"
+    __slots__ = ("cursor", "raw", "written")
+
+    def __init__(self, raw: psycopg.Connection[Row]) -> None:
+        self.raw = raw
+        self.cursor = raw.cursor()
+        self.written = 0
+        """Grows with every row that is written, or may be."""
+
+    def execute(self, sql: str | Statement, params: Params = ()) -> Result:
+        cursor = self._run(sql, params)
+        if cursor.description is None:
+            return Result([], (), max(cursor.rowcount, 0))
+        return Result(cursor.fetchall(), [c.name for c in cursor.description], max(cursor.rowcount, 0))
+
+    def rows(self, sql: str | Statement, params: Params = ()) -> list[Row]:
+        return self._run(sql, params).fetchall()
+
+    def run(self, sql: str | Statement, params: Params = ()) -> int:
+        return max(self._run(sql, params).rowcount, 0)
+
+    def many(self, sql: str | Statement, rows: Sequence[Params]) -> None:
+        self.written += len(rows)  # before: one that fails in the middle has sent the others
+        self.cursor.executemany(self._text(sql), rows)
+
+    def _run(self, sql: str | Statement, params: Params) -> psycopg.Cursor[Row]:
+        cursor = self.cursor.execute(self._text(sql), params)
+        if not (cursor.statusmessage or "").startswith("SELECT"):
+            self.written += max(cursor.rowcount, 0)
+        return cursor
+
+    @staticmethod
+    def _text(sql: str | Statement) -> Any:
+        return to_postgresql(sql) if isinstance(sql, str) else sql.postgresql
+
+
+class PgEngine:
+    """One PostgreSQL database (more exactly: one schema of it), opened."""
+
+    dialect = "postgresql"
+
+    def __init__(self, url: str, *, read_only: bool = False, limits: Limits | None = None) -> None:
+        self.url = url
+        self.read_only = read_only
+        self._limits = limits or Limits()
+        self.where = describe(url)
+        self._readers: list[PgConnection] = []
+        self._readers_lock = threading.Lock()
+        self._conn: PgConnection | None = None
+        self._closed = False
+        self.on_long_wait: OnLongWait | None = None
+        self._abandoned: list[object] = []
+        self.writer = Writer(self, max_group=self._limits.group_commit)
+        self._give_back(self._connect())
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget_parent)
+
+    # -- connections -------------------------------------------------------------------------------------
+
+    def _connect(self) -> PgConnection:
+        try:
+            raw = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name="hermes")
+            # Without it a write would wait for ever for a row that a stuck program has locked.
+            raw.execute("SELECT set_config('lock_timeout', %s, false)", (str(self._limits.write_wait_ms),))
+        except psycopg.Error as error:
+            raise StoreUnavailable(
+                f"the database cannot be reached: {_first_line(error)}",
+                where=self.where,
+                hint="Check that the server runs and that the URL, user and password are right.",
+            ) from error
+        return PgConnection(raw)
+
+    def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:
+        for attempt in range(_TRIES):
+            conn = self._borrow()
+            try:
+                if not snapshot:
+                    return fn(conn)
+                conn.raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                try:
+                    return fn(conn)
+                finally:
+                    if not conn.raw.broken:
+                        conn.raw.execute("COMMIT")
+            except psycopg.OperationalError as error:
+                again = conn.raw.broken or isinstance(error, _CONFLICTS)
+                if not again or attempt == _TRIES - 1:
+                    raise our_error(error, self.where) from error
+                # A server that restarts takes its time, and the next try gets a new connection.
+                time.sleep((0.05 if conn.raw.broken else 0.01) * 2**attempt)
+            except psycopg.Error as error:
+                raise our_error(error, self.where) from error
+            finally:
+                self._give_back(conn)
+        raise AssertionError("unreachable")
+
+    def _borrow(self) -> PgConnection:
+        self._check_open()
+        with self._readers_lock:
+            if self._readers:
+                return self._readers.pop()
+        return self._connect()
+
+    def _give_back(self, conn: PgConnection) -> None:
+        with self._readers_lock:
+            keep = not self._closed and not conn.raw.broken and len(self._readers) < self._limits.reader_connections
+            if keep:
+                self._readers.append(conn)
+                return
+        conn.raw.close()
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        self._check_writable()
+        return self.writer.run(fn, *args, single=single)
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        self._check_writable()
+        self.writer.submit(jobs)
+
+    def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        if single:
+            return self._single(fn, *args)
+        return self._transaction(fn, *args)
+
+    def group(self, jobs: list[Job]) -> None:
+        def run(conn: Connection) -> None:
+            assert isinstance(conn, PgConnection), "every one of ours is"
+            for job in jobs:
+                self._run_job(conn, job)
+
+        self._transaction(run)
+
+    def _run_job(self, conn: PgConnection, job: Job) -> None:
+        before, job.result = conn.written, None  # of an attempt before this one nothing is left
+        if not job.whole:
+            conn.run("SAVEPOINT job")
+        try:
+            job.result, job.error = job.fn(conn, *job.args), None
+        except Exception as error:  # boundary: one job's failure is its own
+            if isinstance(error, (*_CONFLICTS, psycopg.OperationalError)):
+                raise  # the whole group is run again, or has lost its connection
+            if job.whole and (not isinstance(error, StateError) or conn.written != before):
+                raise NotWhole from error  # a statement that fails spoils the transaction, too
+            job.error = our_error(error, self.where) if isinstance(error, psycopg.Error) else error
+            if not job.whole:
+                conn.run("ROLLBACK TO SAVEPOINT job")
+        if not job.whole:
+            conn.run("RELEASE SAVEPOINT job")
+
+    def _transaction(self, fn: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
+        for attempt in range(_TRIES):
+            conn = self._writing_connection()
+            try:
+                conn.raw.execute("BEGIN")
+                result = fn(conn, *args)
+            except BaseException as error:
+                self._undo(conn)
+                lost = isinstance(error, psycopg.OperationalError) and conn.raw.broken
+                if (lost or isinstance(error, _CONFLICTS)) and attempt < _TRIES - 1:
+                    time.sleep(0.01 * 2**attempt)
+                    continue
+                if isinstance(error, psycopg.Error):
+                    raise our_error(error, self.where) from error
+                raise
+            self._commit(conn)
+            return result
+        raise AssertionError("unreachable")
+
+    def _single(self, fn: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
+        """One statement is its own transaction: sending it is also committing it."""
+        for attempt in range(_TRIES):
+            conn = self._writing_connection()
+            try:
+                return fn(conn, *args)
+            except _CONFLICTS as error:
+                if attempt == _TRIES - 1:
+                    raise our_error(error, self.where) from error
+                time.sleep(0.01 * 2**attempt)
+            except psycopg.Error as error:
+                if conn.raw.broken:
+                    self._conn = None
+                    raise OutcomeUnknown(where=self.where) from error
+                raise our_error(error, self.where) from error
+        raise AssertionError("unreachable")
+
+    def _commit(self, conn: PgConnection) -> None:
+        try:
+            ended = conn.raw.execute("COMMIT").statusmessage
+        except psycopg.Error as error:
+            if conn.raw.broken:
+                self._conn = None
+                raise OutcomeUnknown(where=self.where) from error
+            raise our_error(error, self.where) from error
+        if ended != "COMMIT":  # a statement had failed and nobody told: the server says so in this word alone
+            raise StateError("nothing was written: a statement had failed", where=self.where)
+
+    def _undo(self, conn: PgConnection) -> None:
+        if conn.raw.broken or conn.raw.closed:
+            self._conn = None
+            return
+        try:
+            conn.raw.execute("ROLLBACK")
+        except psycopg.Error:  # it broke just now: a lost connection has rolled back by itself
+            self._conn = None
+
+    def _writing_connection(self) -> PgConnection:
+        if self._conn is None or self._conn.raw.closed:
+            self._conn = self._connect()
+        return self._conn
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self.writer.close()
+        self._closed = True
+        with self._readers_lock:
+            open_ones, self._readers = [*self._readers, self._conn], []
+            self._conn = None
+        for conn in open_ones:
+            if conn is not None:
+                conn.raw.close()
+
+    def _forget_parent(self) -> None:
+        """After a fork: the parent's sockets are not ours to use or to close."""
+        self._abandoned += [self._conn, *self._readers]
+        self._conn, self._readers = None, []
+        self._readers_lock = threading.Lock()
+        self.writer = Writer(self, max_group=self._limits.group_commit)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the store is closed", where=self.where)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self.read_only:
+            raise StoreReadOnly("the store was opened for reading only", where=self.where)
+
+
+def our_error(error: psycopg.Error, where: str) -> StateError:
+    text = _first_line(error)
+    if isinstance(error, psycopg.IntegrityError):
+        return IntegrityError(text, where=where)
+    if isinstance(error, psycopg.DataError):
+        return InvalidValue(text, where=where)
+    if isinstance(error, (pg.LockNotAvailable, pg.QueryCanceled, *_CONFLICTS)):
+        return StoreBusy(where=where, hint="Try again in a moment.")
+    if isinstance(error, (pg.DiskFull, pg.OutOfMemory)):
+        return StoreFull(text, where=where, hint="Free some space on the server and try again.")
+    if isinstance(error, (pg.ReadOnlySqlTransaction, pg.InsufficientPrivilege)):
+        return StoreReadOnly(text, where=where, hint="Connect to the primary, with a user that may write.")
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+        return StoreUnavailable(text, where=where, hint="Check that the server runs; then try again.")
+    return StateError(text, where=where)
+
+
+def describe(url: str) -> str:
+    """The address without user and password, for messages."""
+    info = psycopg.conninfo.conninfo_to_dict(url)
+    host, port = info.get("host") or info.get("hostaddr") or "localhost", info.get("port") or "5432"
+    return f"postgresql://{host}:{port}/{info.get('dbname', '')}"
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,529 @@
+"""SQLite through apsw: one writing connection, a few reading ones, and nothing else touches the file.
+
+Rules this module holds (DESIGN §5 says why each of them exists):
+- `BEGIN IMMEDIATE` with our own jittered retry; SQLite's busy handler makes four processes wait eight times longer.
+- Checkpoints are made by the writer right after a commit, in small steps, so the log stays bounded.
+- After each commit, before it is acknowledged, the log must still be the file we wrote to (`walguard`).
+- The file is opened by this one copy of SQLite only; no plain `open()`, copy or hash of it while we have it open,
+  because closing any descriptor of the file drops the locks of all of them.
+- Engines are shared (`sqlite_shared`): two stores on one file in one process have one writer.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from threading import get_ident
+from typing import TypeVar, TypeVarTuple
+
+import apsw
+
+from hermes_config.home import advice
+from hermes_config.limits import Limits
+from hermes_state.errors import (
+    NetworkFilesystem,
+    StateError,
+    StoreBusy,
+    StoreDamaged,
+    StoreReadOnly,
+    StoreUnavailable,
+    WriteLost,
+)
+from hermes_state.storage import sqlite_log
+from hermes_state.storage.base import Connection, OnLongWait, Params, Result, Row
+from hermes_state.storage.sqlite_errors import our_error, translated
+from hermes_state.storage.sqlite_log import Readers, discard
+from hermes_state.storage.statements import Statement
+from hermes_state.storage.writer import Job, NotWhole, Writer
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+_LONG = 2.0
+"""Seconds; a write is held up by other processes of ours for some milliseconds."""
+
+
+class SqliteEngine:
+    """One SQLite file, opened."""
+
+    dialect = "sqlite"
+
+    def __init__(
+        self, path: Path, *, read_only: bool = False, synchronous: str = "FULL", limits: Limits | None = None
+    ) -> None:
+        self.path = path
+        self._limits = limits or Limits()
+        self.where = str(path)
+        self.read_only = read_only
+        self._synchronous = synchronous
+        self._readers = self._no_readers()
+        self._log_lost = False
+        """What our connections have open is not the file's log, and could not be moved into the file."""
+        self._closed = False
+        self.on_long_wait: OnLongWait | None = None
+        self._conn: SqliteConnection | None = None
+        self._guard = sqlite_log.WalGuard(f"{path}-wal")
+        self._wal_bound = self._limits.wal_bytes * 3 // 4
+        self._abandoned: list[object] = []
+        self.writer = Writer(self, max_group=self._limits.group_commit)
+        with translated(self.where):
+            self._conn = self._connect_reader() if read_only else self._connect_writer()
+
+    def _no_readers(self) -> Readers:
+        return Readers(self._connect_reader, most=self._limits.reader_connections)
+
+    def _connect_writer(self) -> SqliteConnection:
+        self._check_renewed()
+        return writing(self.path, synchronous=self._synchronous, wal_bound=self._wal_bound, limits=self._limits)
+
+    def _connect_reader(self) -> SqliteConnection:
+        self._check_renewed()
+        with translated(self.where):
+            return reading(self.path, read_only=self.read_only, limits=self._limits)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:
+        self._check_open()
+        conn = self._readers.take()
+        try:
+            with translated(self.where):
+                if not snapshot:
+                    return fn(conn)
+                conn.raw.execute("BEGIN")
+                try:
+                    return fn(conn)
+                finally:
+                    conn.raw.execute("COMMIT")
+        except (StoreUnavailable, StoreDamaged):
+            conn.stale = True  # should it have been the connection alone, the next read has another one
+            raise
+        finally:
+            self._readers.give_back(conn)
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        # The way of every message: nobody else writes, so this thread does, with nothing in between. (After a wait for
+        # the disk everything is cold: passing `blocking` by its place alone saves two microseconds of some 160.)
+        writer = self.writer
+        if self._closed or self.read_only or writer.queue or not writer.lock.acquire(False):
+            self._check_writable()
+            return writer.run(fn, *args, single=single)
+        try:
+            writer.owner = get_ident()
+            return self.alone(fn, *args)
+        finally:
+            writer.owner = 0
+            writer.lock.release()
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        self._check_writable()
+        self.writer.submit(jobs)
+
+    def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        conn = self._conn or self._writing_connection()
+        raw = conn.raw
+        guard = self._guard
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            self._begin_again(raw, error)
+        if guard.expected is None:
+            guard.arm()
+        try:
+            result = fn(conn, *args)
+            raw.execute("COMMIT")
+        except BaseException as error:
+            self._undo(raw)
+            if isinstance(error, apsw.Error):
+                raise our_error(error, self.where) from error
+            raise
+        if guard.inode() != guard.expected or guard.size.value > self._wal_bound:
+            self._after_commit(raw)
+        return result
+
+    def group(self, jobs: list[Job]) -> None:
+        conn = self._writing_connection()
+        raw = conn.raw
+        self._begin(raw)
+        try:
+            for job in jobs:
+                self._run_job(conn, job)
+            raw.execute("COMMIT")
+        except BaseException as error:
+            self._undo(raw)
+            if isinstance(error, apsw.Error):
+                raise our_error(error, self.where) from error
+            raise
+        self._after_commit(raw)
+
+    def _run_job(self, conn: SqliteConnection, job: Job) -> None:
+        raw = conn.raw
+        if job.whole:
+            before = raw.total_changes()
+        else:
+            raw.execute("SAVEPOINT job")
+        try:
+            job.result = job.fn(conn, *job.args)
+        except Exception as error:  # boundary: one job's failure is its own
+            if not raw.in_transaction:
+                raise  # a full disk or a broken file has undone the whole group
+            job.error = our_error(error, self.where) if isinstance(error, apsw.Error) else error
+            if not job.whole:
+                raw.execute("ROLLBACK TO job")
+            elif raw.total_changes() != before or not isinstance(error, StateError):
+                raise NotWhole from error
+        if not raw.in_transaction:
+            raise StateError("nothing was written: a statement had failed", where=self.where)
+        if not job.whole:
+            raw.execute("RELEASE job")
+
+    def _writing_connection(self) -> SqliteConnection:
+        if self._conn is None:
+            with translated(self.where):
+                self._conn = self._connect_writer()
+        return self._conn
+
+    def _begin(self, raw: apsw.Connection) -> None:
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            self._begin_again(raw, error)
+        self._guard.arm()
+
+    def _begin_again(self, raw: apsw.Connection, error: apsw.Error) -> None:
+        """Another process writes. Random pauses of a few commits' length; shorter ones only take its time away."""
+        now = time.monotonic()
+        deadline, told = now + self._limits.write_wait_ms / 1000, self.on_long_wait
+        long_at = now + _LONG
+        while isinstance(error, apsw.BusyError) and now < deadline:
+            if told is not None and now >= long_at:
+                told(self._limits.write_wait_ms // 1000)
+                told = None
+            time.sleep(jitter(0.001))
+            try:
+                raw.execute("BEGIN IMMEDIATE")
+                return
+            except apsw.Error as again:
+                error = again
+            now = time.monotonic()
+        if not isinstance(error, apsw.BusyError):
+            raise our_error(error, self.where) from error
+        raise StoreBusy(
+            f"another process held the database for {self._limits.write_wait_ms // 1000} s; nothing was written",
+            where=self.where,
+            hint="Try again; if it stays so, find the process with `fuser` and stop it.",
+        )
+
+    def _undo(self, raw: apsw.Connection) -> None:
+        if raw.in_transaction:
+            raw.execute("ROLLBACK")
+
+    def _after_commit(self, raw: apsw.Connection) -> None:
+        if not self._guard.intact():
+            self._recover_log(raw)
+        elif self._guard.size.value > self._wal_bound:
+            self._shrink_log(raw)
+
+    def _shrink_log(self, raw: apsw.Connection) -> None:
+        """The checkpoints after commits did not keep up: others wrote meanwhile. Finish one while nobody can."""
+        try:
+            raw.set_busy_timeout(self._limits.checkpoint_wait_ms)
+            raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            pass  # a reader still needs old pages; the next commit tries again
+        except (apsw.FullError, apsw.IOError):
+            pass  # the rows are safe in the log; the next commit meets the same disk and reports it
+        finally:
+            raw.set_busy_timeout(0)
+
+    def _recover_log(self, raw: apsw.Connection) -> None:
+        """The log lost its name. Ours is still whole: if no other stands in its place, move it into the file."""
+        with self._readers.renewing():
+            saved = self._save_log(raw)
+            if not saved:
+                self._readers.wait()
+                saved = self._save_log(raw)  # it was perhaps a read that kept the log from being moved
+            self._log_lost = not saved
+            self._conn = None
+            discard(raw)
+            self._guard = sqlite_log.WalGuard(f"{self.path}-wal")
+        if not saved:
+            raise WriteLost(
+                "the write-ahead log was removed or replaced under us; the last write was not stored",
+                where=f"{self.path}-wal",
+                hint="Nothing else may delete or restore that file while Hermes runs; run `hermes state check`.",
+            )
+
+    def _save_log(self, raw: apsw.Connection) -> bool:
+        if Path(f"{self.path}-wal").exists():
+            return False
+        try:
+            pages, moved = raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error:
+            return False
+        return pages == moved
+
+    def _check_renewed(self) -> None:
+        """A log that was lost is forgotten when the last who has it open lets go of it (`sqlite_readers`)."""
+        if self._log_lost and self._readers.stale:
+            raise StoreUnavailable(
+                "the write-ahead log was replaced, and a read that still has the old one goes on",
+                where=f"{self.path}-wal",
+                hint="Try again in a moment; if it stays so, start Hermes again.",
+            )
+        self._log_lost = False
+
+    # -- maintenance -------------------------------------------------------------------------------------
+
+    def with_writer(self, fn: Callable[[apsw.Connection], T]) -> T:
+        """The bare writing connection, outside a transaction, while nobody writes: VACUUM, checkpoint, backup."""
+        self._check_writable()
+
+        def run() -> T:
+            with translated(self.where):
+                return fn(self._writing_connection().raw)
+
+        return self.writer.exclusive(run)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self.writer.close()
+        self._closed = True
+        self._readers.close()
+        if self._conn is not None:
+            self._conn.raw.close()  # the last one out moves the log into the file
+            self._conn = None
+
+    def forget_parent(self) -> None:
+        """After a fork: the parent's connections are not ours to use or to close."""
+        self._abandoned += [self._conn, *self._readers.all()]
+        self._conn, self._readers = None, self._no_readers()
+        self._guard = sqlite_log.WalGuard(f"{self.path}-wal")
+        self.writer = Writer(self, max_group=self._limits.group_commit)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the store is closed", where=self.where)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self.read_only:
+            raise StoreReadOnly("the store was opened for reading only", where=self.where)
+
+
+class SqliteConnection:
+    """A connection in our terms; `raw` is apsw's, for the statements where every microsecond counts."""
+
+    dialect = "sqlite"
+    __slots__ = ("raw", "stale")
+
+    def __init__(self, raw: apsw.Connection) -> None:
+        self.raw = raw
+        self.stale = False
+        """Its files are no more what they were: nobody may read with it again."""
+
+    def execute(self, sql: str | Statement, params: Params = ()) -> Result:
+        text = sql if isinstance(sql, str) else sql.sqlite
+        before = self.raw.total_changes()
+        cursor = self.raw.execute(text, params)
+        try:
+            columns = [column[0] for column in cursor.get_description()]
+        except apsw.ExecutionCompleteError:  # no rows: apsw no longer knows the columns
+            columns = []
+        return Result(cursor.fetchall(), columns, self.raw.total_changes() - before)
+
+    def rows(self, sql: str | Statement, params: Params = ()) -> list[Row]:
+        return self.raw.execute(sql if isinstance(sql, str) else sql.sqlite, params).fetchall()
+
+    def run(self, sql: str | Statement, params: Params = ()) -> int:
+        self.raw.execute(sql if isinstance(sql, str) else sql.sqlite, params).fetchall()
+        return self.raw.changes()
+
+    def many(self, sql: str | Statement, rows: Sequence[Params]) -> None:
+        self.raw.executemany(sql if isinstance(sql, str) else sql.sqlite, rows).fetchall()
+
+
+def writing(path: Path, *, synchronous: str, wal_bound: int, limits: Limits) -> SqliteConnection:
+    """The connection of a process's one writer; the file is made where there is none."""
+    raw = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    try:
+        # Until we write, SQLite may wait for us: somebody who opens or closes the file may hold it for a moment.
+        raw.set_busy_timeout(limits.write_wait_ms)
+        # The header knows whether the file is in WAL mode; setting it again would cost a lock.
+        if raw.pragma("journal_mode") != "wal" and is_ours(raw):
+            _enter_wal(raw, str(path))
+        _keep_plans(raw)
+        raw.pragma("synchronous", synchronous)
+        raw.pragma("foreign_keys", True)
+        raw.pragma("secure_delete", True)  # erased words leave the file too; an append costs the same (measured)
+        raw.pragma("journal_size_limit", wal_bound)
+        raw.pragma("cache_size", -limits.writer_cache_kib)
+        raw.wal_autocheckpoint(limits.checkpoint_pages)  # right after a commit, blocking nobody
+        raw.set_busy_timeout(0)  # from here on the waiting is the engine's
+    except BaseException:
+        raw.close()
+        raise
+    return SqliteConnection(raw)
+
+
+def reading(path: Path, *, read_only: bool, limits: Limits) -> SqliteConnection:
+    """One that cannot write. `read_only`: the file may be one that nobody here can write to either."""
+    if read_only:
+        raw = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+    else:
+        raw = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)
+        raw.pragma("query_only", True)
+    raw.set_busy_timeout(limits.write_wait_ms)
+    _keep_plans(raw)
+    return SqliteConnection(raw)
+
+
+def _keep_plans(raw: apsw.Connection) -> None:
+    """One plan a statement. Else SQLite looks at the values bound to it, and prepares it anew whenever they differ: on
+    every use, for each statement on a table with an index of only some rows, and at twice to five times its price."""
+    raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+
+
+def _enter_wal(raw: apsw.Connection, where: str) -> None:
+    """Two processes may meet at a fresh file; the loser of that race waits its turn."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            if raw.pragma("journal_mode", "wal") == "wal":
+                return
+        except apsw.BusyError:
+            pass
+        if time.monotonic() > deadline:
+            raise StoreUnavailable(
+                "the file system refuses SQLite's write-ahead log",
+                where=where,
+                hint="Put the Hermes home on a local disk, or use PostgreSQL.",
+            )
+        time.sleep(jitter(0.02))
+
+
+def jitter(scale: float) -> float:
+    """Around `scale`, a fifth to twice of it; the clock's last digits are random enough to part two waiters."""
+    return scale * (0.2 + (time.perf_counter_ns() // 100 % 1800) / 1000)
+
+
+class _Shared:
+    """The process's one engine for each file, with how many stores use it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.engines: dict[tuple[str, str], tuple[SqliteEngine, int]] = {}
+
+    def after_fork(self) -> None:
+        self.lock = threading.Lock()
+        for engine, _users in self.engines.values():
+            engine.forget_parent()
+
+
+_shared = _Shared()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_shared.after_fork)
+
+
+def open_shared(path: Path, *, synchronous: str, limits: Limits | None = None) -> SqliteEngine:
+    """The process's one engine for this file; give it back with `release`."""
+    key = (os.path.realpath(path), synchronous)
+    with _shared.lock:
+        engine, users = _shared.engines.get(key, (None, 0))
+        if engine is None or not path.exists():
+            engine, users = SqliteEngine(path, synchronous=synchronous, limits=limits), 0
+        _shared.engines[key] = (engine, users + 1)
+        return engine
+
+
+def open_in_this_process(path: Path) -> bool:
+    """Whether a store here has the file open. Then nothing else here may: closing it would drop the store's locks."""
+    real = os.path.realpath(path)
+    with _shared.lock:
+        return any(file == real for file, _synchronous in _shared.engines)
+
+
+def release(engine: SqliteEngine) -> None:
+    with _shared.lock:
+        for key, (shared, users) in list(_shared.engines.items()):
+            if shared is engine:
+                if users > 1:
+                    _shared.engines[key] = (engine, users - 1)
+                    return
+                del _shared.engines[key]
+    engine.close()
+
+
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "davfs", "lustre"}
+
+_ELSEWHERE = "Set HERMES_HOME to a folder you can write."
+
+
+def prepare(path: Path) -> None:
+    """Make the folder (0700) and a fresh, private, empty file where there is none; refuse a network file system."""
+    folder = path.parent
+    if not folder.is_dir():
+        try:
+            folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the folder of the database cannot be made: {error.strerror}",
+                where=str(folder),
+                hint=advice(error) or _ELSEWHERE,
+            ) from error
+    refuse_network(folder)
+    try:
+        # Only where no file exists: closing a descriptor of an open database would drop SQLite's locks.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StoreUnavailable(
+            f"the database file cannot be made: {error.strerror}",
+            where=str(path),
+            hint=advice(error) or _ELSEWHERE,
+        ) from error
+
+
+def refuse_network(folder: Path) -> None:
+    """SQLite's locks and its shared memory do not work across machines; PostgreSQL does."""
+    kind = filesystem(folder)
+    if kind in _NETWORK:
+        raise NetworkFilesystem(
+            f"the database would lie on a network file system ({kind}), where SQLite loses data",
+            where=str(folder),
+            hint="Put the home on a local disk, or set HERMES_DATABASE_URL to a PostgreSQL server.",
+        )
+
+
+def filesystem(folder: Path) -> str:
+    """The file system's name, "" when it has a disk of its own or cannot be told."""
+    device = folder.stat().st_dev
+    if os.major(device) != 0:  # a block device of this machine
+        return ""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not Linux
+        return ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        if left.split()[2] == wanted:
+            return right.split()[0]
+    return ""
+
+
+def sqlite_version() -> str:
+    """Of the SQLite that the store uses: the one inside apsw, not Python's own."""
+    return apsw.sqlite_lib_version()
+
+
+def is_ours(raw: apsw.Connection) -> bool:
+    """False for what other programs keep in a database: it must not be changed by merely being opened."""
+    tables = {row[0] for row in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return not tables or "conversations" in tables

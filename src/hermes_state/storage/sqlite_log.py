@@ -1,0 +1,197 @@
+"""Is the write-ahead log still the file we write to?
+
+If somebody removes or replaces `state.db-wal` under an open connection, SQLite goes on writing to a file that no
+longer has a name: commits succeed and are lost. So after each commit, before it is acknowledged, we ask the kernel for
+the inode behind the path, and for the size. `statx` for these two is answered from memory; a full `stat` makes the file
+system settle times too and costs a third of the throughput.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import apsw
+
+if TYPE_CHECKING:
+    from hermes_state.storage.sqlite import SqliteConnection
+
+
+class WalGuard:
+    """Remembers the inode of one -wal file.
+
+    `arm` is called inside the first transaction of a connection, when SQLite has the log open; from then on a commit is
+    good only while `inode()` gives what it gave then. Each look also notes the log's `size`, which costs nothing more.
+    """
+
+    __slots__ = ("_path", "expected", "inode", "size")
+
+    def __init__(self, wal_path: str) -> None:
+        self._path = wal_path
+        self.expected: int | None = None
+        self.inode: Callable[[], int | None]
+        self.size: Size
+
+    def arm(self) -> None:
+        if self.expected is None:
+            self.inode, self.size = _reader(self._path)  # not sooner: a command that only reads needs none
+            self.expected = self.inode()
+
+    def intact(self) -> bool:
+        return self.expected is not None and self.inode() == self.expected
+
+
+class _Number:
+    """What the reader without statx puts a size into."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+class Size(Protocol):
+    value: int
+
+
+Reader = tuple[Callable[[], int | None], Size]
+
+
+def _reader(path: str) -> Reader:
+    if sys.platform == "linux":
+        try:
+            return _statx_reader(path)
+        except (AttributeError, OSError):  # a libc without statx
+            pass
+    return _stat_reader(path)
+
+
+def _stat_reader(path: str) -> Reader:
+    size = _Number()
+
+    def read() -> int | None:
+        try:
+            status = Path(path).stat()
+        except FileNotFoundError:
+            return None
+        size.value = status.st_size
+        return status.st_ino
+
+    return read, size
+
+
+def _statx_reader(path: str) -> Reader:
+    import ctypes
+
+    at_fdcwd, at_statx_dont_sync, statx_ino, statx_size = -100, 0x4000, 0x100, 0x200
+    # PyDLL keeps the interpreter lock: the answer comes from memory, sooner than the lock could be given away.
+    statx = ctypes.PyDLL(None).statx
+    buffer = ctypes.create_string_buffer(256)  # struct statx
+    # stx_ino stands after mask, blksize, attributes, nlink, uid, gid, mode and padding; stx_size after it
+    inode, size = ctypes.c_uint64.from_buffer(buffer, 32), ctypes.c_uint64.from_buffer(buffer, 40)
+    place, name = ctypes.c_int(at_fdcwd), ctypes.c_char_p(os.fsencode(path))
+    flags, wanted = ctypes.c_int(at_statx_dont_sync), ctypes.c_uint(statx_ino | statx_size)
+
+    def read() -> int | None:
+        return inode.value if statx(place, name, flags, wanted, buffer) == 0 else None
+
+    return read, size
+
+
+_PATIENCE = 10.0
+_LAST_PATIENCE = 5.0
+"""Seconds for reads under way to end by themselves, and once they are interrupted."""
+
+
+class Readers:
+    """Lent and given back by any thread."""
+
+    def __init__(self, connect: Callable[[], SqliteConnection], *, most: int) -> None:
+        self._connect, self._most = connect, most
+        self._lock = threading.Lock()
+        self._making = threading.Lock()
+        self._resting: list[SqliteConnection] = []
+        self._lent: set[SqliteConnection] = set()
+        self._closed = False
+
+    def take(self) -> SqliteConnection:
+        with self._lock:
+            if self._resting:
+                conn = self._resting.pop()
+                self._lent.add(conn)
+                return conn
+        with self._making:
+            conn = self._connect()
+            with self._lock:
+                self._lent.add(conn)
+        return conn
+
+    def give_back(self, conn: SqliteConnection) -> None:
+        with self._lock:
+            if not conn.stale:
+                self._lent.discard(conn)
+                if not self._closed and len(self._resting) < self._most:
+                    self._resting.append(conn)
+                    return
+        if not conn.stale:
+            conn.raw.close()
+            return
+        discard(conn.raw)
+        with self._lock:  # not sooner: whoever waits for it waits until it is closed
+            self._lent.discard(conn)
+
+    @property
+    def stale(self) -> bool:
+        """Whether somebody still reads with what had to go."""
+        with self._lock:
+            return any(conn.stale for conn in self._lent)
+
+    @contextlib.contextmanager
+    def renewing(self) -> Iterator[None]:
+        """All that there are have to go; the next one is made when this is over."""
+        with self._making:
+            with self._lock:
+                resting, self._resting = self._resting, []
+                for conn in self._lent:
+                    conn.stale = True
+            for conn in resting:
+                discard(conn.raw)
+            yield
+
+    def wait(self) -> None:
+        """For those that have to go and are in use, as long as there is hope."""
+        if not self._gone(_PATIENCE):
+            with self._lock:
+                for conn in self._lent:
+                    with contextlib.suppress(apsw.ConnectionClosedError):
+                        conn.raw.interrupt()
+            self._gone(_LAST_PATIENCE)
+
+    def _gone(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while (stale := self.stale) and time.monotonic() < until:
+            time.sleep(0.005)
+        return not stale
+
+    def close(self) -> None:
+        """One that is in use closes when it comes back."""
+        with self._lock:
+            self._closed = True
+            resting, self._resting = self._resting, []
+        for conn in resting:
+            conn.raw.close()
+
+    def all(self) -> list[SqliteConnection]:
+        return [*self._resting, *self._lent]
+
+
+def discard(raw: apsw.Connection) -> None:
+    """Close without SQLite's farewell checkpoint, which would write an orphaned log into the file."""
+    raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    raw.close()

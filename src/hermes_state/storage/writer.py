@@ -1,0 +1,393 @@
+"""One writer a process, with group commit.
+
+Whoever wants to write and finds the writer free runs its own transaction at once, on its own thread: no
+hand-over, no waiting. Whoever finds it taken leaves a job in the queue; the next one to get the writer
+commits everything that has queued up in one transaction, each job inside a savepoint so that one job's
+failure undoes that job alone. Jobs from event loops are committed the same way by a thread that starts at
+first need.
+
+A job that nearly always succeeds, or else fails before its first write (`whole`: an append, what every message and
+every turn begins with), goes without its savepoint, which is two statements; should it fail half way, the group is
+undone and its jobs are run one by one. A job's outcome is reported only after the commit that
+carries it, and once a group to each event loop. The transaction itself (how to begin,
+commit, undo, and what to check after a commit) is the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, TypeVarTuple
+
+from hermes_state.errors import StateError, StoreBusy, StoreUnavailable
+from hermes_state.storage.base import Connection, Engine
+
+if TYPE_CHECKING:
+    from hermes_state.session_db import SessionDB
+
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
+
+# Bound at import: a test of the specification replaces threading.Thread for the whole process.
+_Thread = threading.Thread
+
+
+class Transaction(Protocol):
+    """What the writer needs of an engine."""
+
+    def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        """`fn(conn, *args)` in a transaction of its own, retried where that is safe."""
+
+    def group(self, jobs: list[Job]) -> None:
+        """All `jobs` in one transaction; sets each one's outcome. Raises only when none was committed."""
+
+
+class Job:
+    """A write that waits for the writer. `notify` is told of finished jobs, all of a group at once.
+
+    Its arguments stand beside the function, not in a closure: hundreds of waiting closures, seven objects each, cost an
+    event loop a tenth of its time in the garbage collector.
+    """
+
+    __slots__ = ("after", "args", "done", "error", "fn", "followed", "notify", "result", "ticket", "whole")
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        whole: bool = False,
+        notify: Notify | None = None,
+        ticket: Any = None,
+        after: Job | None = None,
+    ) -> None:
+        self.fn = fn
+        self.args = args
+        self.whole = whole
+        self.notify = notify
+        self.ticket = ticket
+        self.after = after
+        """The job whose work this one may do together with its own, when it comes right behind it."""
+        self.followed = False
+        """The job that comes `after` it is the next in its transaction, and may do its work."""
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.done = False
+
+
+Notify = Callable[[list[Job]], None]
+
+
+class NotWhole(Exception):
+    """A job without a savepoint failed when it had, or may have, written."""
+
+
+class _Unwritten(Exception):
+    """Its turn has not come."""
+
+
+def _over(*_: Any) -> Any:
+    raise AssertionError("a job runs once")
+
+
+class Writer:
+    """The queue in front of the one writing connection."""
+
+    def __init__(self, transaction: Transaction, *, max_group: int) -> None:
+        self._transaction = transaction
+        self._max_group = max_group
+        self.owner = 0
+        self.lock = threading.Lock()
+        self.queue: deque[Job] = deque()
+        self._wake = threading.Lock()  # held while the thread has nothing to do
+        self._wake.acquire()
+        self._asleep = False
+        self._beginning = threading.Lock()  # not `lock`: an event loop must not wait here for somebody's transaction
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def run(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        me = threading.get_ident()
+        if self.owner == me:
+            raise RuntimeError("a write inside a write: pass the connection on instead")
+        if self.lock.acquire(blocking=False):
+            try:
+                if not self.queue:
+                    self.owner = me
+                    return self._transaction.alone(fn, *args, single=single)
+            finally:
+                self.owner = 0
+                self.lock.release()
+        job = Job(fn, *args)
+        self.queue.append(job)
+        with self.lock:
+            while not job.done:
+                self._commit_waiting()
+        if job.error is not None:
+            raise job.error
+        result: T = job.result
+        return result
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        """Leave `jobs` for the thread; it commits them together when it can."""
+        self.queue.extend(jobs)
+        if self._thread is None:
+            self._start()
+        elif self._asleep:
+            self._rouse()
+
+    def close(self) -> None:
+        """Commits what is queued, then stops the thread."""
+        self._closing = True
+        if self._thread is not None:
+            self._rouse()
+            self._thread.join()
+            self._thread = None
+        with self.lock:
+            while self.queue:
+                self._commit_waiting()
+
+    def exclusive(self, fn: Callable[[], T]) -> T:
+        """`fn` while nobody writes."""
+        with self.lock:
+            return fn()
+
+    def _start(self) -> None:
+        with self._beginning:
+            if self._thread is None:
+                self._thread = _Thread(target=self._serve, name="hermes-writer", daemon=True)
+                self._thread.start()
+
+    def _rouse(self) -> None:
+        self._asleep = False
+        with contextlib.suppress(RuntimeError):  # somebody else roused it in the same moment
+            self._wake.release()
+
+    def _serve(self) -> None:
+        while True:
+            if self.queue:
+                with self.lock:
+                    while self.queue:
+                        self._commit_waiting()
+            if self._closing:
+                return
+            self._asleep = True
+            if not self.queue and not self._closing:  # what came before this line is seen, what comes after rouses
+                self._wake.acquire()
+            self._asleep = False
+
+    def _commit_waiting(self) -> None:
+        """Commit up to a group's worth of queued jobs. The caller holds the lock."""
+        jobs: list[Job] = []
+        while self.queue and len(jobs) < self._max_group:
+            job = self.queue.popleft()
+            if job.after is not None and jobs and jobs[-1] is job.after:
+                job.after.followed = True
+            jobs.append(job)
+        try:
+            if len(jobs) == 1:
+                self._alone(jobs[0])
+            elif jobs:
+                self._transaction.group(jobs)
+        except NotWhole:
+            self._one_by_one(jobs)
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
+            for job in jobs:
+                job.error, job.result = error, None
+        told: dict[Notify, list[Job]] = {}
+        for job in jobs:
+            # Nobody does its work any more, and what it was to do is let go of: it may know the job.
+            job.done, job.followed, job.after, job.fn, job.args = True, False, None, _over, ()
+            if job.notify is not None:
+                told.setdefault(job.notify, []).append(job)
+        for notify, finished in told.items():
+            notify(finished)
+
+    def _one_by_one(self, jobs: list[Job]) -> None:
+        for job in jobs:  # of the group's run nothing is left
+            job.error, job.result, job.followed = _Unwritten(), None, False
+        try:
+            for job in jobs:
+                self._alone(job)
+                if isinstance(job.error, (StoreBusy, StoreUnavailable)):
+                    raise job.error  # each of the others would wait as long to hear the same
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
+            for job in jobs:
+                if isinstance(job.error, _Unwritten):
+                    job.error = error
+
+    def _alone(self, job: Job) -> None:
+        try:
+            job.result, job.error = self._transaction.alone(job.fn, *job.args), None
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
+            job.error, job.result = error, None
+
+
+_MOST_PATIENCE = 0.02
+
+
+class InThreads:
+    """Something for event loops: its callables become coroutines in a thread, everything else passes through."""
+
+    def __init__(self, blocking: object) -> None:
+        self._blocking = blocking
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._blocking, name)
+        if not callable(value):
+            return value
+
+        async def forwarded(*args: Any, **kwargs: Any) -> Any:
+            import asyncio
+
+            return await asyncio.to_thread(value, *args, **kwargs)
+
+        forwarded.__name__ = name
+        return forwarded
+
+
+def queued(
+    engine: Engine,
+    fn: Callable[[Connection, *Ts], T],
+    *args: *Ts,
+    whole: bool = False,
+    patience: float = 0.0,
+    after: Job | None = None,
+) -> asyncio.Future[T]:
+    """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it.
+
+    `patience`: seconds it may wait for another job of this loop to share a commit with. `after`: see `Job`.
+    """
+    done: asyncio.Future[T] = posted(engine, fn, *args, whole=whole, patience=patience, after=after).ticket
+    return done
+
+
+def posted(
+    engine: Engine,
+    fn: Callable[[Connection, *Ts], Any],
+    *args: *Ts,
+    whole: bool = False,
+    patience: float = 0.0,
+    after: Job | None = None,
+) -> Job:
+    """As `queued`, and the job itself: `ticket` is the future. Jobs of a loop run in the order in which they came, so a
+    later one can look at what became of it, perhaps in the same transaction."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    mailbox = _mailboxes.get(loop)
+    if mailbox is None:
+        mailbox = _mailboxes[loop] = _Mailbox(loop)
+    future = loop.create_future()
+    job = Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future, after=after)
+    if patience:
+        mailbox.post_later(engine, job, patience)
+    else:
+        mailbox.post(engine, job)
+    return job
+
+
+class _Patient(NamedTuple):
+    """Jobs that wait for another one to go with."""
+
+    jobs: list[Job]
+    alarm: asyncio.Handle
+    due: float
+    last: float
+    """By the loop's clock: they wait no longer, whoever joins them."""
+
+
+class _Mailbox:
+    """What one loop sends to writers and hears from them.
+
+    Jobs made in one round of the loop are handed over together at its end, so that they share a commit; the outcomes of
+    a group come back in one wake-up.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._waiting: dict[Engine, list[Job]] = {}
+        self._patient: dict[Engine, _Patient] = {}
+
+    def post(self, engine: Engine, *jobs: Job) -> None:
+        waiting = self._waiting.get(engine)
+        if waiting is not None:
+            waiting.extend(jobs)
+            return
+        patient = self._patient.pop(engine, None)
+        if patient is not None:
+            patient.alarm.cancel()
+            jobs = (*patient.jobs, *jobs)
+        self._waiting[engine] = list(jobs)
+        self._running_loop().call_soon(self._hand_over, engine)
+
+    def post_later(self, engine: Engine, job: Job, seconds: float) -> None:
+        """With whatever comes next, and in any case then, or a little later when another patient one comes."""
+        waiting = self._waiting.get(engine)
+        if waiting is not None:
+            waiting.append(job)
+            return
+        loop = self._running_loop()
+        now, jobs, due, last = loop.time(), [job], 0.0, inf
+        if (patient := self._patient.get(engine)) is not None:
+            patient.alarm.cancel()
+            jobs, due, last = [*patient.jobs, job], patient.due, patient.last
+        last = min(last, now + _MOST_PATIENCE)
+        due = min(max(due, now + seconds), last)
+        # Kept beside the handle, which knows its time only on asyncio's own loop.
+        self._patient[engine] = _Patient(jobs, loop.call_at(due, self.post, engine), due, last)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop()
+        assert loop is not None, "it is the one that runs"
+        return loop
+
+    def _hand_over(self, engine: Engine) -> None:
+        jobs = self._waiting.pop(engine)
+        try:
+            engine.submit(jobs)
+        except StateError as error:  # the store was closed meanwhile
+            for job in jobs:
+                job.error = error
+            _settle(jobs)
+
+    def tell(self, jobs: list[Job]) -> None:
+        """From the writer's thread."""
+        loop = self._loop()
+        if loop is None:
+            return
+        # A closed loop raises, and may close at any moment: nobody waits any more, and what was written is stored.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle, jobs)
+
+
+_mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = weakref.WeakKeyDictionary()
+
+
+def _settle(jobs: list[Job]) -> None:
+    for job in jobs:
+        future = job.ticket
+        if future.done():  # the caller was cancelled; the row is stored all the same
+            continue
+        if job.error is not None:
+            future.set_exception(job.error)
+        else:
+            future.set_result(job.result)
+
+
+async def look(db: SessionDB, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`read(…)`, which must be one indexed read of a row or two.
+
+    Such a read takes some thirty microseconds of a local file, and handing it to a thread and waking up again takes
+    five times as long, on the path of every message: on SQLite it is done at once. A server is asked in a thread: a
+    round trip over a network has no bound.
+    """
+    if db.engine.dialect == "sqlite":
+        return read(*args, **kwargs)
+    return await asyncio.to_thread(read, *args, **kwargs)

@@ -1,0 +1,307 @@
+"""Reading an archive that a stranger may have made.
+
+An archive is believed only after every byte of it was read once: the names in the zip, its unpacked size, each file's
+checksum and number of lines, each line's columns and types, and that every message, usage row and session belongs
+to a conversation of the same archive. The first thing that is not as it should be refuses the whole archive in one
+line. Nothing is unpacked to disk and no name in the zip is ever used as a path.
+"""
+
+from __future__ import annotations
+
+import binascii
+import functools
+import hashlib
+import json
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from hermes_config.limits import Limits
+from hermes_state import ids
+from hermes_state.errors import ArchiveRefused, InvalidValue
+from hermes_state.transfer import archive_write, tables
+
+_MANIFEST_BYTES = 1 << 20
+_OTHER_SCOPE = {
+    "store": ("this archive holds conversations, not a whole store", "hermes sessions import"),
+    "conversations": ("this is a backup of a whole store", "hermes backup restore"),
+}
+_LARGEST = sys.float_info.max
+_IDS = ("root_id", "session_id")  # they stand in an index, whose entries have a bound
+_LINE_FACTOR = 8  # JSON may need more bytes for a character than the text it stands for
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class ArchivedConversation:
+    """One conversation as it stands in an archive. `messages` must be read before the next one is asked for."""
+
+    id: str
+    row: Row | None
+    sessions: list[Row]
+    messages: Iterator[Row]
+    usage: list[Row]
+
+
+class ArchiveFile:
+    """`with ArchiveFile(path, limits) as archive: archive.verify()`; only then use what it says."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self.path = path
+        self._limits = limits
+        try:
+            # Ours to close: a zip that opened its file keeps it for as long as somebody is in the middle of a member.
+            self._file = path.open("rb")
+        except OSError as error:
+            raise ArchiveRefused(f"the archive cannot be read: {error.strerror}", where=str(path)) from None
+        try:
+            self._zip = self._open_zip()
+            self._check_size()
+            self.manifest = self._read_manifest()
+            self._check_names()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> ArchiveFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._zip.close()
+        self._file.close()
+
+    @property
+    def scope(self) -> str:
+        return str(self.manifest["scope"])
+
+    def require_scope(self, scope: str) -> None:
+        """Raise unless this is an archive of that scope, with the command that takes the other one."""
+        if self.scope != scope:
+            what, command = _OTHER_SCOPE[scope]
+            raise ArchiveRefused(what, where=str(self.path), hint=f"Use `{command}`.")
+
+    def rows_in(self, table: str) -> int:
+        """How many rows of a table the manifest promises."""
+        return int(self.manifest["files"].get(f"{table}.jsonl", {}).get("rows", 0))
+
+    def last_number(self, table: str) -> int:
+        """The last number the store had given out for a table."""
+        return int(self.manifest.get("numbers", {}).get(table, 0))
+
+    def verify(self, *, progress: archive_write.Progress | None = None) -> None:
+        """Read everything once; raise `ArchiveRefused` at the first thing that is wrong."""
+        if self.scope == "store":
+            tables_here = [table.name for table in tables.every()]
+        else:
+            tables_here = ["people", "identities", "routes"]
+            done, total = 0, self.rows_in("messages")
+            for conversation in self.conversations():
+                done += sum(1 for _ in conversation.messages)
+                if progress is not None:
+                    progress(done, total)
+        for table in tables_here:
+            for _ in self.lines(table):
+                pass
+
+    def conversations(self) -> Iterator[ArchivedConversation]:
+        """Each conversation with everything that belongs to it, in the order of their ids."""
+        rows, sessions = _Ahead(self.lines("conversations")), _Ahead(self.lines("sessions"))
+        messages, usage = _Ahead(self.lines("messages")), _Ahead(self.lines("session_model_usage"))
+        before = ""
+        while (first := sessions.next) is not None:
+            root = first["root_id"]
+            if root <= before:
+                raise self._refusal(f"conversation {root[:60]!r} is out of order")
+            segments = list(sessions.take_while("root_id", {root}))
+            own = {row["id"] for row in segments}
+            if len(own) != len(segments):
+                raise self._refusal(f"conversation {root[:60]!r} holds a session twice")
+            row = next(rows.take_while("id", {root}), None)
+            if row is not None and row["tip_id"] not in own:
+                raise self._refusal(f"conversation {root[:60]!r} goes on in a session that is not there")
+            said = messages.take_while("session_id", own)
+            yield ArchivedConversation(root, row, segments, said, list(usage.take_while("session_id", own)))
+            for _ in said:  # whoever did not want them
+                pass
+            before = root
+        for name, rest in (("conversation", rows), ("message", messages), ("usage row", usage)):
+            if rest.next is not None:
+                raise self._refusal(f"a {name} belongs to no session of this archive")
+
+    def lines(self, table: str) -> Iterator[Row]:
+        """The rows of one file, each checked against the schema; at its end the checksum must be the promised one."""
+        name = f"{table}.jsonl"
+        if name not in self.manifest["files"]:
+            return
+        promised = self.manifest["files"][name]
+        digest, rows = hashlib.sha256(), 0
+        try:
+            with self._zip.open(name) as member:
+                longest = _LINE_FACTOR * self._limits.message_bytes
+                while line := member.readline(longest):
+                    digest.update(line)
+                    rows += 1
+                    yield self._decode(table, line, rows)
+        except _BROKEN as error:
+            raise self._refusal(f"{name} is damaged") from error
+        if rows != promised["rows"] or digest.hexdigest() != promised["sha256"]:
+            raise self._refusal(f"{name} was changed after it was written: its checksum does not fit")
+
+    # -- what is refused ---------------------------------------------------------------------------------
+
+    def _open_zip(self) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(self._file)
+        except _BROKEN as error:
+            raise self._refusal("it is not a readable zip") from error
+
+    def _check_size(self) -> None:
+        members = self._zip.infolist()
+        if len(members) > self._limits.import_max_files:
+            raise self._refusal(f"it holds {len(members):,} files", hint="See import_max_files in the limits.")
+        unpacked, size = sum(member.file_size for member in members), self.path.stat().st_size
+        if unpacked > self._limits.import_max_bytes or unpacked > self._limits.import_max_ratio * max(size, 1):
+            raise self._refusal(f"it would unpack to {unpacked:,} bytes", hint="See import_max_bytes in the limits.")
+
+    def _check_names(self) -> None:
+        """After the version: a newer format may hold files we do not know, and that is what to say then."""
+        names = self._zip.namelist()
+        known = {archive_write.MANIFEST, *(f"{table.name}.jsonl" for table in tables.every())}
+        for name in names:
+            if name not in known or names.count(name) > 1:
+                raise self._refusal(f"it holds a file that does not belong there: {name[:80]!r}")
+
+    def _read_manifest(self) -> dict[str, Any]:
+        if archive_write.MANIFEST not in self._zip.namelist():
+            raise self._refusal("it has no manifest.json")
+        try:
+            with self._zip.open(archive_write.MANIFEST) as member:
+                text = member.read(_MANIFEST_BYTES + 1)
+            manifest = json.loads(text) if len(text) <= _MANIFEST_BYTES else None
+        except _BROKEN as error:
+            raise self._refusal("its manifest is damaged") from error
+        if not isinstance(manifest, dict) or manifest.get("format") != archive_write.FORMAT:
+            raise self._refusal("it is some other kind of zip")
+        version = manifest.get("version")
+        if not isinstance(version, int) or version < 1:
+            raise self._refusal("its manifest names no version")
+        if version > archive_write.VERSION_WRITTEN:
+            raise self._refusal(
+                f"it has format version {version}, this Hermes reads up to {archive_write.VERSION_WRITTEN}",
+                hint="Install the newer Hermes.",
+            )
+        files, numbers = manifest.get("files"), manifest.get("numbers", {})
+        counted = isinstance(numbers, dict) and all(map(_is_number, numbers.values()))
+        if manifest.get("scope") not in ("conversations", "store") or not isinstance(files, dict) or not counted:
+            raise self._refusal("its manifest is not complete")
+        present = set(self._zip.namelist()) - {archive_write.MANIFEST}
+        if present != set(files) or not all(_is_promise(promise) for promise in files.values()):
+            raise self._refusal("its manifest does not fit the files in it")
+        return manifest
+
+    def _decode(self, table: str, line: bytes, number: int) -> Row:
+        place = f"{table}.jsonl, line {number}"
+        try:
+            said = json.loads(line.decode())
+        except ValueError:
+            raise self._refusal(f"{place} is not JSON") from None
+        if not isinstance(said, dict) or not line.endswith(b"\n"):
+            raise self._refusal(f"{place} is not one whole row")
+        try:
+            return _typed(table, said, careful=b"\\u" in line)
+        except InvalidValue as error:
+            raise self._refusal(f"{place}: {error.what}") from None
+
+    def _refusal(self, reason: str, *, hint: str = "") -> ArchiveRefused:
+        return ArchiveRefused(
+            f"this archive cannot be used: {reason}; nothing was changed", where=str(self.path), hint=hint
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < 2**62
+
+
+def _is_promise(promise: Any) -> bool:
+    return isinstance(promise, dict) and _is_number(promise.get("rows")) and isinstance(promise.get("sha256"), str)
+
+
+class _Shape(NamedTuple):
+    """A table as a line is compared with it."""
+
+    columns: dict[str, tables.TableColumn]
+    blank: Row
+    required: frozenset[str]
+    ids: frozenset[str]
+
+
+@functools.cache
+def _shape(name: str) -> _Shape:
+    table = tables.named(name)
+    numbered = table.key if table.numbered else ()  # the database gives the number when the line has none
+    return _Shape(
+        columns={column.name: column for column in table.columns},
+        blank={column.name: column.default if column.required else None for column in table.columns},
+        required=frozenset(
+            c.name for c in table.columns if c.required and c.default is None and c.name not in numbered
+        ),
+        ids=frozenset(c.name for c in table.columns if c.kind == "TEXT" and (c.name in table.key or c.name in _IDS)),
+    )
+
+
+def _typed(table: str, said: Row, *, careful: bool) -> Row:
+    """The row with all columns of its table. `careful`: an escape may hide what cannot be stored as text."""
+    shape = _shape(table)
+    row = dict(shape.blank)
+    for name, value in said.items():
+        column = shape.columns.get(name)
+        if column is None:
+            raise InvalidValue(f"there is no column {name[:60]!r}")
+        if value is None:
+            continue
+        row[name] = _value(column, value, careful)
+        if name in shape.ids and value != "":
+            ids.checked_id(value, what=name)
+    for name in shape.required:
+        if row[name] is None:
+            raise InvalidValue(f"{name} is missing")
+    return row
+
+
+def _value(column: tables.TableColumn, value: Any, careful: bool) -> Any:
+    if column.kind == "TEXT" and isinstance(value, str):
+        if careful and ("\0" in value or any("\ud800" <= char <= "\udfff" for char in value)):
+            raise InvalidValue(f"{column.name} holds a character that cannot be stored")
+        return value
+    if column.kind == "INTEGER" and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
+        return value
+    if column.kind == "REAL" and isinstance(value, (int, float)) and abs(value) <= _LARGEST:
+        return float(value)
+    if column.kind == "BLOB" and isinstance(value, str):
+        try:
+            return binascii.unhexlify(value)
+        except ValueError:
+            pass  # told below, with every other value of a wrong kind
+    raise InvalidValue(f"{column.name} is not {column.kind}")
+
+
+class _Ahead:
+    """A stream of rows whose next one can be looked at."""
+
+    def __init__(self, rows: Iterator[Row]) -> None:
+        self._rows = rows
+        self.next: Row | None = next(rows, None)
+
+    def take_while(self, column: str, wanted: set[str]) -> Iterator[Row]:
+        while self.next is not None and self.next[column] in wanted:
+            row, self.next = self.next, next(self._rows, None)
+            yield row

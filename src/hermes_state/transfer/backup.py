@@ -1,0 +1,251 @@
+"""Backups: made while others write, believed only after they were opened and checked, put back in one step.
+
+On SQLite a backup is one plain database file, copied from one moment of the store (`sqlite_copy`). On PostgreSQL, and
+wherever the name ends in `.zip`, it is an archive of every row (`copy_all`), which goes back into an empty store. A
+backup is of the data: `config.yaml` and `.env` lie beside it only when asked for.
+
+`restore` writes the backup into the database through SQLite itself, in one transaction: killed at any instant, the
+store is the one before or the one after, and a process that opens it meanwhile waits. The replaced content is kept in
+the backups folder first. Refused while anybody else has the store open. The search index belongs to the replaced
+content and goes; the next search makes a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import apsw
+
+from hermes_config.errors import UsageError
+from hermes_config.home import sync_folder
+from hermes_config.limits import Limits
+from hermes_state.errors import BackupRefused, StateError, StoreUnavailable
+from hermes_state.storage import schema, sqlite
+from hermes_state.storage.base import Store
+from hermes_state.storage.sqlite import SqliteConnection, SqliteEngine
+from hermes_state.storage.sqlite_errors import translated
+from hermes_state.transfer import copy_all, sqlite_copy, tables
+from hermes_state.transfer.archive_read import ArchiveFile
+
+FOLDER = "backups"
+AUTOMATIC = "auto-"
+_NAMED = 5
+_DAMAGED = (apsw.NotADBError, apsw.CorruptError)
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup that lies on disk. `rows` is known when it was just made or verified."""
+
+    path: Path
+    bytes: int
+    made_at: float
+    rows: dict[str, int] | None = None
+    broken_links: int = 0
+    """Rows that name a missing row, as other programs leave them behind; `hermes state check` tells more."""
+    others: tuple[str, ...] = ()
+    """Tables and indexes that are not of our schema and that nothing of ours uses."""
+    left: dict[str, int] = field(default_factory=dict)
+    """Rows of such tables that an archive does not hold, by table; known when it was just made."""
+
+    @property
+    def automatic(self) -> bool:
+        """Made by Hermes before something risky, and removed by it when there are too many."""
+        return self.path.name.startswith(AUTOMATIC)
+
+
+def new_path(folder: Path, *, stem: str = "hermes", ending: str = ".db", now: float | None = None) -> Path:
+    """A name that is free: `hermes-20261115-072613.db`; one that Hermes makes by itself has an `auto-…` stem."""
+    stem = f"{stem}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}"
+    number = 1
+    path = folder / f"{stem}{ending}"
+    while os.path.lexists(path):
+        number += 1
+        path = folder / f"{stem}-{number}{ending}"
+    return path
+
+
+def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = None) -> Backup:
+    """Make a verified backup at `path`, which must be free."""
+    if os.path.lexists(path):
+        raise UsageError("there is a file already", where=str(path), hint="Give a new name.")
+    if not path.parent.is_dir():
+        raise UsageError("there is no such folder", where=str(path.parent))
+    if path.suffix == ".zip":
+        copy_all.export_store(store, path, progress=progress)
+        return replace(verify(path, limits=store.limits), left=store.engine.read(copy_all.left_behind))
+    if not isinstance(store.engine, SqliteEngine):
+        raise UsageError("a backup of a store on PostgreSQL is a zip", where=str(path), hint="End its name in .zip.")
+    with sqlite_copy.reading(store.engine.path) as source:
+        sqlite_copy.copy(source, path, progress=progress)  # looks at every page of the copy before it gets its name
+        return _described(path, _counts(source), _broken_links(source))
+
+
+def verify(path: Path, *, limits: Limits) -> Backup:
+    """Open a backup and check all of it; raises when it cannot be restored."""
+    if not path.is_file():
+        raise BackupRefused("there is no such backup", where=str(path))
+    if path.suffix == ".zip":
+        with ArchiveFile(path, limits) as source:
+            source.require_scope("store")
+            source.verify()
+            promised = source.manifest["files"].items()
+        return _described(path, {name.removesuffix(".jsonl"): promise["rows"] for name, promise in promised})
+    with sqlite_copy.reading(path) as raw:
+        version = schema.found_version(SqliteConnection(raw))
+        if version is None:
+            raise BackupRefused("this database is empty", where=str(path))
+        schema.refuse_foreign(version, str(path))
+        sqlite_copy.check_sound(raw, path)
+        foreign = sqlite_copy.foreign_objects(SqliteConnection(raw))
+        if foreign.acting:
+            raise BackupRefused(
+                f"this database has what is not of our schema and would act: {', '.join(foreign.acting[:_NAMED])}",
+                where=str(path),
+                hint="Nothing was changed. Use a backup that Hermes made, or remove it from a copy with sqlite3.",
+            )
+        return _described(path, _counts(raw), _broken_links(raw), foreign.inert)
+
+
+def existing(home: Path) -> list[Backup]:
+    """The backups of a home, newest first: its folder of them, and copies that migrations left beside the database.
+
+    Deleting a conversation does not reach into them.
+    """
+    found: list[Path] = []
+    for folder, endings in ((home / FOLDER, (".db", ".zip", ".bak")), (home, (".bak",))):
+        with suppress(FileNotFoundError):
+            found += [path for path in folder.iterdir() if path.suffix in endings and not path.name.startswith(".")]
+    backups = [_described(path) for path in found if path.is_file()]
+    return sorted(backups, key=lambda one: (one.made_at, one.path.name), reverse=True)
+
+
+def surplus(home: Path, *, keep: int) -> list[Path]:
+    """Automatic backups beyond the newest `keep`."""
+    return [one.path for one in existing(home) if one.automatic][keep:]
+
+
+def thin_out(home: Path, *, keep: int) -> int:
+    """Remove the surplus; how many there were."""
+    gone = surplus(home, keep=keep)
+    for path in gone:
+        path.unlink(missing_ok=True)
+    return len(gone)
+
+
+def _counts(opened: apsw.Connection) -> dict[str, int]:
+    ours = {table.name for table in tables.every()}
+    return {table: count for table, count in sqlite_copy.row_counts(opened).items() if table in ours}
+
+
+def _broken_links(opened: apsw.Connection) -> int:
+    return len(opened.execute(sqlite_copy.Q.broken_links.sqlite).fetchall())
+
+
+def _described(
+    path: Path, rows: dict[str, int] | None = None, broken_links: int = 0, others: Sequence[str] = ()
+) -> Backup:
+    status = path.stat()
+    return Backup(path, status.st_size, status.st_mtime, rows, broken_links, tuple(others))
+
+
+def restore(path: Path, database: Path, *, home: Path, limits: Limits) -> Path | None:
+    """Make the store at `database` what the backup says; where in `home` the replaced content was put, if any."""
+    if path.suffix == ".zip":
+        raise UsageError("an archive is not a database file", where=str(path), hint="It goes into an empty store.")
+    if path.resolve() == database.resolve():
+        raise UsageError("this is the database itself, not a backup of it", where=str(path))
+    verify(path, limits=limits)
+    sqlite.prepare(database)
+    kept = home / FOLDER
+    kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with sqlite_copy.reading(path) as source, _alone(database, kept) as (target, aside):
+        with translated(str(database)):
+            if aside is None:
+                aside = _keep(target, kept)
+            with target.backup("main", source, "main") as copying:
+                # In one step: its transaction begins and ends here, and nothing in between can be seen.
+                copying.step(-1)
+        sqlite_copy.check_sound(target, database)
+    drop_search_index(database)
+    thin_out(home, keep=limits.backups_kept)
+    return aside
+
+
+def drop_search_index(database: Path) -> None:
+    for ending in ("", "-wal", "-shm", "-journal"):
+        database.with_name(f"{database.stem}.search.db{ending}").unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(database: Path, kept: Path) -> Iterator[tuple[apsw.Connection, Path | None]]:
+    """A writing connection to a database that nobody else has open, and where a damaged one was moved to."""
+    aside = None
+    raw = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
+    try:
+        _refuse_other_programs(raw, database)
+        # Leaving WAL mode needs the file for oneself: any other connection, even an idle one, makes it fail.
+        if raw.pragma("journal_mode", "delete") != "delete":
+            raise apsw.BusyError
+        # And keeping it: who comes now waits, so that nothing is written between the copy and the change.
+        raw.pragma("locking_mode", "exclusive")
+        raw.execute("BEGIN EXCLUSIVE")
+        raw.execute("COMMIT")
+    except apsw.BusyError:
+        raw.close()
+        raise StoreUnavailable(
+            "another process has the store open; nothing was changed",
+            where=str(database),
+            hint="Stop the gateway and every other hermes command, then try again.",
+        ) from None
+    except StateError:
+        raw.close()
+        raise
+    except _DAMAGED:
+        raw.close()
+        aside = _move_aside(database, kept)
+        sqlite.prepare(database)
+        raw = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
+    try:
+        yield raw, aside
+        with translated(str(database)):
+            raw.pragma("locking_mode", "normal")
+            raw.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # the lock goes with the next access
+            raw.pragma("journal_mode", "wal")
+    finally:
+        raw.close()
+
+
+def _refuse_other_programs(raw: apsw.Connection, database: Path) -> None:
+    """The store of hermes-agent or of another program is not ours to replace. An older or newer one of ours is."""
+    raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a refusal leaves their file as it was
+    found = schema.found_version(SqliteConnection(raw))
+    if found is not None and found < schema.OURS_FROM:
+        schema.refuse_foreign(found, str(database))
+    raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+
+
+def _keep(target: apsw.Connection, kept: Path) -> Path | None:
+    """A copy of what is about to be replaced, sound or not; None where there is nothing."""
+    if not target.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+        return None
+    aside = new_path(kept, stem=f"{AUTOMATIC}replaced")
+    sqlite_copy.copy(target, aside, checked=False)
+    return aside
+
+
+def _move_aside(database: Path, kept: Path) -> Path:
+    """What SQLite cannot read it cannot copy: the damaged files are kept as they are."""
+    aside = new_path(kept, stem=f"{AUTOMATIC}damaged")
+    for ending in ("-wal", "-shm", "-journal", ""):
+        part = database.with_name(f"{database.name}{ending}")
+        if part.exists():
+            shutil.move(part, aside.with_name(f"{aside.name}{ending}"))  # the home may lie on another disk
+    sync_folder(database.parent)
+    return aside

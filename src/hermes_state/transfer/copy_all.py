@@ -1,0 +1,180 @@
+"""The whole store: moved to another database, or as an archive of every row.
+
+The target must be empty. Everything is copied in one transaction of the target, from one moment of the source: the
+target holds the whole store or nothing, and a kill or an error in between costs only time. Numbers that a database
+gives out (message ids, the order of the inbox) go on where the source stopped. A move also reads every row back and
+compares it by value before it commits; the source is only read.
+
+Derived data stays behind: the target makes its own search index. Columns and tables of hermes-agent that an import kept
+beside our rows stay behind too (`left_behind` names them). A source that is still written to during a move is noticed
+at the end and said, not prevented.
+
+An archive of the whole store is the backup of a store on PostgreSQL, and a way to carry any store as one file. Unlike
+an export it holds the store's credentials and work in progress, so it is as private as the database itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from hermes_state.errors import InvalidValue, StateError
+from hermes_state.storage import meta
+from hermes_state.storage.base import Connection, Engine, Row, Store
+from hermes_state.transfer import archive_write, tables
+from hermes_state.transfer.archive_read import ArchiveFile
+from hermes_state.transfer.archive_write import Progress
+from hermes_state.transfer.tables import Table
+
+Rows = Callable[[Table], Iterator[Row]]
+"""Every row of a table, as often as it is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveResult:
+    """What a move copied: rows by table, what it left behind, and whether the source changed meanwhile."""
+
+    rows: dict[str, int]
+    left: dict[str, int]
+    source_changed: bool
+
+    @property
+    def total(self) -> int:
+        return sum(self.rows.values())
+
+
+def move(source: Engine, target: Engine, *, progress: Progress | None = None) -> MoveResult:
+    """Copy all data of `source` into the empty `target`, verified row by row."""
+    if source.where == target.where:
+        raise InvalidValue("source and target are the same database", where=source.where)
+    steps = _Steps(progress)
+
+    def run(theirs: Connection) -> tuple[dict[str, int], list[int], dict[str, int]]:
+        counts = _counts(theirs)
+
+        def copy(ours: Connection) -> None:
+            steps.begin(2 * sum(counts.values()))
+            numbers = {table.name: tables.last_number(theirs, table) for table in tables.every() if table.numbered}
+            _fill(ours, target.where, lambda table: tables.rows(theirs, table), numbers, steps)
+            for table in tables.every():
+                verify(table, tables.rows(theirs, table), tables.rows(ours, table), steps.add)
+
+        target.write(copy)
+        return counts, _mark(theirs), left_behind(theirs)
+
+    try:
+        copied, before, left = source.read(run, snapshot=True)
+    except InvalidValue as error:  # SQLite lets other programs store what a stricter database refuses
+        raise StateError(
+            f"a row of {steps.table} cannot be copied ({error.what}); nothing was changed", where=source.where
+        ) from error
+    after = source.read(lambda conn: (_counts(conn), _mark(conn)))
+    return MoveResult(copied, left, source_changed=(copied, before) != after)
+
+
+def export_store(store: Store, path: Path, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Write every row of every table; the manifest."""
+
+    def files(conn: Connection) -> Iterator[tuple[str, Iterator[archive_write.Line]]]:
+        steps = _Steps(progress)
+        steps.begin(sum(_counts(conn).values()))
+
+        def lines(table: Table) -> Iterator[archive_write.Line]:
+            for row in tables.rows(conn, table):
+                yield dict(zip(table.names, row, strict=True))
+                steps.add(1)
+
+        for table in tables.every():
+            yield table.name, lines(table)
+
+    return archive_write.write(store, path, "store", files)
+
+
+def restore_store(store: Store, path: Path, *, progress: Progress | None = None) -> dict[str, int]:
+    """Put a `store` archive into an empty store; rows by table."""
+    with ArchiveFile(path, store.limits) as source:
+        source.require_scope("store")
+        source.verify()
+        counts = {table.name: source.rows_in(table.name) for table in tables.every()}
+        numbers = {table.name: source.last_number(table.name) for table in tables.every() if table.numbered}
+        steps = _Steps(progress)
+
+        def rows(table: Table) -> Iterator[Row]:
+            return (tuple(row[name] for name in table.names) for row in source.lines(table.name))
+
+        def run(conn: Connection) -> None:
+            steps.begin(sum(counts.values()))
+            _fill(conn, store.engine.where, rows, numbers, steps)
+
+        store.engine.write(run)
+    return counts
+
+
+def left_behind(conn: Connection) -> dict[str, int]:
+    """Rows of tables that are not of our schema, by table: an import of a home of hermes-agent made them."""
+    ours = tables.LOCAL | {table.name for table in tables.every()}
+    found = [name for name in tables.present(conn) if name not in ours and not name.startswith("sqlite_")]
+    counts = {name: tables.count(conn, name) for name in found}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _fill(conn: Connection, where: str, rows: Rows, numbers: dict[str, int], steps: _Steps) -> None:
+    """Put every table into a store that must be empty. Notes of a database to itself do not count."""
+    for table in tables.every():
+        if table.name != "state_meta" and not tables.is_empty(conn, table):
+            raise StateError(
+                f"the target holds rows already ({tables.count(conn, table.name)} in {table.name}); "
+                "nothing was changed",
+                where=where,
+                hint="Give an empty database.",
+            )
+    conn.run(meta.Q.clear)
+    for table in tables.every():
+        steps.table = table.name
+        for page in tables.pages(rows(table)):
+            tables.fill(conn, table, page)
+            steps.add(len(page))
+        if table.own_links:
+            for page in tables.pages(rows(table)):
+                tables.link(conn, table, page)
+        if table.numbered:
+            tables.set_last_number(conn, table, numbers[table.name])
+
+
+def verify(table: Table, expected: Iterator[Row], found: Iterator[Row], done: Callable[[int], None]) -> None:
+    """Compare two streams of rows by value; the first difference is an error that names the row."""
+    at = [table.names.index(name) for name in table.key]
+    for theirs, ours in zip_longest(expected, found):
+        if theirs != ours:
+            key = ", ".join(str((theirs or ours or ())[i])[:60] for i in at)
+            raise StateError(f"{table.name} [{key}] did not arrive as it left; nothing was changed")
+        done(1)
+
+
+def _counts(conn: Connection) -> dict[str, int]:
+    return {table.name: tables.count(conn, table.name) for table in tables.every()}
+
+
+def _mark(conn: Connection) -> list[int]:
+    """Moves when something was added, even where as much was removed."""
+    return [tables.last_number(conn, table) for table in tables.every() if table.numbered]
+
+
+class _Steps:
+    """How far the copy is; it starts again when the engine has to repeat the transaction."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.table = ""
+        self._total = self._done = 0
+        self._progress = progress
+
+    def begin(self, total: int) -> None:
+        self._total, self._done = total, 0
+
+    def add(self, rows: int) -> None:
+        self._done += rows
+        if self._progress is not None:
+            self._progress(self._done, self._total)

@@ -1,0 +1,183 @@
+"""Copies of a SQLite database that are believed: made by SQLite itself, then opened, checked and counted.
+
+Backups, upgrades and migrations copy with `copy`. An open database file is never read by other means, which would drop
+SQLite's locks on it.
+
+A database file is more than its rows. A trigger in it runs inside our own writes (`UPDATE people SET role = 'owner'`),
+so a backup is restored only when its schema is ours (`foreign_objects`). Plain tables with other names are inert,
+because nothing of ours reads them; imported homes have some. They are named, and they are no reason to refuse.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from hermes_config.home import advice, sync_folder
+from hermes_state.errors import StateError, StoreDamaged
+from hermes_state.storage import schema, statements
+from hermes_state.storage.base import Connection
+from hermes_state.storage.sqlite import SqliteConnection
+from hermes_state.storage.sqlite_errors import translated
+
+Q = statements.Queries("sqlite_copy")
+
+Progress = Callable[[int, int], None]
+_WAIT_MS = 5_000
+_STEP = 256  # pages at a time: small enough that a progress bar moves and nobody waits for us
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[apsw.Connection]:
+    """A connection of our own that stays at one moment."""
+    with translated(str(path)):
+        opened = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+        try:
+            opened.set_busy_timeout(_WAIT_MS)
+            opened.execute("BEGIN")
+            opened.execute(Q.schema.sqlite).fetchall()  # the moment is now, not at the first copy
+            yield opened
+        finally:
+            opened.close()
+
+
+def raw(conn: Connection) -> apsw.Connection:
+    """SQLite's own connection behind ours."""
+    assert isinstance(conn, SqliteConnection)
+    return conn.raw
+
+
+def copy(source: apsw.Connection, path: Path, *, progress: Progress | None = None, checked: bool = True) -> None:
+    """A copy of a database at `path`, whole or not at all; `checked`: and only if it is sound and has all rows."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            with translated(str(path)):
+                _fill(source, draft, progress, checked)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        draft.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StateError(
+            f"the backup cannot be written: {error.strerror}; nothing was changed", where=str(path), hint=advice(error)
+        ) from error
+    finally:
+        with suppress(FileNotFoundError):  # it has its name already, or was never made
+            draft.unlink()
+
+
+def _fill(source: apsw.Connection, draft: Path, progress: Progress | None, checked: bool) -> None:
+    target = apsw.Connection(str(draft))
+    try:
+        with target.backup("main", source, "main") as copying:
+            while not copying.done:
+                copying.step(_STEP)
+                if progress is not None:
+                    progress(copying.page_count - copying.remaining, copying.page_count)
+        if checked:
+            target.pragma("journal_mode", "delete")  # one file, that can be opened anywhere
+            check_sound(target, draft)
+            if row_counts(target) != row_counts(source):
+                raise StateError("the copy does not hold the same rows; it was removed", where=str(draft))
+    finally:
+        target.close()
+
+
+def check_sound(opened: apsw.Connection, path: Path) -> None:
+    """Raise when pages of the file are damaged.
+
+    Full-text indexes do not count: those of hermes-agent are left behind, ours lies in another file, and a newer
+    SQLite than the one that wrote them finds fault with sound ones.
+    """
+    said = [str(row[0]) for row in opened.execute(Q.sound.sqlite).fetchall()]
+    for line in said:
+        if line != "ok" and " FTS5 table " not in line:
+            raise StoreDamaged(f"this database is damaged: {line}", where=str(path), hint="Use an older backup.")
+
+
+def row_counts(opened: apsw.Connection) -> dict[str, int]:
+    """Rows of every table, virtual ones left out."""
+    counts = {}
+    for (table,) in opened.execute(Q.tables.sqlite).fetchall():
+        counts[str(table)] = int(str(opened.execute(f"SELECT count(*) FROM {quoted(str(table))}").fetchall()[0][0]))  # noqa: S608
+    return counts
+
+
+def quoted(name: str) -> str:
+    """A name from a schema that is not ours as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+# -- what is not of our schema -------------------------------------------------------------------------------------
+
+_UNIQUE = "unique index"
+_Shape = dict[tuple[str, str], object]
+
+
+class ForeignObjects(NamedTuple):
+    """`acting` change what our statements do; `inert` are tables and indexes that do not."""
+
+    acting: list[str]
+    inert: list[str]
+
+
+def foreign_objects(conn: Connection) -> ForeignObjects:
+    """Compare a SQLite database with our schema."""
+    fresh = apsw.Connection(":memory:")
+    try:
+        for statement in statements.schema("sqlite"):
+            fresh.execute(statement)
+        ours = _shape(SqliteConnection(fresh))
+    finally:
+        fresh.close()
+    acting: list[str] = []
+    inert: list[str] = []
+    current = schema.found_version(conn) == schema.CURRENT
+    for (kind, name), found in sorted(_shape(conn).items()):
+        wanted = ours.get((kind, name))
+        what = f"{kind} {name[:60]}"
+        if wanted is None:
+            # An older schema of ours may have had a unique index of that name.
+            older = kind == _UNIQUE and not current
+            harmless = _is_plain(name, found) if kind == "table" else kind == "index" or older
+            (inert if harmless else acting).append(what)
+        elif found != wanted and (current or kind == "trigger"):  # an older schema has other tables
+            acting.append(f"{what}, which is not as ours is")
+    return ForeignObjects(acting, inert)
+
+
+def _is_plain(name: str, table: object) -> bool:
+    """Whether a table has no say in what happens to our rows: it is not virtual, and names none of them.
+
+    `kept_columns` is made by an import, and its rows go with ours.
+    """
+    return isinstance(table, tuple) and (not table[1] or name == "kept_columns")
+
+
+def _shape(conn: Connection) -> _Shape:
+    """Everything of the schema in a form that can be compared; None for virtual tables, which run code of their own."""
+    found: _Shape = {}
+    for kind, name, sql in conn.rows(Q.schema):
+        if name.startswith("sqlite_"):
+            continue
+        text = " ".join(str(sql or "").split())
+        if kind == "table":
+            found[kind, name] = None if text.upper().startswith("CREATE VIRTUAL") else _table(conn, name)
+        elif kind == "index" and text.upper().startswith("CREATE UNIQUE"):
+            found[_UNIQUE, name] = text  # a foreign one can refuse our rows
+        else:
+            found[kind, name] = text
+    return found
+
+
+def _table(conn: Connection, name: str) -> object:
+    columns, links = conn.rows(Q.columns, (name,)), conn.rows(Q.links_of, (name,))
+    return sorted(map(repr, columns)), sorted(map(repr, links))

@@ -1,0 +1,457 @@
+"""Approvals: questions to a person, what their answers permit, and what left the wall under such a permission.
+
+A question is bound to the turn, the hash of the exact call, who asked, who may decide, and a time by which it lapses.
+The answer is a denial, or a yes that becomes rows of `grants`. A grant has a size (a folder, the network, a tool, one
+exact call) and an end: with the task, the conversation, a time, a number of uses, or when it is revoked. A yes for
+`once` is one use of the exact call. Anything else — time-out, unknown id, somebody else's answer, a second use — is a
+denial. A question and its answer are rows, so both survive a restart; using a grant and logging what left the wall are
+one transaction.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal, cast, get_args
+
+from hermes_state import columns
+from hermes_state.errors import InvalidValue
+from hermes_state.ids import ConversationId, PersonId, TurnId, checked_id
+from hermes_state.storage.base import Connection, Row, Store
+from hermes_state.storage.statements import Queries
+from hermes_state.turns import leases
+
+Q = Queries("approvals")
+
+Verdict = Literal["once", "task", "session", "always", "deny"]
+GrantKind = Literal["folder", "network", "tool", "exact"]
+Span = Literal["task", "conversation", "always"]
+_WIDE: tuple[GrantKind, ...] = ("folder", "network", "tool")
+_SPANS: dict[str, Span] = {"once": "task", "task": "task", "session": "conversation", "always": "always"}
+_SHOWN = 2_000
+MOST_USES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    id: str
+    conversation_id: ConversationId
+    turn_id: TurnId
+    call_hash: str
+    call: dict[str, Any]
+    requester_id: PersonId | None
+    approver_id: PersonId | None
+    state: str
+    """`used`: what it permits has served at least once."""
+    scope: str | None
+    reason: str | None
+    created_at: float
+    expires_at: float
+    decided_at: float | None
+    used_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one yes permits."""
+
+    id: str
+    person_id: PersonId | None
+    conversation_id: ConversationId
+    turn_id: TurnId
+    kind: GrantKind
+    value: str
+    patterns: dict[str, str] | None
+    """Of a tool: argument → glob that its value must match; None: any arguments."""
+    shown: str
+    span: Span
+    uses_left: int | None
+    expires_at: float | None
+    approval_id: str | None
+    granted_by: PersonId | None
+    state: str
+    reason: str | None
+    created_at: float
+    ended_at: float | None
+
+    def covers(self, need: Wanted) -> bool:
+        """Whether this grant alone permits that need."""
+        if self.kind != need.kind:
+            return False
+        if self.kind == "folder":
+            return _is_within(need.value, self.value)
+        if self.kind == "tool":
+            return need.value == self.value and _match(self.patterns, need.arguments)
+        return self.kind == "network"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One thing that a call needs a grant for."""
+
+    kind: str
+    """`folder`, `network` or `tool`; any other kind is covered by a grant of the exact call alone."""
+    value: str = ""
+    arguments: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """What leaves the wall when the permission is used."""
+
+    kind: str
+    text: str
+    workdir: str
+    opening: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedExit:
+    id: int
+    at: float
+    person_id: PersonId | None
+    conversation_id: ConversationId
+    turn_id: TurnId
+    kind: str
+    text: str
+    workdir: str
+    opening: str
+    digest: str
+    allowed_by: Literal["grant", "config"]
+    grants: tuple[str, ...]
+    rule: str | None
+
+
+class Approvals:
+    """Ask, decide, spend, and the log of what left the wall."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # -- questions -----------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        *,
+        conversation_id: ConversationId,
+        turn_id: TurnId,
+        call_hash: str,
+        call: Mapping[str, Any],
+        requester_id: PersonId | None,
+        approver_id: PersonId | None,
+        seconds: float,
+        fence: int | None = None,
+    ) -> Approval:
+        """The question about this call; the one that is there already when the turn was resumed.
+
+        `call` says what a person is shown. Of it, `needs` ([kind, value] pairs), `choices` and `task` decide what a
+        yes grants; see `decide`. A permission that was used up is no answer: the same call is asked about again.
+        """
+        checked_id(call_hash, what="call hash")
+        if seconds <= 0:
+            raise InvalidValue(f"a question must stay open for some time, not {seconds} s")
+        text = columns.to_json(call, self._store.limits, what="the call")
+        now, new = self._store.clock(), f"ask_{os.urandom(6).hex()}"
+        params = (new, conversation_id, turn_id, call_hash, text, requester_id, approver_id, now, now + seconds)
+
+        def run(conn: Connection) -> Row:
+            if fence is not None:
+                leases.check(self._store, conn, conversation_id, fence)
+            conn.run(Q.put_aside, (turn_id, call_hash))
+            conn.run(Q.ask, params)
+            return conn.rows(Q.of_call, (turn_id, call_hash))[0]
+
+        return _approval(self._store.engine.write(run))
+
+    def decide(
+        self,
+        approval_id: str,
+        verdict: Verdict,
+        *,
+        approver_id: PersonId | None,
+        reason: str = "",
+        uses: int | None = None,
+        until: float | None = None,
+    ) -> Approval | None:
+        """Answer a question; None when it is not open any more, has lapsed, or is not this person's to answer.
+
+        A yes writes its grants in the same transaction: for `once` one use of the exact call, else one row for each
+        folder, the network or the tool that the call needs, and the exact call for what no such row can cover. `uses`
+        and `until` bound a yes further. A yes that was not offered, and every yes for somebody nobody knows, is `once`.
+        """
+        if verdict not in get_args(Verdict):
+            raise InvalidValue(f"no such answer: {verdict!r:.40}", hint="task, once, session, always or deny.")
+        if uses is not None and not 0 < uses <= MOST_USES:
+            raise InvalidValue(f"a permission is for 1 to {MOST_USES:,} uses, not {uses}")
+        now = self._store.clock()
+
+        def run(conn: Connection) -> Approval | None:
+            found = conn.rows(Q.lock, (approval_id,))
+            if not found:
+                return None
+            asked = _approval(found[0])
+            mine = asked.approver_id is None or asked.approver_id == approver_id
+            if asked.state != "pending" or asked.expires_at <= now or not mine:
+                return None
+            given = _fitting(asked, verdict)
+            state, scope = ("denied", None) if given == "deny" else ("granted", given)
+            conn.run(Q.decide, (state, scope, approver_id, columns.note(reason), now, approval_id))
+            if scope is not None:
+                bounds = (1, None) if scope == "once" else (uses, until)
+                for params in _grants(asked, scope, approver_id, *bounds, now):
+                    conn.run(Q.grant, params)
+            return _approval(conn.rows(Q.get, (approval_id,))[0])
+
+        return self._store.engine.write(run)
+
+    def get(self, approval_id: str) -> Approval | None:
+        found = self._store.engine.read(lambda conn: conn.rows(Q.get, (approval_id,)))
+        return _approval(found[0]) if found else None
+
+    def of_turn(self, turn_id: TurnId) -> tuple[Approval, ...]:
+        """Every question of a turn, oldest first."""
+        return tuple(map(_approval, self._store.engine.read(lambda conn: conn.rows(Q.of_turn, (turn_id,)))))
+
+    def pending(self, *, limit: int = 100) -> tuple[Approval, ...]:
+        """Open questions, oldest first."""
+        params = (self._store.clock(), limit)
+        return tuple(map(_approval, self._store.engine.read(lambda conn: conn.rows(Q.pending, params))))
+
+    def lapse(self) -> tuple[Approval, ...]:
+        """Close the questions nobody answered in time; they are denials."""
+        now = self._store.clock()
+        found = self._store.engine.write(lambda conn: conn.rows(Q.lapse, (now, now)), single=True)
+        return tuple(map(_approval, found))
+
+    # -- grants --------------------------------------------------------------------------------------------
+
+    def spend(
+        self,
+        *,
+        conversation_id: ConversationId,
+        turn_id: TurnId,
+        call_hash: str,
+        person_id: PersonId | None,
+        needs: Sequence[Wanted] = (),
+        task_id: TurnId | None = None,
+        leaves: Exit | None = None,
+        fence: int | None = None,
+    ) -> tuple[Grant, ...]:
+        """The grants under which this call may run now, used and logged. Nothing is a denial.
+
+        `task_id`: the turn whose task this is, when another turn started this one. `leaves`: what is logged.
+        """
+        now = self._store.clock()
+        task = task_id or turn_id
+        scope = (person_id, None if person_id else task, now, conversation_id, task, call_hash)
+
+        def run(conn: Connection) -> tuple[Grant, ...]:
+            if fence is not None:  # a turn that was overtaken must not use up the permission of its successor
+                leases.check(self._store, conn, conversation_id, fence)
+            used = _covering([_grant(row) for row in conn.rows(Q.usable, scope)], call_hash, needs)
+            if used:
+                ids = [grant.id for grant in used]
+                conn.run(Q.use, (now, columns.texts(ids)))
+                conn.run(Q.served, (now, columns.texts(grant.approval_id for grant in used if grant.approval_id)))
+                if leaves is not None:
+                    conn.run(Q.log, _logged(leaves, now, person_id, conversation_id, turn_id, grants=ids))
+            return used
+
+        return self._store.engine.write(run)
+
+    def log_exit(
+        self,
+        leaves: Exit,
+        *,
+        person_id: PersonId | None,
+        conversation_id: ConversationId,
+        turn_id: TurnId,
+        rule: str,
+        fence: int | None = None,
+    ) -> None:
+        """Log what the configuration lets out of the wall, before it runs."""
+        now = self._store.clock()
+
+        def run(conn: Connection) -> None:
+            if fence is not None:
+                leases.check(self._store, conn, conversation_id, fence)
+            conn.run(Q.log, _logged(leaves, now, person_id, conversation_id, turn_id, rule=rule))
+
+        self._store.engine.write(run)
+
+    def add(
+        self,
+        *,
+        person_id: PersonId,
+        kind: GrantKind,
+        value: str,
+        shown: str,
+        granted_by: PersonId,
+        patterns: Mapping[str, str] | None = None,
+        uses: int | None = None,
+        until: float | None = None,
+    ) -> Grant:
+        """A grant that nobody was asked about: the owner gives it at the terminal, for every conversation."""
+        now, new = self._store.clock(), f"grant_{os.urandom(6).hex()}"
+        globs = columns.to_json(patterns, self._store.limits, what="the patterns")
+        params = (
+            new, person_id, "", "", kind, value, globs, columns.note(shown) or "", "always", uses, until, None,
+            granted_by, now,
+        )  # fmt: skip
+
+        def run(conn: Connection) -> Row:
+            conn.run(Q.grant, params)
+            return conn.rows(Q.named_grants, (columns.texts([new]),))[0]
+
+        return _grant(self._store.engine.write(run))
+
+    def grants(self, *, person_id: PersonId | None = None) -> tuple[Grant, ...]:
+        """Every grant in force, oldest first; of one person when one is named."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.live, (self._store.clock(),)))
+        live = map(_grant, found)
+        return tuple(grant for grant in live if person_id is None or grant.person_id == person_id)
+
+    def grants_of(self, approval_id: str) -> tuple[Grant, ...]:
+        """What the answer to a question granted."""
+        return tuple(map(_grant, self._store.engine.read(lambda conn: conn.rows(Q.grants_of, (approval_id,)))))
+
+    def named(self, grant_ids: Iterable[str]) -> dict[str, Grant]:
+        """Grants by their ids, in force or not; those that are gone are missing."""
+        params = (columns.texts(grant_ids),)
+        found = self._store.engine.read(lambda conn: conn.rows(Q.named_grants, params))
+        return {grant.id: grant for grant in map(_grant, found)}
+
+    def revoke(self, number: str, *, reason: str = "revoked by hand") -> bool:
+        """Take back a grant, or a question with everything it granted."""
+        why, now = columns.note(reason), self._store.clock()
+
+        def run(conn: Connection) -> int:
+            ended = conn.run(Q.end_grant, (why, now, number))
+            if ended:
+                conn.run(Q.unapprove, (why, now, number))
+                return ended
+            return conn.run(Q.revoke, (why, now, number)) + conn.run(Q.end_grants_of, (why, now, number))
+
+        return self._store.engine.write(run) > 0
+
+    def leave_conversation(self, conversation_id: ConversationId, *, person_id: PersonId) -> int:
+        """End this person's grants for a conversation; how many."""
+        params = ("the conversation was left", self._store.clock(), conversation_id, person_id)
+        return self._store.engine.write(lambda conn: conn.run(Q.end_conversation, params), single=True)
+
+    # -- the log -------------------------------------------------------------------------------------------
+
+    def exits(self, *, limit: int = 100) -> tuple[LoggedExit, ...]:
+        """What left the wall, newest first."""
+        return tuple(map(_exit, self._store.engine.read(lambda conn: conn.rows(Q.exits, (limit,)))))
+
+    def prune(self) -> int:
+        """Remove what ended longer ago than `limits.approvals_days`; grants in force stay."""
+        before = self._store.clock() - self._store.limits.approvals_days * columns.DAY
+        self.lapse()
+        return (
+            columns.remove_in_steps(self._store, Q.prune, before)
+            + columns.remove_in_steps(self._store, Q.prune_grants, before, before, before)
+            + columns.remove_in_steps(self._store, Q.prune_exits, before)
+        )
+
+
+def _fitting(asked: Approval, verdict: Verdict) -> Verdict:
+    """The answer as it counts: the least that was meant when it was not offered."""
+    offered = asked.call.get("choices")
+    if verdict == "deny":
+        return "deny"
+    if asked.requester_id is None or (isinstance(offered, list) and verdict not in offered):
+        return "once"
+    return verdict
+
+
+def _grants(
+    asked: Approval, scope: str, approver_id: PersonId | None, uses: int | None, until: float | None, now: float
+) -> list[tuple[Any, ...]]:
+    """The parameters of the rows that a yes becomes."""
+    call = asked.call
+    needs = [(str(kind), "" if kind == "network" else str(value)) for kind, value in call.get("needs") or ()]
+    wide = [] if scope == "once" else list(dict.fromkeys(need for need in needs if need[0] in _WIDE))
+    sizes = [*wide, *([("exact", asked.call_hash)] if len(wide) < len(set(needs)) or not wide else [])]
+    shown = str(call.get("text") or call.get("kind") or "")[:_SHOWN]
+    task = str(call.get("task") or asked.turn_id)
+    return [
+        (
+            f"grant_{os.urandom(6).hex()}", asked.requester_id, asked.conversation_id, task, kind, value, None,
+            columns.note(shown) or "", _SPANS[scope], uses, until, asked.id, approver_id, now,
+        )
+        for kind, value in sizes
+    ]  # fmt: skip
+
+
+def _covering(usable: Sequence[Grant], call_hash: str, needs: Sequence[Wanted]) -> tuple[Grant, ...]:
+    """The grants that together permit the call; empty when something is not covered. Counted ones are used first."""
+    ordered = sorted(usable, key=lambda grant: grant.uses_left is None)
+    exact = next((grant for grant in ordered if grant.kind == "exact" and grant.value == call_hash), None)
+    if exact is not None:
+        return (exact,)
+    chosen: dict[str, Grant] = {}
+    for need in needs:
+        found = next((grant for grant in ordered if grant.covers(need)), None)
+        if found is None:
+            return ()
+        chosen[found.id] = found
+    return tuple(chosen.values())
+
+
+def _is_within(path: str, folder: str) -> bool:
+    if ".." in path.split("/"):
+        return False
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _match(patterns: Mapping[str, str] | None, arguments: Mapping[str, Any] | None) -> bool:
+    given = {name: str(value) for name, value in (arguments or {}).items()}
+    # A path that climbs is not where its beginning says.
+    climbs = any(".." in given.get(name, "").split("/") for name in patterns or {})
+    return not climbs and all(
+        name in given and fnmatchcase(given[name], pattern) for name, pattern in (patterns or {}).items()
+    )
+
+
+def _logged(
+    leaves: Exit,
+    now: float,
+    person_id: PersonId | None,
+    conversation_id: ConversationId,
+    turn_id: TurnId,
+    *,
+    grants: Sequence[str] = (),
+    rule: str | None = None,
+) -> tuple[Any, ...]:
+    texts = [columns.note(value) or "" for value in (leaves.kind, leaves.text, leaves.workdir, leaves.opening)]
+    by = "config" if rule else "grant"
+    return (
+        now,
+        person_id,
+        conversation_id,
+        turn_id,
+        *texts,
+        leaves.digest,
+        by,
+        columns.texts(grants),
+        columns.note(rule),
+    )
+
+
+def _approval(row: Row) -> Approval:
+    return Approval(*columns.decoded(row, 4))
+
+
+def _grant(row: Row) -> Grant:
+    return Grant(*columns.decoded(row, 6))
+
+
+def _exit(row: Row) -> LoggedExit:
+    values = columns.decoded(row, 11)
+    values[11] = tuple(cast("list[str]", values[11]))
+    return LoggedExit(*values)

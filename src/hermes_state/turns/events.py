@@ -1,0 +1,194 @@
+"""The event log: what happened in a conversation, for people who look on and for `hermes trace`.
+
+Bounded: `limits.events_per_conversation` rows each, the oldest go first, in steps of a sixteenth of the bound so
+that most appends remove nothing. A follower keeps a cursor and asks `since`; on PostgreSQL, where ids do not commit
+in order, it sees a row only when no older one can still appear, so it misses none and sees none twice. What was
+trimmed before it asked is gone: the log is for watching, the transcript is the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_state import columns
+from hermes_state.errors import InvalidValue
+from hermes_state.ids import ConversationId, TurnId
+from hermes_state.storage.base import Connection, Row, Store, scalar
+from hermes_state.storage.statements import Queries
+
+Q = Queries("events")
+
+START = "0:0"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    id: int
+    conversation_id: ConversationId
+    seq: int
+    kind: str
+    turn_id: TurnId | None
+    trace_id: str | None
+    detail: dict[str, Any] | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events after a cursor, and the cursor to ask with next time."""
+
+    events: tuple[Event, ...]
+    cursor: str
+
+
+class Events:
+    """Append, follow, look back."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def append(
+        self,
+        conversation_id: ConversationId,
+        kind: str,
+        *,
+        detail: Mapping[str, Any] | None = None,
+        turn_id: TurnId | None = None,
+        trace_id: str | None = None,
+    ) -> None:
+        self._store.engine.write(
+            lambda conn: self.append_in(conn, conversation_id, kind, detail=detail, turn_id=turn_id, trace_id=trace_id)
+        )
+
+    def append_in(
+        self,
+        conn: Connection,
+        conversation_id: ConversationId,
+        kind: str,
+        *,
+        detail: Mapping[str, Any] | None = None,
+        turn_id: TurnId | None = None,
+        trace_id: str | None = None,
+    ) -> None:
+        """As `append`, in the caller's transaction."""
+        text = columns.to_json(detail, self._store.limits, what="the event")
+        params = (conversation_id, conversation_id, kind, turn_id, trace_id, text, self._store.clock())
+        seq = conn.rows(Q.append, params)[0][0]
+        bound = self._store.limits.events_per_conversation
+        step = max(1, bound // 16)
+        keep = bound - step + 1  # with the appends up to the next trim: exactly the bound
+        if seq % step == 0 and seq > keep:
+            conn.run(Q.trim, (conversation_id, seq - keep))
+
+    def since(self, cursor: str = START, *, conversation_id: ConversationId | None = None, limit: int = 500) -> Batch:
+        """What came after `cursor`, oldest first, of one conversation or of all."""
+        params: tuple[Any, ...] = (*_position(cursor), limit)
+        if conversation_id is None:
+            found = self._store.engine.read(lambda conn: conn.rows(Q.since, params))
+        else:
+            params = (conversation_id, *params)
+            found = self._store.engine.read(lambda conn: conn.rows(Q.since_in, params))
+        if not found:
+            return Batch((), cursor)
+        return Batch(tuple(_event(row[1:]) for row in found), f"{found[-1][0]}:{found[-1][1]}")
+
+    def last(self, conversation_id: ConversationId, *, limit: int = 50) -> tuple[Event, ...]:
+        """The newest events of a conversation, oldest first."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.last, (conversation_id, limit)))
+        return tuple(_event(row) for row in reversed(found))
+
+    def prune(self) -> int:
+        """Bring every conversation under the bound; needed only after the bound was lowered."""
+        bound = self._store.limits.events_per_conversation
+        overfull = self._store.engine.read(lambda conn: conn.rows(Q.overfull, (bound,)))
+        return sum(self._trim(conversation_id, newest - bound) for conversation_id, newest in overfull)
+
+    def _trim(self, conversation_id: ConversationId, upto: int) -> int:
+        return self._store.engine.write(lambda conn: conn.run(Q.trim, (conversation_id, upto)))
+
+
+def _position(cursor: str) -> tuple[int | str, int]:
+    xid, _, number = cursor.partition(":")
+    if not (xid.isascii() and xid.isdigit() and number.isascii() and number.isdigit()):
+        raise InvalidValue(f"not a cursor of the event log: {cursor!r:.60}", hint=f"Start with {START!r}.")
+    return int(xid), int(number)
+
+
+def _event(row: Row) -> Event:
+    return Event(*columns.decoded(row, 6))
+
+
+_BEGUN = {"inbox": "received", "turn": "begun", "effect": "started", "approval": "asked", "outbox": "owed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One point of a timeline: when, in which table, what happened, to which row."""
+
+    at: float
+    where: str
+    what: str
+    ref: str
+    detail: dict[str, Any]
+
+
+class Traces:
+    """Look up what became of a message."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get(self, trace_id: str) -> tuple[Moment, ...]:
+        """Everything that carries this id, in the order in which it happened; empty when nothing does."""
+
+        def read(conn: Connection) -> list[Moment]:
+            found: list[Moment] = []
+            turns: set[tuple[str, str]] = set()
+            for where, statement in (
+                ("inbox", Q.inbox),
+                ("turn", Q.turns),
+                ("effect", Q.effects),
+                ("approval", Q.approvals),
+                ("outbox", Q.outbox),
+            ):
+                for row in conn.execute(statement, (trace_id,)).dicts():
+                    found += _both_ends(where, row)
+                    if where == "turn":
+                        turns.add((row["conversation_id"], row["id"]))
+            for at, ref, conversation_id, turn_id, kind, detail in _events(conn, trace_id, turns):
+                facts = {"conversation_id": conversation_id, "turn_id": turn_id, **(columns.from_json(detail) or {})}
+                found.append(Moment(at, "event", kind, str(ref), facts))
+            return found
+
+        return tuple(sorted(self._store.engine.read(read, snapshot=True), key=lambda moment: moment.at))
+
+    def last(self) -> str | None:
+        """The trace id of the newest message that was let in."""
+        found: str | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.last_trace)))
+        return found
+
+
+def _events(conn: Connection, trace_id: str, turns: set[tuple[str, str]]) -> list[Row]:
+    """In order. That a turn has begun is found through the turn, or, when retention has removed that, through what was
+    written of it later: at least its end, under the same trace, which the log keeps for longer than the beginning."""
+    found = conn.rows(Q.events, (trace_id,))
+    for conversation_id, turn_id in turns | {(row[2], row[3]) for row in found if row[3] is not None}:
+        found += conn.rows(Q.begun, (conversation_id, turn_id, trace_id))
+    return sorted(found, key=lambda row: row[1])
+
+
+def _both_ends(where: str, row: dict[str, Any]) -> list[Moment]:
+    names = list(row)
+    began, ended = row[names[0]], row[names[-1]]
+    facts = {name: row[name] for name in names[1:-1] if row[name] is not None and name != "state"}
+    if "call" in facts:  # what the approver was shown is theirs; which effect waited for it is all that is told
+        facts["effect"] = (columns.from_json(facts.pop("call")) or {}).get("mark")
+    ref, state = str(facts.pop("id")), row["state"]
+    points = [Moment(began, where, _BEGUN[where], ref, facts)]
+    if ended is not None:
+        points.append(Moment(ended, where, state, ref, facts))
+    elif state not in ("pending", "queued", "running", "started"):
+        points.append(Moment(began, where, state, ref, facts))
+    return points

@@ -1,0 +1,460 @@
+"""The inbox: one row per message and version, stored before the platform is told that we have it.
+
+`queued` → `claimed` by a turn → exactly one of `answered`, `error`, `silent`, `dropped`, `superseded`, each with when
+and why. A terminal state never changes again. A redelivery finds its row and changes nothing. Of a refused message
+only the key and the reason are kept, rate-limited and bounded.
+
+A command is a row without a turn: it is taken before it runs and ended together with its reply.
+
+Rows of a route are worked off in the order in which they were accepted. A turn may claim several at once, or more
+while it runs (`merge`). When a turn is given up its rows go back to their old place in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict, TypeVar, Unpack, get_args
+
+from hermes_state import columns
+from hermes_state.errors import InvalidValue, NotQueued, StateError
+from hermes_state.ids import MAX_ID_BYTES, PersonId, SessionKey, TurnId, checked_id, new_trace_id
+from hermes_state.storage.base import Connection, Row, Store, scalar
+from hermes_state.storage.statements import Queries
+from hermes_state.storage.writer import NotWhole
+from hermes_state.turns import leases
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from hermes_state.storage.writer import Job
+    from hermes_state.turns.outbox import OutboxItem, Parcel
+
+Q = Queries("inbox")
+T = TypeVar("T")
+
+Outcome = Literal["answered", "error", "silent", "dropped", "superseded"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+BESIDE = "beside:"
+"""How the message id of a row begins that no platform sent: typed at a terminal, for a chat that a gateway serves."""
+LOCAL = "local"
+"""The platform of a prompt that a terminal's own process answers. No gateway works on such rows."""
+
+
+def local_route(conversation_id: str) -> SessionKey:
+    """The lane of a conversation's prompts that terminals answer themselves."""
+    return SessionKey(f"{LOCAL}:{conversation_id}"[:MAX_ID_BYTES])
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRow:
+    id: int
+    platform: str
+    account: str
+    chat_id: str
+    message_id: str
+    version: int
+    route: SessionKey | None
+    person_id: PersonId | None
+    trace_id: str
+    payload: dict[str, Any] | None
+    state: str
+    turn_id: TurnId | None
+    reason: str | None
+    received_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    row: InboxRow
+    new: bool
+    """False: there is nothing to do, because it was here before, or a newer version of it was."""
+    before: InboxRow | None = None
+    """Of an edit: the version before it, as it stood until now."""
+
+
+class Arrival(TypedDict, total=False):
+    """A message as a platform hands it over."""
+
+    platform: Required[str]
+    chat_id: Required[str]
+    message_id: Required[str]
+    route: Required[SessionKey]
+    payload: Required[Mapping[str, Any]]
+    account: str
+    version: int
+    """0 as first sent, a larger number for every edit."""
+    person_id: PersonId | None
+    trace_id: str | None
+
+
+class _Message(NamedTuple):
+    """A message about to be stored."""
+
+    key: tuple[str, str, str, str, int]
+    params: tuple[Any, ...]
+    payload: dict[str, Any]
+    surely_new: bool = False
+
+    def row(self, row_id: int, turn_id: TurnId | None = None) -> InboxRow:
+        _, _, _, _, _, route, person_id, trace_id, _, now = self.params
+        state = "queued" if turn_id is None else "claimed"
+        return InboxRow(row_id, *self.key, route, person_id, trace_id, self.payload, state, turn_id, None, now, None)
+
+
+class Arriving:
+    """A message about to be stored, from an event loop. A turn may be prepared for it meanwhile.
+
+    One that is surely new and whose turn opens in the transaction that stores it is stored as that turn's from the
+    start, by the job that opens it; when that comes to nothing, as one that waits.
+    """
+
+    def __init__(self, inbox: Inbox, message: _Message) -> None:
+        self._inbox, self._message = inbox, message
+        self.job: Job | None = None
+        """What stores it, once that is queued."""
+        self.row = message.row(0)
+        """As it will be; its number is 0, because it has none yet."""
+
+    def store(self, *, patience: float = 0.0) -> asyncio.Future[Accepted]:
+        """Queue it to the writer. `patience`: seconds it waits for whatever this loop stores next, to share a commit
+        with it; that may be the beginning of its own turn."""
+        self.job = self._inbox.post(self._store_in, patience)
+        return self.accepted
+
+    @property
+    def accepted(self) -> asyncio.Future[Accepted]:
+        """Done when it is stored."""
+        assert self.job is not None, "`store` comes first"
+        done: asyncio.Future[Accepted] = self.job.ticket
+        return done
+
+    def with_turn(self, opening: Callable[[Connection], T]) -> Callable[[Connection], T]:
+        """What opens its turn, as a job that comes `after` its own: behind it, the message is stored in any case."""
+
+        def run(conn: Connection) -> T:
+            try:
+                opened = opening(conn)
+            except StateError:  # after any other error nothing of the transaction is left
+                self._store_late(conn)
+                raise
+            self._store_late(conn)
+            return opened
+
+        return run
+
+    def claim_in(self, conn: Connection, *, route: SessionKey, turn_id: TurnId) -> tuple[InboxRow, ...]:
+        """It is this turn's, in a transaction that is perhaps the one that stores it. Raises `NotQueued`."""
+        if self._is_late and route == self.row.route:
+            row = self._inbox.accept_claimed_in(conn, self._message, turn_id)
+            if row is not None:
+                self._stored(Accepted(row, new=True))
+                return (row,)
+        self._store_late(conn)
+        stored: Accepted | None = None if self.job is None else self.job.result
+        if stored is None or not stored.new:
+            raise NotQueued("the message was not stored")
+        return self._inbox.claim_ids_in(conn, route=route, turn_id=turn_id, ids=(stored.row.id,))
+
+    def _store_in(self, conn: Connection) -> Accepted | None:
+        return None if self._is_late else self._inbox.accept_in(conn, self._message)
+
+    @property
+    def _is_late(self) -> bool:
+        """Not stored yet, because whoever opens its turn does it."""
+        job = self.job
+        return job is not None and job.followed and job.result is None and self._message.surely_new
+
+    def _store_late(self, conn: Connection) -> None:
+        if not self._is_late:
+            return
+        try:
+            self._stored(self._inbox.accept_in(conn, self._message))
+        except StateError as error:  # which is the message's own, and not that of whoever opens its turn
+            raise NotWhole from error
+
+    def _stored(self, accepted: Accepted) -> None:
+        assert self.job is not None, "it was queued before"
+        self.job.result = accepted
+
+
+class Inbox:
+    """Accept or refuse; claim; finish."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # -- in ----------------------------------------------------------------------------------------------
+
+    def accept(self, **message: Unpack[Arrival]) -> Accepted:
+        """Store an allowed message; durable when this returns.
+
+        An edit (`version` above 0) takes the place of an older version that is still queued. One that comes after a
+        newer version is kept as superseded and changes nothing else.
+        """
+        stored = self._message(**message)
+        return self._store.engine.write(lambda conn: self.accept_in(conn, stored))
+
+    async def aaccept(self, **message: Unpack[Arrival]) -> Accepted:
+        """As `accept`, from an event loop: queued to the writer, perhaps sharing its commit."""
+        stored = self._message(**message)
+        accepted: Accepted = await self.post(lambda conn: self.accept_in(conn, stored)).ticket
+        return accepted
+
+    def arriving(self, *, surely_new: bool = False, **message: Unpack[Arrival]) -> Arriving:
+        """As `aaccept` in two steps: what the row will be, and storing it. `surely_new`: its id was made for it a
+        moment ago, so there is no other version of it."""
+        return Arriving(self, self._message(surely_new=surely_new, **message))
+
+    def post(self, fn: Callable[[Connection], Accepted | None], patience: float = 0.0) -> Job:
+        from hermes_state.storage import writer
+
+        return writer.posted(self._store.engine, fn, whole=True, patience=patience)
+
+    def accept_claimed_in(self, conn: Connection, message: _Message, turn_id: TurnId) -> InboxRow | None:
+        """A message that is surely new, stored with the turn that it begins; None when it was here before after all."""
+        *said, now = message.params
+        new = scalar(conn.rows(Q.accept_claimed, (*said, turn_id, now)))
+        return None if new is None else message.row(new, turn_id)
+
+    def accept_in(self, conn: Connection, message: _Message) -> Accepted:
+        while (new := scalar(conn.rows(Q.accept, message.params))) is None:
+            if found := conn.rows(Q.find, message.key):  # else maintenance removed the old row just now
+                return Accepted(_row(found[0]), new=False)
+        others = [] if message.surely_new else conn.rows(Q.other_versions, message.key)
+        if not others:
+            return Accepted(message.row(new), new=True)
+        newest, version = _row(others[-1]), message.key[-1]
+        if newest.version > version:
+            self._supersede(conn, new, "a newer version had come before it")
+            return Accepted(_row(conn.rows(Q.get, (new,))[0]), new=False)
+        self._supersede(conn, newest.id, "edited before it was read")
+        return Accepted(message.row(new), new=True, before=newest)
+
+    def _supersede(self, conn: Connection, row_id: int, reason: str) -> None:
+        conn.run(Q.finish_queued, ("superseded", reason, self._store.clock(), columns.numbers([row_id])))
+
+    def _message(
+        self,
+        *,
+        platform: str,
+        chat_id: str,
+        message_id: str,
+        route: SessionKey,
+        payload: Mapping[str, Any],
+        account: str = "",
+        version: int = 0,
+        person_id: PersonId | None = None,
+        trace_id: str | None = None,
+        surely_new: bool = False,
+    ) -> _Message:
+        columns.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
+        checked_id(route, what="route")
+        text = columns.to_json(payload, self._store.limits, what="the message")
+        key = (platform, account, chat_id, message_id, version)
+        trace_id = trace_id or new_trace_id()
+        return _Message(key, (*key, route, person_id, trace_id, text, self._store.clock()), dict(payload), surely_new)
+
+    def refuse(
+        self,
+        *,
+        platform: str,
+        chat_id: str,
+        message_id: str,
+        reason: str,
+        account: str = "",
+        version: int = 0,
+    ) -> bool:
+        """Note that a message was turned away; False when it is known already or too many came this minute."""
+        columns.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
+        limits, now = self._store.limits, self._store.clock()
+        params = (platform, account, chat_id, message_id, version, new_trace_id(), columns.note(reason), now, now)
+
+        def run(conn: Connection) -> bool:
+            if limits.refused_per_minute == 0 or limits.refused_inbox_rows == 0:
+                return False
+            oldest = scalar(conn.rows(Q.nth_refusal, (limits.refused_per_minute - 1,)))
+            if oldest is not None and now - 60 < oldest <= now:
+                return False
+            new = bool(conn.rows(Q.refuse, params))
+            if new:
+                conn.run(Q.trim_refused, (limits.refused_inbox_rows,))
+            return new
+
+        return self._store.engine.write(run)
+
+    # -- work --------------------------------------------------------------------------------------------
+
+    def claim(self, *, route: SessionKey, turn_id: TurnId, fence: int, limit: int = 1) -> tuple[InboxRow, ...]:
+        """The oldest queued rows of a route, now the running turn's, in order."""
+
+        def run(conn: Connection) -> tuple[InboxRow, ...]:
+            leases.hold_turn(self._store, conn, turn_id, fence)
+            return self.claim_in(conn, route=route, turn_id=turn_id, limit=limit)
+
+        return self._store.engine.write(run)
+
+    def claim_in(self, conn: Connection, *, route: SessionKey, turn_id: TurnId, limit: int = 1) -> tuple[InboxRow, ...]:
+        """As `claim`; the caller has checked the fence in this transaction."""
+        return _in_order(conn.rows(Q.claim, (turn_id, route, max(limit, 0))))
+
+    def claim_ids_in(
+        self, conn: Connection, *, route: SessionKey, turn_id: TurnId, ids: Sequence[int]
+    ) -> tuple[InboxRow, ...]:
+        """Exactly these queued rows of a route; the caller has checked the fence in this transaction."""
+        if len(ids) == 1:  # nearly always
+            return tuple(map(_row, conn.rows(Q.claim_id, (turn_id, ids[0], route))))
+        return _in_order(conn.rows(Q.claim_ids, (turn_id, columns.numbers(ids), route)))
+
+    def merge(self, *, route: SessionKey, turn_id: TurnId, fence: int, ids: Iterable[int]) -> tuple[InboxRow, ...]:
+        """These queued rows of the route join a turn that runs already; the ones that did, in order."""
+        chosen = columns.numbers(ids)
+
+        def run(conn: Connection) -> tuple[InboxRow, ...]:
+            leases.hold_turn(self._store, conn, turn_id, fence)
+            return _in_order(conn.rows(Q.claim_ids, (turn_id, chosen, route)))
+
+        return self._store.engine.write(run)
+
+    def finish(
+        self,
+        ids: Iterable[int],
+        outcome: Outcome,
+        *,
+        reason: str = "",
+        turn_id: TurnId | None = None,
+        fence: int | None = None,
+    ) -> int:
+        """End rows that are queued, or, with a turn and its fence, that it has claimed; how many did."""
+        _check(outcome)
+        chosen, end = columns.numbers(ids), (outcome, columns.note(reason), self._store.clock())
+
+        def run(conn: Connection) -> int:
+            if turn_id is None:
+                return conn.run(Q.finish_queued, (*end, chosen))
+            leases.hold_turn(self._store, conn, turn_id, -1 if fence is None else fence)
+            return conn.run(Q.finish_claimed, (*end, chosen, turn_id))
+
+        return self._store.engine.write(run)
+
+    def hand_over(self, ids: Sequence[int], *, reason: str, **message: Unpack[Arrival]) -> Accepted:
+        """Queued rows end, and another message takes their place, in one transaction. Raises `NotQueued`."""
+        stored, end = self._message(**message), ("superseded", columns.note(reason), self._store.clock())
+
+        def run(conn: Connection) -> Accepted:
+            if conn.run(Q.finish_queued, (*end, columns.numbers(ids))) != len(ids):
+                raise NotQueued("a message that was to be handed over is not waiting any more")
+            return self.accept_in(conn, stored)
+
+        return self._store.engine.write(run)
+
+    def finish_turn_in(self, conn: Connection, turn_id: TurnId, outcome: Outcome, *, reason: str) -> int:
+        """Every row the turn still has gets its outcome, in the transaction that ends the turn."""
+        _check(outcome)
+        return conn.run(Q.finish_turn, (outcome, columns.note(reason), self._store.clock(), turn_id))
+
+    def requeue_in(self, conn: Connection, turn_id: TurnId) -> int:
+        """The turn's rows go back to their old place, in the transaction that ends the turn."""
+        return conn.run(Q.requeue_turn, (turn_id,))
+
+    # -- commands: rows that are answered without a turn ---------------------------------------------------
+
+    def take_command_in(self, conn: Connection, row_id: int) -> bool:
+        """Before a command runs; False when it was taken before. One that is cut off is never run again."""
+        return conn.run(Q.take_command, (row_id,)) == 1
+
+    def end_command_in(
+        self, conn: Connection, row_id: int, outcome: Outcome, *, reason: str = "", reply: Parcel | None = None
+    ) -> OutboxItem | None:
+        """After it ran: the row's outcome and what the person is told, together. A row that has ended owes nothing."""
+        from hermes_state.turns.outbox import Outbox
+
+        _check(outcome)
+        if conn.run(Q.end_command, (outcome, columns.note(reason), self._store.clock(), row_id)) != 1:
+            return None
+        return None if reply is None else Outbox(self._store).enqueue_in(conn, reply)
+
+    def cut_off_commands(self) -> tuple[InboxRow, ...]:
+        """Commands that were taken and never ended: nobody knows how far they came. For a start, before any runs."""
+        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.cut_off_commands))))
+
+    # -- look --------------------------------------------------------------------------------------------
+
+    def get(self, row_id: int) -> InboxRow | None:
+        found = self._store.engine.read(lambda conn: conn.rows(Q.get, (row_id,)))
+        return _row(found[0]) if found else None
+
+    def versions(self, *, platform: str, chat_id: str, message_id: str, account: str = "") -> tuple[InboxRow, ...]:
+        """What we have of one platform message: as first sent, then its edits."""
+        key = (platform, account, chat_id, message_id)
+        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.versions, key))))
+
+    def of_turn(self, turn_id: TurnId) -> tuple[InboxRow, ...]:
+        """Every row a turn ever claimed and did not give back."""
+        return self._store.engine.read(lambda conn: self.of_turn_in(conn, turn_id))
+
+    def of_turn_in(self, conn: Connection, turn_id: TurnId) -> tuple[InboxRow, ...]:
+        return tuple(_row(row) for row in conn.rows(Q.of_turn, (turn_id,)))
+
+    def waiting(self, *, limit: int = 1_000) -> dict[SessionKey, int]:
+        """Routes with queued rows and how many, the longest waiting first."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.routes_waiting, (limit,)))
+        return {route: count for route, count, _oldest in found}
+
+    def queued(self, route: SessionKey, *, after: int = 0, limit: int = 500) -> tuple[InboxRow, ...]:
+        """What waits on a route, oldest first; `after` an id for the next page."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.queued, (route, after, limit)))
+        return tuple(map(_row, found))
+
+    def waiting_between(self, since: float, until: float, *, limit: int = 1_000) -> tuple[int, ...]:
+        """Ids of rows that were received between these moments and wait, oldest first."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.waiting_between, (since, until, limit)))
+        return tuple(row[0] for row in found)
+
+    def typed_beside(self, *, limit: int = 100) -> tuple[InboxRow, ...]:
+        """Rows that wait and that no platform sent, oldest first: a gateway has to look for them."""
+        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.typed_beside, (limit,)))))
+
+    def list(
+        self,
+        *,
+        state: str | None = None,
+        route: SessionKey | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> tuple[InboxRow, ...]:
+        """Newest first; `before` an id for the next page."""
+        params = (state, state, route, route, before if before is not None else columns.NO_LIMIT, limit)
+        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
+
+    def oldest(self) -> float | None:
+        """When the message came that has waited longest; None when none waits."""
+        found: float | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.oldest)))
+        return found
+
+    def queued_count(self) -> int:
+        """How many wait. Costs as much as there are, however many came before."""
+        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.queued_count))))
+
+    def counts(self) -> dict[str, int]:
+        """Of each state; walks the whole table."""
+        return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
+
+    def prune(self) -> int:
+        """Remove rows that ended longer ago than `limits.inbox_done_days`."""
+        before = self._store.clock() - self._store.limits.inbox_done_days * columns.DAY
+        return columns.remove_in_steps(self._store, Q.prune, before)
+
+
+def _check(outcome: str) -> None:
+    if outcome not in OUTCOMES:
+        raise InvalidValue(f"no such outcome: {outcome!r:.40}", hint=f"One of {', '.join(OUTCOMES)}.")
+
+
+def _row(row: Row) -> InboxRow:
+    return InboxRow(*columns.decoded(row, 9))
+
+
+def _in_order(found: list[Row]) -> tuple[InboxRow, ...]:
+    return tuple(_row(row) for row in sorted(found))

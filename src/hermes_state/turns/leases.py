@@ -1,0 +1,135 @@
+"""Leases on conversations, and the fence numbers that make them safe.
+
+Whoever works on a conversation holds its lease: one task, process or machine at a time. Each time a lease changes
+hands its fence number grows, for ever; every write of a turn names its fence, and `check` refuses it in the same
+transaction when the lease was taken over, released or has run out. So a holder that was stopped for an hour wakes up
+to `StaleFence` and has written nothing.
+
+On SQLite all processes share the machine's clock, which is the store's. Several machines can share a PostgreSQL, so
+there the server's clock decides — unless the store was given a clock of its own, as tests do.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hermes_state.errors import InvalidValue, StaleFence, TurnOver
+from hermes_state.ids import ConversationId, SessionId, TurnId, checked_id
+from hermes_state.storage.base import Connection, Row, Store
+from hermes_state.storage.statements import Queries
+
+Q = Queries("leases")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    conversation_id: ConversationId
+    fence: int
+    holder: str
+    acquired_at: float
+    expires_at: float
+
+
+class HeldTurn(NamedTuple):
+    """A running turn whose fence was checked in this transaction."""
+
+    conversation_id: ConversationId
+    session_id: SessionId
+    trace_id: str
+    attempt: int
+
+
+class Leases:
+    """`acquire` → work, `renew` now and then → `release`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def acquire(self, conversation_id: ConversationId, *, holder: str, ttl: float) -> Lease | None:
+        """The lease with a new fence, or None while somebody holds it — this holder too: one turn at a time."""
+        return self._store.engine.write(
+            lambda conn: self.acquire_in(conn, conversation_id, holder=holder, ttl=ttl), single=True
+        )
+
+    def acquire_in(self, conn: Connection, conversation_id: ConversationId, *, holder: str, ttl: float) -> Lease | None:
+        """As `acquire`, in the caller's transaction."""
+        checked_id(conversation_id, what="conversation id")
+        checked_id(holder, what="holder")
+        _check_ttl(ttl)
+        now = shared_now(self._store)
+        return _lease(conn.rows(Q.acquire, (conversation_id, holder, now, now, ttl, ttl)))
+
+    def renew(self, lease: Lease, *, ttl: float) -> Lease | None:
+        """The lease with `ttl` from now, or None when it is lost: then the work must stop."""
+        return self._store.engine.write(lambda conn: self.renew_in(conn, lease, ttl=ttl), single=True)
+
+    def renew_in(self, conn: Connection, lease: Lease, *, ttl: float) -> Lease | None:
+        _check_ttl(ttl)
+        now = shared_now(self._store)
+        return _lease(conn.rows(Q.renew, (now, ttl, ttl, lease.conversation_id, lease.fence, now)))
+
+    def release(self, lease: Lease) -> bool:
+        """Give it back; False when it was not ours any more."""
+        return self._store.engine.write(lambda conn: self.release_in(conn, lease), single=True)
+
+    def release_in(self, conn: Connection, lease: Lease) -> bool:
+        return conn.run(Q.release, (lease.conversation_id, lease.fence)) == 1
+
+    def release_holder(self, holder: str) -> int:
+        """Free every lease of a holder that is known to be dead, so that nobody waits for them to run out."""
+        return self._store.engine.write(lambda conn: self.release_holder_in(conn, holder), single=True)
+
+    def release_holder_in(self, conn: Connection, holder: str) -> int:
+        return conn.run(Q.release_holder, (holder,))
+
+    def get(self, conversation_id: ConversationId) -> Lease | None:
+        """Who holds it now; None when it is free or has run out."""
+        params = (shared_now(self._store), conversation_id)
+        return _lease(self._store.engine.read(lambda conn: conn.rows(Q.held, params)))
+
+    def check(self, conn: Connection, conversation_id: ConversationId, fence: int) -> None:
+        check(self._store, conn, conversation_id, fence)
+
+
+def check(store: Store, conn: Connection, conversation_id: ConversationId, fence: int) -> None:
+    """Go on only if `fence` may write to the conversation; holds that true until the transaction ends."""
+    if not conn.rows(Q.check, (shared_now(store), conversation_id, fence)):
+        raise _stale(conversation_id, fence)
+
+
+def hold_turn(store: Store, conn: Connection, turn_id: TurnId, fence: int) -> HeldTurn:
+    """As `check`, for a turn that must still run."""
+    rows = conn.rows(Q.hold_turn, (shared_now(store), fence, turn_id))
+    if not rows:
+        raise StaleFence(f"turn {turn_id!r:.80} or its lease is gone; nothing was written")
+    conversation_id, session_id, trace_id, attempt, state, may_write = rows[0]
+    if state != "running":
+        raise TurnOver(turn_id, state)
+    if not may_write:
+        raise _stale(conversation_id, fence)
+    return HeldTurn(conversation_id, session_id, trace_id, attempt)
+
+
+def shared_now(store: Store) -> float | None:
+    """The parameter of `{now}`: the moment all users of this database agree on."""
+    if store.engine.dialect == "postgresql" and store.clock is time.time:
+        return None
+    return store.clock()
+
+
+def _lease(rows: list[Row]) -> Lease | None:
+    return Lease(*rows[0]) if rows else None
+
+
+def _stale(conversation_id: str, fence: int) -> StaleFence:
+    return StaleFence(
+        f"fence {fence} of conversation {conversation_id} is out of date; nothing was written",
+        hint="Another turn took the conversation over, or this one did not renew its lease in time.",
+    )
+
+
+def _check_ttl(ttl: float) -> None:
+    if not 0 < ttl <= 86_400:
+        raise InvalidValue(f"a lease lasts between 0 and 86400 seconds, not {ttl}")

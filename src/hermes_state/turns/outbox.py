@@ -1,0 +1,359 @@
+"""The outbox: what we owe a chat, until the platform has it or a person has decided.
+
+`pending` → `sending` → `sent`, or `failed` (we know it did not arrive and gave up), or `unknown` (the sender died or
+lost the answer, so nobody knows). Unknown is never sent again by itself. Failed and unknown items are the dead
+letters: listed, retried or dropped by a person, bounded by `limits.dead_letters`.
+
+A chat is served in order: an item is not due while an older one of its chat is pending or being sent. Two deliverers
+never get the same item, and a report counts only from the attempt that has it. A reply may be shown by edits before
+its turn is committed: that is a `draft`, not owed yet, which `enqueue` with the same key makes final.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hermes_state import columns
+from hermes_state.errors import InvalidValue
+from hermes_state.ids import ConversationId, TurnId, checked_id, new_trace_id
+from hermes_state.storage.base import Connection, Row, Store, scalar
+from hermes_state.storage.statements import Queries, Statement
+from hermes_state.turns.events import Events
+from hermes_state.turns.leases import shared_now
+
+Q = Queries("outbox")
+
+SENDING_SECONDS = 120.0
+"""How long a sender may be silent before its item counts as unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """Something to say in a chat. `dedup_key` names it once and for all, for example by its turn."""
+
+    dedup_key: str
+    platform: str
+    chat_id: str
+    payload: Mapping[str, Any]
+    account: str = ""
+    conversation_id: ConversationId | None = None
+    turn_id: TurnId | None = None
+    trace_id: str | None = None
+    sender: str | None = None
+    """Who sends it at once: the item is `sending` from the start, unless an older one of its chat still waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxItem:
+    id: int
+    dedup_key: str
+    platform: str
+    account: str
+    chat_id: str
+    conversation_id: ConversationId | None
+    turn_id: TurnId | None
+    trace_id: str
+    payload: dict[str, Any]
+    state: str
+    attempts: int
+    give_up_after: int
+    next_attempt_at: float | None
+    sender: str | None
+    sending_until: float | None
+    platform_ids: tuple[str, ...]
+    draft: dict[str, Any] | None
+    error: str | None
+    created_at: float
+    ended_at: float | None
+
+
+class Outbox:
+    """Enqueue; claim what is due; report; decide about the dead letters."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._events = Events(store)
+
+    # -- what is owed ------------------------------------------------------------------------------------
+
+    def enqueue(self, parcel: Parcel) -> OutboxItem:
+        """Owed from now on. The same key again gives the item that is there, unchanged."""
+        return self._store.engine.write(lambda conn: self.enqueue_in(conn, parcel))
+
+    def enqueue_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
+        now = shared_now(self._store)
+        if parcel.sender is not None and (own := conn.rows(Q.enqueue_own, self._own(parcel, now))):
+            return _item(own[0])
+        item = self._put(conn, Q.enqueue, parcel, now)
+        if parcel.sender is None or item.state != "pending":
+            return item
+        taken = conn.rows(Q.claim_new, (parcel.sender, now, SENDING_SECONDS, item.id))
+        return _item(taken[0]) if taken else item
+
+    def draft(self, parcel: Parcel) -> OutboxItem:
+        """Not owed yet: a running turn shows it by edits and notes with `progress` what stands in the chat."""
+        return self._store.engine.write(lambda conn: self.draft_in(conn, parcel))
+
+    def draft_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
+        return self._put(conn, Q.draft, parcel, shared_now(self._store))
+
+    def may_show_in(self, conn: Connection, parcel: Parcel) -> bool:
+        """Whether a draft may begin now: it would stand in its place in the chat, and its turn still runs."""
+        return bool(conn.rows(Q.may_show, (parcel.platform, parcel.account, parcel.chat_id, parcel.turn_id)))
+
+    def _put(self, conn: Connection, statement: Statement, parcel: Parcel, now: float | None) -> OutboxItem:
+        params = (
+            parcel.dedup_key, parcel.platform, parcel.account, parcel.chat_id, *self._content(parcel), now
+        )  # fmt: skip
+        found = conn.rows(statement, params) or conn.rows(Q.by_key, (parcel.dedup_key,))
+        return _item(found[0])
+
+    def _own(self, parcel: Parcel, now: float | None) -> tuple[Any, ...]:
+        return (
+            parcel.dedup_key, *self._content(parcel), now, parcel.sender, now, SENDING_SECONDS,
+            parcel.platform, parcel.account, parcel.chat_id,
+        )  # fmt: skip
+
+    def _content(self, parcel: Parcel) -> tuple[Any, ...]:
+        checked_id(parcel.dedup_key, what="dedup key")
+        columns.outside_key(platform=parcel.platform, account=parcel.account, chat_id=parcel.chat_id)
+        payload = columns.to_json(parcel.payload, self._store.limits, what="the reply")
+        return (
+            parcel.conversation_id, parcel.turn_id, parcel.trace_id or new_trace_id(), payload,
+            self._store.limits.delivery_attempts,
+        )  # fmt: skip
+
+    def drop_drafts_in(self, conn: Connection, turn_id: TurnId, *, reason: str) -> int:
+        return conn.run(Q.drop_drafts, (columns.note(reason), shared_now(self._store), turn_id))
+
+    # -- delivery ----------------------------------------------------------------------------------------
+
+    def claim_due(
+        self, *, sender: str, limit: int = 32, platform: str | None = None, seconds: float = SENDING_SECONDS
+    ) -> tuple[OutboxItem, ...]:
+        """Items that this sender must deliver now, oldest first; each of another chat."""
+        only = None if platform is None else (platform,)
+        return self._store.engine.write(
+            lambda conn: self.claim_due_in(conn, sender=sender, limit=limit, platforms=only, seconds=seconds),
+            single=True,
+        )
+
+    def claim_due_in(
+        self,
+        conn: Connection,
+        *,
+        sender: str,
+        limit: int,
+        platforms: Sequence[str] | None = None,
+        seconds: float = SENDING_SECONDS,
+    ) -> tuple[OutboxItem, ...]:
+        now, only = shared_now(self._store), None if platforms is None else columns.texts(platforms)
+        params = (sender, now, seconds, now, now, self._store.limits.retry_seconds, only, only, limit)
+        return tuple(_item(row) for row in sorted(conn.rows(Q.claim_due, params)))
+
+    def next_due(self, *, platforms: Sequence[str] | None = None) -> float | None:
+        """When something is due next (in the past: now), None when nothing is pending.
+
+        With `platforms`: of what could be claimed then, so not what stands behind an item that is being sent.
+        """
+        only = None if platforms is None else columns.texts(platforms)
+        due: float | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.next_due, (only, only))))
+        return due
+
+    def progress(
+        self,
+        item: OutboxItem,
+        *,
+        platform_ids: Sequence[str],
+        draft: Mapping[str, Any] | None = None,
+        seconds: float = SENDING_SECONDS,
+    ) -> bool:
+        """Note what stands in the chat so far; False when the item is not this sender's any more."""
+        return self._store.engine.write(
+            lambda conn: self.progress_in(conn, item, platform_ids=platform_ids, draft=draft, seconds=seconds),
+            single=True,
+        )
+
+    def progress_in(
+        self,
+        conn: Connection,
+        item: OutboxItem,
+        *,
+        platform_ids: Sequence[str],
+        draft: Mapping[str, Any] | None = None,
+        seconds: float = SENDING_SECONDS,
+    ) -> bool:
+        text = columns.to_json(draft, self._store.limits, what="the draft")
+        params = (_ids(platform_ids), text, shared_now(self._store), seconds, item.id, item.attempts)
+        return conn.run(Q.progress, params) == 1
+
+    def sent(self, item: OutboxItem, *, platform_ids: Sequence[str]) -> bool:
+        return self._store.engine.write(lambda conn: self.sent_in(conn, item, platform_ids=platform_ids), single=True)
+
+    def sent_in(self, conn: Connection, item: OutboxItem, *, platform_ids: Sequence[str]) -> bool:
+        return conn.run(Q.sent, (_ids(platform_ids), shared_now(self._store), item.id, item.attempts)) == 1
+
+    def put_off(self, item: OutboxItem, *, seconds: float, error: str) -> OutboxItem | None:
+        """It did not arrive; try again in a while, or never when the attempts are used up. None: not ours."""
+        return self._store.engine.write(lambda conn: self.put_off_in(conn, item, seconds=seconds, error=error))
+
+    def put_off_in(
+        self, conn: Connection, item: OutboxItem, *, seconds: float, error: str, free: bool = False
+    ) -> OutboxItem | None:
+        """`free`: this attempt does not count, because nothing was tried; there was nobody to hand it to."""
+        if not 0 <= seconds <= self._store.limits.retry_seconds:
+            raise InvalidValue(f"a delivery is put off by 0 to {self._store.limits.retry_seconds} s, not {seconds}")
+        now, spare = shared_now(self._store), int(free)
+        params = (columns.note(error), spare, spare, spare, now, seconds, spare, now, item.id, item.attempts)
+        return self._close(conn, Q.put_off, params)
+
+    def clock_was_set_back(self, seconds: float) -> int:
+        """What was put off is due as soon as it would have been; how many. None where the clock is the database's."""
+        now = shared_now(self._store)
+        if now is None:
+            return 0
+        return self._store.engine.write(lambda conn: conn.run(Q.clock_was_set_back, (seconds, now)), single=True)
+
+    def failed(self, item: OutboxItem, *, error: str) -> OutboxItem | None:
+        """It did not arrive, and trying again is of no use."""
+        return self._store.engine.write(lambda conn: self.close_in(conn, item, "failed", error=error))
+
+    def unknown(self, item: OutboxItem, *, error: str) -> OutboxItem | None:
+        """It may have arrived: the connection broke after we had sent it."""
+        return self._store.engine.write(lambda conn: self.close_in(conn, item, "unknown", error=error))
+
+    def close_in(
+        self, conn: Connection, item: OutboxItem, state: Literal["failed", "unknown"], *, error: str
+    ) -> OutboxItem | None:
+        return self._close(conn, Q.close, (state, columns.note(error), shared_now(self._store), item.id, item.attempts))
+
+    def of_sender(self, sender: str) -> tuple[OutboxItem, ...]:
+        """What this sender has to report on, oldest first."""
+        return self._store.engine.read(lambda conn: self.of_sender_in(conn, sender))
+
+    def of_sender_in(self, conn: Connection, sender: str) -> tuple[OutboxItem, ...]:
+        return tuple(map(_item, conn.rows(Q.of_sender, (sender,))))
+
+    def senders(self) -> tuple[str, ...]:
+        """Who is sending something now, or was when it died."""
+        return tuple(row[0] for row in self._store.engine.read(lambda conn: conn.rows(Q.senders)))
+
+    def lose_senders(
+        self,
+        *,
+        dead: str | None = None,
+        harmless: Callable[[OutboxItem], bool] = lambda item: False,
+        notice: Callable[[OutboxItem], Parcel | None] = lambda item: None,
+    ) -> tuple[OutboxItem, ...]:
+        """Items whose sender fell silent, or is known to be `dead`, become unknown; `notice` is owed with that.
+
+        One of which it is `harmless` to go on, because no message can appear twice by it, is pending again instead,
+        while it has attempts left.
+        """
+        now, far = shared_now(self._store), self._store.limits.retry_seconds
+        why = "the sender died before the platform's answer"
+        params = (why, now, now, now, far, dead)
+
+        def run(conn: Connection) -> list[OutboxItem]:
+            lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, params))]
+            for at, item in enumerate(lost):
+                if harmless(item) and (row := conn.rows(Q.go_on, (item.id,))):
+                    lost[at] = _item(row[0])
+                elif (parcel := notice(item)) is not None:
+                    self.enqueue_in(conn, parcel)
+            if lost:
+                self._bound_dead(conn)
+            return lost
+
+        return tuple(self._store.engine.write(run))
+
+    def _close(self, conn: Connection, statement: Statement, params: tuple[Any, ...]) -> OutboxItem | None:
+        found = conn.rows(statement, params)
+        if not found:
+            return None
+        item = _item(found[0])
+        if item.state != "pending":
+            self._bound_dead(conn)
+        return item
+
+    def _bound_dead(self, conn: Connection) -> None:
+        for row in conn.rows(Q.trim_dead, (self._store.limits.dead_letters,)):
+            item = _item(row)
+            self._events.append_in(
+                conn,
+                item.conversation_id or ConversationId(""),
+                "outbox.dead_letter_removed",
+                detail={"id": item.id, "state": item.state, "error": item.error},
+                turn_id=item.turn_id,
+                trace_id=item.trace_id,
+            )
+
+    # -- a person decides --------------------------------------------------------------------------------
+
+    def retry(self, item_id: int) -> bool:
+        """Send a dead letter again; only ever because somebody asked for it. What is unknown may arrive twice by it:
+        its note says `again`, so that whoever sends it can say so to the person."""
+
+        def run(conn: Connection) -> bool:
+            found = conn.rows(Q.lock_dead, (item_id,))
+            if not found:
+                return False
+            item = _item(found[0])
+            note = {**(item.draft or {}), "again": True} if item.state == "unknown" else item.draft
+            text = columns.to_json(note, self._store.limits, what="the draft")
+            return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item_id)) == 1
+
+        return self._store.engine.write(run)
+
+    def drop(self, item_id: int, *, reason: str = "dropped by hand") -> bool:
+        """Do not send it; False when it is being sent, was sent or does not exist."""
+        params = (columns.note(reason), shared_now(self._store), item_id)
+        return self._store.engine.write(lambda conn: conn.run(Q.drop, params), single=True) == 1
+
+    def dead_letters(self, *, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
+        params = (before if before is not None else columns.NO_LIMIT, limit)
+        return tuple(map(_item, self._store.engine.read(lambda conn: conn.rows(Q.dead, params))))
+
+    def get(self, item_id: int) -> OutboxItem | None:
+        found = self._store.engine.read(lambda conn: conn.rows(Q.get, (item_id,)))
+        return _item(found[0]) if found else None
+
+    def find(self, dedup_key: str) -> OutboxItem | None:
+        found = self._store.engine.read(lambda conn: conn.rows(Q.by_key, (dedup_key,)))
+        return _item(found[0]) if found else None
+
+    def list(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
+        """Newest first; `before` an id for the next page."""
+        params = (state, state, before if before is not None else columns.NO_LIMIT, limit)
+        return tuple(map(_item, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
+
+    def owed_count(self) -> int:
+        """How many wait or are under way. Costs as much as there are, however many were sent."""
+        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.owed_count))))
+
+    def dead_count(self) -> int:
+        """How many dead letters there are."""
+        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.dead_count))))
+
+    def counts(self) -> dict[str, int]:
+        """Of each state; walks the whole table."""
+        return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
+
+    def prune(self) -> int:
+        """Remove what was sent, dropped or left a draft longer ago than `limits.outbox_sent_days`."""
+        before = self._store.clock() - self._store.limits.outbox_sent_days * columns.DAY
+        drafts = columns.remove_in_steps(self._store, Q.prune_drafts, before)
+        return drafts + columns.remove_in_steps(self._store, Q.prune, before)
+
+
+def _ids(platform_ids: Sequence[str]) -> str:
+    return json.dumps([str(i) for i in platform_ids])
+
+
+def _item(row: Row) -> OutboxItem:
+    values = columns.decoded(row, 8, 15, 16)
+    values[15] = tuple(values[15])
+    return OutboxItem(*values)

@@ -1,0 +1,412 @@
+"""Turns: one inbound batch each, its attempts, and exactly one outcome.
+
+`running` → `done`, `failed`, `cancelled` or `parked`. A turn works under the fence of its conversation's lease; every
+change checks it in the same transaction, so an attempt that lost the lease writes nothing more.
+
+`commit_turn` is the end of a good turn in one transaction: the last message rows, usage, the outbox item, the inbox
+rows' outcome, the turn's state and the event. A turn whose process died is found by `unfinished` and taken over by
+`resume` under a new fence; the transcript and the effect marks say how far it came. When `limits.turn_attempts`
+processes were lost under it, it is to be parked, so that one poisoned message cannot kill us for ever; a process that
+ends in order puts it down (`leave_in`), which says nothing against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from hermes_state import columns
+from hermes_state.conversations import transcript
+from hermes_state.errors import NotQueued, StateError, TurnOver
+from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId, checked_id, new_trace_id, new_turn_id
+from hermes_state.people import usage
+from hermes_state.storage.base import Connection, Row, Store, scalar
+from hermes_state.storage.statements import Queries
+from hermes_state.turns import leases
+from hermes_state.turns.events import Events
+from hermes_state.turns.inbox import Arriving, Inbox, InboxRow, Outcome
+from hermes_state.turns.outbox import Outbox, OutboxItem, Parcel
+
+Q = Queries("turns")
+
+EndState = Literal["done", "failed", "cancelled", "parked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    id: TurnId
+    conversation_id: ConversationId
+    session_id: SessionId
+    route: SessionKey | None
+    trace_id: str
+    fence: int
+    attempt: int
+    state: str
+    reason: str | None
+    progress: dict[str, Any] | None
+    started_at: float
+    updated_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A running turn and the inbox rows that it answers, in order; a terminal's prompts are not among them."""
+
+    turn: Turn
+    inbox: tuple[InboxRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a turn ended: the ids of the message rows it wrote and the outbox item it owes."""
+
+    message_ids: tuple[int, ...]
+    reply: OutboxItem | None
+
+
+class Turns:
+    """Begin or resume; note progress; end once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._inbox = Inbox(store)
+        self._outbox = Outbox(store)
+        self._events = Events(store)
+
+    # -- beginning ---------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        *,
+        conversation_id: ConversationId,
+        session_id: SessionId,
+        fence: int,
+        route: SessionKey | None = None,
+        claim: int = 0,
+        trace_id: str | None = None,
+        turn_id: TurnId | None = None,
+    ) -> Work | None:
+        """A new turn with the `claim` oldest queued rows of the route; None when it should claim and none waits."""
+
+        def run(conn: Connection) -> Work | None:
+            leases.check(self._store, conn, conversation_id, fence)
+            return self.begin_in(
+                conn, conversation_id=conversation_id, session_id=session_id, fence=fence, route=route, claim=claim,
+                trace_id=trace_id, turn_id=turn_id,
+            )  # fmt: skip
+
+        return self._store.engine.write(run)
+
+    def begin_in(
+        self,
+        conn: Connection,
+        *,
+        conversation_id: ConversationId,
+        session_id: SessionId,
+        fence: int,
+        route: SessionKey | None = None,
+        lane: SessionKey | None = None,
+        claim: int | Sequence[int] | Arriving = 0,
+        trace_id: str | None = None,
+        turn_id: TurnId | None = None,
+    ) -> Work | None:
+        """As `begin`, in a transaction of the caller's that has just taken or checked the lease.
+
+        `claim` may name the very rows, or the message that arrives in this transaction; when one of them is not queued
+        any more, `NotQueued` undoes the transaction. `lane`: the route of the rows, for a turn that has none itself:
+        a terminal's. Such rows end with the turn like others, but nobody is owed anything for them.
+        """
+        new = turn_id or new_turn_id()
+        checked_id(new, what="turn id")
+        checked_id(session_id)
+        taken: tuple[InboxRow, ...] = ()
+        if (queue := route or lane) is not None and claim:
+            if isinstance(claim, int):
+                taken = self._inbox.claim_in(conn, route=queue, turn_id=new, limit=claim)
+                if not taken:
+                    return None
+            else:
+                taken = self._claimed(conn, queue, new, claim)
+        now = self._store.clock()
+        trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
+        conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
+        detail = {"inbox": [row.id for row in taken], "fence": fence}
+        self._event(conn, conversation_id, new, trace, "turn.begun", detail)
+        turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
+        return Work(turn, () if route is None else taken)
+
+    def _claimed(
+        self, conn: Connection, route: SessionKey, turn_id: TurnId, claim: Sequence[int] | Arriving
+    ) -> tuple[InboxRow, ...]:
+        if isinstance(claim, Arriving):
+            taken, asked = claim.claim_in(conn, route=route, turn_id=turn_id), 1
+        else:
+            taken, asked = self._inbox.claim_ids_in(conn, route=route, turn_id=turn_id, ids=claim), len(claim)
+        if len(taken) != asked:
+            raise NotQueued(f"of {asked} messages {asked - len(taken)} are not waiting any more")
+        return taken
+
+    def resume(self, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
+        """Take over a turn that nobody works on: the next attempt, under the caller's own fence."""
+        return self._store.engine.write(lambda conn: self.resume_in(conn, turn_id, fence=fence, session_id=session_id))
+
+    def resume_in(self, conn: Connection, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
+        turn = self._take_over(conn, turn_id, fence)
+        now, segment, seen = self._store.clock(), session_id or turn.session_id, turn.updated_at
+        turn = _turn(conn.rows(Q.resume, (fence, segment, now, turn_id))[0])
+        detail = {"attempt": turn.attempt, "fence": fence, "last_seen": seen}
+        self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", detail)
+        return Work(turn, () if turn.route is None else self._inbox.of_turn_in(conn, turn_id))
+
+    def leave_in(self, conn: Connection, turn_id: TurnId, lease: leases.Lease) -> None:
+        """Put a turn down in order, with its lease: another process may take it up at once."""
+        held = leases.hold_turn(self._store, conn, turn_id, lease.fence)
+        self._event(conn, held.conversation_id, turn_id, held.trace_id, "turn.left", {"fence": lease.fence})
+        leases.Leases(self._store).release_in(conn, lease)
+
+    def times_left(self, turn: Turn) -> int:
+        """How many attempts were put down in order; under the others that are over, a process was lost."""
+        asked = (turn.conversation_id, turn.id)
+        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.times_left, asked))))
+
+    def left_behind_in(self, conn: Connection, conversation_id: ConversationId, *, fence: int) -> Turn | None:
+        """The turn that a lost process left running, for the holder of a lease that was just taken.
+
+        Should there be several, the newest is the one to go on with; nobody can answer the others any more.
+        """
+        running = [_turn(row) for row in conn.rows(Q.running, (conversation_id,))]
+        for older in running[1:]:
+            self.give_up_in(conn, older.id, fence, "failed", "error", "its process was lost, and a newer turn came")
+        return running[0] if running else None
+
+    def note(self, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
+        """What the turn is doing, for people who look on."""
+        self._store.engine.write(lambda conn: self.note_in(conn, turn_id, progress, fence=fence))
+
+    def note_in(self, conn: Connection, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
+        """As `note`, in the caller's transaction."""
+        text = columns.to_json(progress, self._store.limits, what="the note")
+        leases.hold_turn(self._store, conn, turn_id, fence)
+        conn.run(Q.note, (text, self._store.clock(), turn_id))
+
+    def last_note(self, conversation_id: ConversationId) -> dict[str, Any] | None:
+        """What the newest turn with a note left, whatever became of it."""
+        found = self._store.engine.read(lambda conn: conn.rows(Q.last_note, (conversation_id,)))
+        note: dict[str, Any] | None = columns.from_json(found[0][0]) if found else None
+        return note
+
+    # -- from outside ------------------------------------------------------------------------------------
+
+    def ask_to_stop(self, turn_id: TurnId, *, reason: str) -> bool:
+        """Ask whoever works on a turn to end it; False when it is over. Needs no fence: it changes nothing itself."""
+        params = (columns.note(reason), self._store.clock(), turn_id)
+        return self._store.engine.write(lambda conn: conn.run(Q.ask_to_stop, params), single=True) == 1
+
+    def asked_to_stop(self) -> tuple[Turn, ...]:
+        """Running turns that somebody asked to end; `reason` says why. One indexed read, few rows."""
+        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.asked_to_stop))))
+
+    # -- ending ------------------------------------------------------------------------------------------
+
+    def commit_turn(
+        self,
+        turn_id: TurnId,
+        *,
+        fence: int,
+        session_id: SessionId | None = None,
+        final: Iterable[Mapping[str, Any]] = (),
+        reply: Parcel | None = None,
+        reason: str = "",
+        used: usage.Used | None = None,
+    ) -> Ended:
+        """The end of a good turn: with a reply its inbox rows are answered, without one silent for this reason."""
+        last = list(final)
+        return self._store.engine.write(
+            lambda conn: self.commit_in(
+                conn, turn_id, fence=fence, session_id=session_id, final=last, reply=reply, reason=reason, used=used
+            )
+        )
+
+    def commit_in(
+        self,
+        conn: Connection,
+        turn_id: TurnId,
+        *,
+        fence: int,
+        session_id: SessionId | None = None,
+        final: Iterable[Mapping[str, Any]] = (),
+        reply: Parcel | None = None,
+        reason: str = "",
+        used: usage.Used | None = None,
+        note: Mapping[str, Any] | None = None,
+        answered: bool = False,
+    ) -> Ended:
+        """As `commit_turn`, in the caller's transaction; with a last `note`. `answered`: also without a reply."""
+        outcome: Outcome = "answered" if answered or reply is not None else "silent"
+        now, top = self._store.clock(), self._store.limits.message_bytes
+        encoded = [transcript.encode(message, now, top) for message in final]
+        held = leases.hold_turn(self._store, conn, turn_id, fence)
+        segment = session_id or held.session_id
+        ids = tuple(transcript.append(conn, segment, row) for row in encoded)
+        if used is not None:
+            usage.account(conn, segment, used.checked(), now)
+        item = self._end(conn, turn_id, held, segment, "done", outcome, reason, reply, note)
+        return Ended(ids, item)
+
+    def fail(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
+        """An error; `reply` is what the person is told."""
+        return self._give_up(turn_id, fence, "failed", "error", reason, reply)
+
+    def cancel(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
+        """Stopped on purpose; its messages are dropped."""
+        return self._give_up(turn_id, fence, "cancelled", "dropped", reason, reply)
+
+    def park(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
+        """Set aside after too many attempts. The caller's fence may be that of a recovery, not the turn's own."""
+        return self._give_up(turn_id, fence, "parked", "error", reason, reply)
+
+    def release(self, turn_id: TurnId, *, fence: int, reason: str) -> int:
+        """End a turn that did nothing yet and put its messages back into the queue, in order; how many."""
+
+        def run(conn: Connection) -> int:
+            turn = self._take_over(conn, turn_id, fence)
+            self._outbox.drop_drafts_in(conn, turn_id, reason=reason)
+            back = self._inbox.requeue_in(conn, turn_id)
+            self._close(conn, turn_id, turn.session_id, "cancelled", reason)
+            self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.released", {"queued": back})
+            return back
+
+        return self._store.engine.write(run)
+
+    def _give_up(
+        self,
+        turn_id: TurnId,
+        fence: int,
+        state: EndState,
+        outcome: Outcome,
+        reason: str,
+        reply: Parcel | None,
+    ) -> Ended:
+        return self._store.engine.write(
+            lambda conn: self.give_up_in(conn, turn_id, fence, state, outcome, reason, reply)
+        )
+
+    def give_up_in(
+        self,
+        conn: Connection,
+        turn_id: TurnId,
+        fence: int,
+        state: EndState,
+        outcome: Outcome,
+        reason: str,
+        reply: Parcel | None = None,
+        session_id: SessionId | None = None,
+    ) -> Ended:
+        """The end of a turn that was no good, in the caller's transaction."""
+        turn = self._take_over(conn, turn_id, fence)
+        segment = session_id or turn.session_id
+        held = leases.HeldTurn(turn.conversation_id, segment, turn.trace_id, turn.attempt)
+        return Ended((), self._end(conn, turn_id, held, segment, state, outcome, reason, reply))
+
+    def _take_over(self, conn: Connection, turn_id: TurnId, fence: int) -> Turn:
+        """The turn, when it runs and `fence` holds its conversation: the turn's own fence or a newer one."""
+        found = conn.rows(Q.lock, (turn_id,))
+        if not found:
+            raise StateError(f"no turn {turn_id!r:.80}")
+        turn = _turn(found[0])
+        if turn.state != "running":
+            raise TurnOver(turn_id, turn.state)
+        leases.check(self._store, conn, turn.conversation_id, fence)
+        return turn
+
+    def _end(
+        self,
+        conn: Connection,
+        turn_id: TurnId,
+        held: leases.HeldTurn,
+        session_id: SessionId,
+        state: EndState,
+        outcome: Outcome,
+        reason: str,
+        reply: Parcel | None,
+        note: Mapping[str, Any] | None = None,
+    ) -> OutboxItem | None:
+        item = self._owe(conn, turn_id, held, reply) if reply is not None else None
+        if item is None:
+            self._outbox.drop_drafts_in(conn, turn_id, reason=reason or state)
+        ended = self._inbox.finish_turn_in(conn, turn_id, outcome, reason=reason)
+        self._close(conn, turn_id, session_id, state, reason, note)
+        detail = {"reason": reason, "inbox": ended, "outbox": item.id if item else None}
+        if item is not None and item.platform_ids:
+            detail["shown"] = list(item.platform_ids)  # it stood in the chat as a draft
+        self._event(conn, held.conversation_id, turn_id, held.trace_id, f"turn.{state}", detail)
+        return item
+
+    def _owe(self, conn: Connection, turn_id: TurnId, held: leases.HeldTurn, reply: Parcel) -> OutboxItem:
+        """A reply belongs to its turn, its conversation and its trace, whatever the caller filled in."""
+        own = replace(reply, conversation_id=held.conversation_id, turn_id=turn_id, trace_id=held.trace_id)
+        return self._outbox.enqueue_in(conn, own)
+
+    def _close(
+        self,
+        conn: Connection,
+        turn_id: TurnId,
+        session_id: SessionId,
+        state: EndState,
+        reason: str,
+        note: Mapping[str, Any] | None = None,
+    ) -> None:
+        now, text = self._store.clock(), columns.to_json(note, self._store.limits, what="the note")
+        conn.run(Q.end, (state, columns.note(reason), session_id, now, now, text, turn_id))
+
+    def _event(
+        self,
+        conn: Connection,
+        conversation_id: ConversationId,
+        turn_id: TurnId,
+        trace_id: str,
+        kind: str,
+        detail: dict[str, Any],
+    ) -> None:
+        self._events.append_in(conn, conversation_id, kind, detail=detail, turn_id=turn_id, trace_id=trace_id)
+
+    # -- look --------------------------------------------------------------------------------------------
+
+    def get(self, turn_id: TurnId) -> Turn | None:
+        found = self._store.engine.read(lambda conn: conn.rows(Q.get, (turn_id,)))
+        return _turn(found[0]) if found else None
+
+    def unfinished(self, *, conversation_id: ConversationId | None = None) -> tuple[Turn, ...]:
+        """Running turns that nobody works on, oldest first: what recovery has to resume or park."""
+        params = (leases.shared_now(self._store), conversation_id, conversation_id)
+        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.unfinished, params))))
+
+    def running(self) -> tuple[Turn, ...]:
+        """Turns that run, or did when their process was lost, oldest first."""
+        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.all_running))))
+
+    def list(
+        self,
+        *,
+        state: str | None = None,
+        conversation_id: ConversationId | None = None,
+        offset: int = 0,
+        limit: int = 50,
+    ) -> tuple[Turn, ...]:
+        """Newest first."""
+        params = (state, state, conversation_id, conversation_id, limit, offset)
+        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
+
+    def counts(self) -> dict[str, int]:
+        return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
+
+    def prune(self) -> int:
+        """Remove turns that ended longer ago than `limits.turns_days`, once nothing names them any more."""
+        before = self._store.clock() - self._store.limits.turns_days * columns.DAY
+        return columns.remove_in_steps(self._store, Q.prune, before)
+
+
+def _turn(row: Row) -> Turn:
+    return Turn(*columns.decoded(row, 9))

@@ -1,0 +1,226 @@
+"""What the pretend phone shows: a chat as lines of text, bubbles left and right, buttons with numbers. Pure.
+
+`lines(chat, width, style)` turns what `telegram.client` sees into lines; the terminal part shows the last of them
+that fit. Everything that came from somebody is made harmless first: no escape sequence of a message reaches the
+terminal.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_testing.telegram.answers import Json
+
+_WIDEST = 64
+_RESET = "\x1b[0m"
+_CODES = {
+    "bold": "1", "italic": "3", "underline": "4", "strikethrough": "9", "code": "36", "pre": "36", "text_link": "4;34",
+    "url": "4;34", "bot_command": "34", "mention": "34", "blockquote": "2",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Colours, or none of them."""
+
+    colour: bool = True
+
+    def paint(self, text: str, codes: str) -> str:
+        return f"\x1b[{codes}m{text}{_RESET}" if self.colour and text else text
+
+
+def harmless(text: str) -> str:
+    """Without control characters and marks that turn the writing direction around; as long as before."""
+    kept = (character if unicodedata.category(character) not in ("Cc", "Cf") or character in "\n\u200d" else "·"
+            for character in text.replace("\t", " "))  # fmt: skip
+    return "".join(kept)
+
+
+def cells(text: str) -> int:
+    """How many columns a terminal uses for it."""
+    return sum(_cell(character) for character in text)
+
+
+def _cell(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def buttons(messages: list[Json]) -> list[tuple[int, Json]]:
+    """The buttons of the newest message that has some, with its id, in the order of their numbers."""
+    for message in reversed(messages):
+        found = [button for row in message["buttons"] for button in row]
+        if found:
+            return [(message["id"], button) for button in found]
+    return []
+
+
+def lines(chat: Json, width: int, style: Style) -> list[str]:
+    """The whole chat, oldest line first."""
+    messages = chat["messages"]
+    if not messages:
+        return [
+            style.paint(f"Nothing yet. Write something to {harmless(chat['title'])}.".center(width).rstrip(), "2"),
+            "",
+        ]
+    pressable = buttons(messages)
+    pressable_id = pressable[0][0] if pressable else None
+    shown: list[str] = []
+    day = ""
+    for message in messages:
+        date = time.strftime("%A %d %B", time.localtime(message["date"]))
+        if date != day:
+            day = date
+            shown += ["", style.paint(date.center(width).rstrip(), "2"), ""]
+        shown += _bubble(message, messages, width, style, numbered=message["id"] == pressable_id)
+        shown.append("")
+    return shown
+
+
+def _bubble(message: Json, messages: list[Json], width: int, style: Style, *, numbered: bool) -> list[str]:
+    most = min(_WIDEST, width - 8)
+    head = _replied(message, messages, most)
+    text = harmless(message["text"])
+    body = [(line, line) for line in _file(message)]
+    body += [(text[a:b], _painted(text, a, b, message["entities"], style)) for a, b in _wrapped(text, most)]
+    foot = time.strftime("%H:%M", time.localtime(message["date"])) + (" edited" if message["edits"] else "")
+    foot += "".join(f"  {harmless(emoji)}" for emoji in message["reactions"])
+    if message["mine"]:
+        foot += " ✓"
+    inner = max(cells(line) for line in (*head, *(line for line, _painted in body), foot))
+    side, edge = ("34", "▐") if message["mine"] else ("32", "▌")
+    foot = _right(foot, inner)
+    rows = [*((line, style.paint(line, "2")) for line in head), *body, (foot, style.paint(foot, "2"))]
+    pad = width - inner - 4 if message["mine"] else 2
+    shown = []
+    for line, painted in rows:
+        filled = painted + " " * (inner - cells(line))
+        bar = style.paint(edge, side)
+        shown.append(" " * pad + (f"{filled} {bar}" if message["mine"] else f"{bar} {filled}").rstrip())
+    if not message["mine"]:
+        shown.insert(0, "  " + style.paint(harmless(message["sender"]), "1;32"))
+        shown += _keyboard(message["buttons"], style, numbered=numbered)
+    return shown
+
+
+def _replied(message: Json, messages: list[Json], most: int) -> list[str]:
+    for other in messages:
+        if other["id"] == message["reply_to"]:
+            quoted = harmless(other["text"]).partition("\n")[0]
+            return [clipped(f"↪ {harmless(other['sender'])}: {quoted}", most)]
+    return []
+
+
+def _file(message: Json) -> list[str]:
+    file = message["file"]
+    if file is None:
+        return []
+    signs = {"photo": "🖼", "voice": "🎤", "document": "📎"}
+    size = file["size"]
+    measure = (
+        f"{size} B" if size < 1024 else f"{size / 1024:.0f} KB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MB"
+    )
+    return [f"{signs[file['kind']]} {harmless(file['name'])} · {measure}"]
+
+
+def _keyboard(rows: list[list[Json]], style: Style, *, numbered: bool) -> list[str]:
+    shown, number = [], 0
+    for row in rows:
+        labels = []
+        for button in row:
+            number += 1
+            sign = f"{number} " if numbered else ""
+            labels.append(style.paint(f"[{sign}{harmless(button['text'])}]", "1;36" if numbered else "2"))
+        shown.append("    " + "  ".join(labels))
+    return shown
+
+
+def _wrapped(text: str, most: int) -> list[tuple[int, int]]:
+    """Where its lines begin and end: broken at spaces where there are some, by columns where there are none."""
+    shown: list[tuple[int, int]] = []
+    start = 0
+    for line in text.split("\n") if text else []:
+        stop = start + len(line)
+        at = start
+        while cells(text[at:stop]) > most:
+            fits = at
+            while cells(text[at : fits + 1]) <= most:
+                fits += 1
+            space = text.rfind(" ", at + 1, fits + 1)
+            cut = space if space > 0 and text[at:space].strip() else fits
+            shown.append((at, cut))
+            at = cut + 1 if text[cut] == " " else cut
+        shown.append((at, stop))
+        start = stop + 1
+    return shown
+
+
+def _painted(text: str, start: int, stop: int, entities: list[Json], style: Style) -> str:
+    """A piece of a text with its bold, italic and code parts in their colours."""
+    if not style.colour or not entities:
+        return text[start:stop]
+    codes: list[str] = [""] * (stop - start)
+    for entity in entities:
+        if code := _CODES.get(entity["type"]):
+            begin = _index(text, entity["offset"])
+            end = _index(text, entity["offset"] + entity["length"])
+            for place in range(max(begin, start), min(end, stop)):
+                codes[place - start] += f";{code}"
+    runs = itertools.groupby(range(start, stop), key=lambda place: codes[place - start])
+    return "".join(style.paint("".join(text[place] for place in run), code[1:]) if code else
+                   "".join(text[place] for place in run) for code, run in runs)  # fmt: skip
+
+
+def _index(text: str, units: int) -> int:
+    """The character at which so many UTF-16 units have passed."""
+    return len(text.encode("utf-16-le", "surrogatepass")[: units * 2].decode("utf-16-le", "ignore"))
+
+
+def _right(text: str, width: int) -> str:
+    return " " * (width - cells(text)) + text
+
+
+def clipped(text: str, most: int) -> str:
+    """Not wider than so many columns."""
+    if cells(text) <= most:
+        return text
+    while text and cells(text) >= most:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def window(text: str, at: int, most: int) -> tuple[str, int]:
+    """The part of a line being typed that is shown, with its cursor in it, and the cursor's column."""
+    start = 0
+    while cells(text[start:at]) > most - 1:
+        start += 1
+    stop = len(text)
+    while cells(text[start:stop]) > most:
+        stop -= 1
+    return text[start:stop], cells(text[start:at])
+
+
+def doing(chat: Json) -> str:
+    """What the bot is doing, in words."""
+    action = chat["action"]
+    if not action:
+        return ""
+    words = {"typing": "is typing", "upload_document": "is sending a file", "upload_photo": "is sending a picture"}
+    return f"{harmless(chat['title'])} {words.get(action, 'is busy')}…"
+
+
+def plain(message: Json, *, again: bool) -> str:
+    """One message as one piece of text for a pipe."""
+    text = "\n".join([*_file(message), harmless(message["text"])]) if message["file"] else harmless(message["text"])
+    mark = " (edited)" if again else ""
+    said = re.sub(r"\n", "\n    ", text)
+    rows = [f"{harmless(message['sender'])}{mark}: {said}"]
+    labels: list[Any] = [button["text"] for row in message["buttons"] for button in row]
+    rows += [f"    [{number}] {harmless(label)}" for number, label in enumerate(labels, 1)]
+    return "\n".join(rows)

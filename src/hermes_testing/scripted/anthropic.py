@@ -1,0 +1,511 @@
+"""What a request to Anthropic's messages must look like, with the words in which the provider says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2s
+from typing import Any, Self
+
+from hermes_testing.scripted.chat import schema_trouble
+from hermes_testing.scripted.steps import Fail, Say, ScriptedCall, ScriptedRequest
+from hermes_testing.scripted.wire import Checker, Lost, Part, Pause, Refused, chopped, estimate, sse
+
+_KNOWN = frozenset({
+    "model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "temperature", "top_p", "top_k",
+    "stop_sequences", "metadata", "thinking", "output_config", "service_tier", "cache_control", "container",
+    "context_management", "mcp_servers", "inference_geo",
+})  # fmt: skip
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_BLOCKS: Mapping[str, frozenset[str]] = {
+    "text": frozenset({"type", "text", "cache_control", "citations"}),
+    "image": frozenset({"type", "source", "cache_control"}),
+    "document": frozenset({"type", "source", "title", "context", "citations", "cache_control"}),
+    "tool_use": frozenset({"type", "id", "name", "input", "cache_control"}),
+    "tool_result": frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"}),
+    "thinking": frozenset({"type", "thinking", "signature"}),
+    "redacted_thinking": frozenset({"type", "data"}),
+}
+_FROM = {
+    "user": frozenset({"text", "image", "document", "tool_result"}),
+    "assistant": frozenset({"text", "tool_use", "thinking", "redacted_thinking"}),
+}
+_MARKERS = 4
+
+
+def signature(thought: str) -> str:
+    """What the scripted provider signs a thought with."""
+    return "scripted-" + blake2s(thought.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(slots=True)
+class MessagesState:
+    index: int = 0
+    last: str = ""
+    markers: int = 0
+    thinking: bool = False
+    unthought: str = ""
+    """Where the model called tools without its thinking, as long as the person has not spoken again."""
+    pending: tuple[str, ...] = ()
+    """The calls of the message before, which this one must answer."""
+    ids: set[str] = field(default_factory=set)
+
+    def copy(self) -> Self:
+        return replace(self, ids=set(self.ids))
+
+
+class AnthropicRules:
+    def __init__(self, model: str, extra_fields: frozenset[str]) -> None:
+        self._model, self._known = model, _KNOWN | extra_fields
+
+    def begin(self, body: Mapping[str, Any]) -> MessagesState:
+        for name in ("model", "messages", "max_tokens"):
+            if name not in body:
+                raise Refused(f"{name}: Field required")
+        for name in body:
+            if name not in self._known:
+                raise Refused(f"{name}: Extra inputs are not permitted")
+        if body["model"] != self._model:
+            raise Refused(f"model: {body['model']}", status=404, kind="not_found_error")
+        _integer(body["max_tokens"], "max_tokens", least=1)
+        if not isinstance(body.get("stream", False), bool):
+            raise Refused("stream: Input should be a valid boolean")
+        if not isinstance(body["messages"], list):
+            raise Refused("messages: Input should be a valid list")
+        if not body["messages"]:
+            raise Refused("messages: at least one message is required")
+        state = MessagesState(thinking=_thinking(body))
+        state.markers += "cache_control" in body
+        _system(state, body.get("system"))
+        _tools(state, body)
+        return state
+
+    def message(self, state: MessagesState, message: Any) -> None:
+        at = f"messages.{state.index}"
+        if not isinstance(message, dict):
+            raise Refused(f"{at}: Input should be a valid dictionary")
+        role = message.get("role")
+        if role == "system":
+            raise Refused(
+                'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, not'
+                ' "system" as an input message role.'
+            )
+        if role not in _FROM:
+            raise Refused(f"{at}.role: Input should be 'user' or 'assistant'")
+        if not state.index and role != "user":
+            raise Refused('messages: first message must use the "user" role')
+        for name in message:
+            if name not in ("role", "content"):
+                raise Refused(f"{at}.{name}: Extra inputs are not permitted")
+        blocks = _content(state, message.get("content"), role, at)
+        _answered(state, role, blocks, at)
+        state.pending = tuple(block["id"] for block in blocks if block["type"] == "tool_use")
+        state.last = role
+        state.index += 1
+
+    def end(self, state: MessagesState) -> None:
+        if state.pending:
+            raise _unanswered(state.index - 1, state.pending)
+        if state.thinking and state.unthought:
+            raise Refused(
+                f"{state.unthought}: Expected `thinking` or `redacted_thinking`, but found something else. When"
+                " `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the"
+                " lastmost set of `tool_use` and `tool_result` blocks)."
+            )
+        if state.last != "user":
+            raise Refused(
+                "This model does not support assistant message prefill. The conversation must end with a user message."
+            )
+
+
+def _content(state: MessagesState, content: Any, role: str, at: str) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}] if content else []
+    if not isinstance(content, list):
+        raise Refused(f"{at}.content: Input should be a valid list")
+    if not content:
+        raise Refused(f"{at}: all messages must have non-empty content except for the optional final assistant message")
+    for index, block in enumerate(content):
+        kind = _block(state, block, f"{at}.content.{index}")
+        if kind not in _FROM[role]:
+            raise Refused(
+                f"{at}: `{kind}` blocks can only be in `{'assistant' if role == 'user' else 'user'}` messages"
+            )
+        if kind == "thinking" and block["signature"] != signature(block["thinking"]):
+            raise Refused(f"{at}.content.{index}: Invalid `signature` in `thinking` block")
+    if role == "assistant":
+        uses = any(block["type"] == "tool_use" for block in content)
+        first = content[0]["type"]
+        state.unthought = f"{at}.content.0.type" if uses and first not in ("thinking", "redacted_thinking") else ""
+    elif content[0]["type"] != "tool_result":
+        state.unthought = ""  # the person spoke: what the model did before is history
+    return content
+
+
+def _block(state: MessagesState, block: Any, at: str) -> str:
+    kind = str(block.get("type")) if isinstance(block, dict) else "None"
+    if kind not in _BLOCKS:
+        raise Refused(f"{at}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+    for name in block:
+        if name not in _BLOCKS[kind]:
+            raise Refused(f"{at}.{kind}.{name}: Extra inputs are not permitted")
+    if "cache_control" in block:
+        _marker(state)
+    _FIELDS[kind](state, block, f"{at}.{kind}")
+    return kind
+
+
+def _text(state: MessagesState, block: dict[str, Any], at: str) -> None:
+    text = block.get("text")
+    if not isinstance(text, str):
+        raise Refused(f"{at}.text: Input should be a valid string")
+    if not text:
+        raise Refused("messages: text content blocks must be non-empty")
+    if not text.strip():
+        raise Refused("messages: text content blocks must contain non-whitespace text")
+
+
+def _check_use(state: MessagesState, block: dict[str, Any], at: str) -> None:
+    if not isinstance(block.get("id"), str) or not _ID.fullmatch(block["id"]):
+        raise Refused(f"{at}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+    if block["id"] in state.ids:
+        raise Refused("messages: `tool_use` ids must be unique")
+    state.ids.add(block["id"])
+    if not isinstance(block.get("name"), str) or not _NAME.fullmatch(block["name"]):
+        raise Refused(f"{at}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,64}}$'")
+    if not isinstance(block.get("input"), dict):
+        raise Refused(f"{at}.input: Input should be a valid dictionary")
+
+
+def _result(state: MessagesState, block: dict[str, Any], at: str) -> None:
+    if not isinstance(block.get("tool_use_id"), str):
+        raise Refused(f"{at}.tool_use_id: Field required")
+    content = block.get("content", "")
+    if isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        raise Refused(f"{at}.content: Input should be a valid list")
+    for index, part in enumerate(content):
+        kind = _block(state, part, f"{at}.content.{index}")
+        if kind not in ("text", "image", "document"):
+            raise Refused(f"{at}.content.{index}: Input tag '{kind}' does not match any of the expected tags")
+
+
+def _picture(state: MessagesState, block: dict[str, Any], at: str) -> None:
+    source = block.get("source")
+    kind = source.get("type") if isinstance(source, dict) else None
+    wanted = {"base64": ("media_type", "data"), "url": ("url",), "file": ("file_id",), "text": ("media_type", "data")}
+    if not isinstance(source, dict) or kind not in wanted:
+        raise Refused(f"{at}.source: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+    for name in wanted[kind]:
+        if not isinstance(source.get(name), str):
+            raise Refused(f"{at}.source.{kind}.{name}: Field required")
+
+
+def _thought(state: MessagesState, block: dict[str, Any], at: str) -> None:
+    for name in ("thinking", "signature"):
+        if not isinstance(block.get(name), str):
+            raise Refused(f"{at}.{name}: Field required")
+
+
+def _hidden_thought(state: MessagesState, block: dict[str, Any], at: str) -> None:
+    if not isinstance(block.get("data"), str):
+        raise Refused(f"{at}.data: Field required")
+
+
+_FIELDS = {
+    "text": _text,
+    "image": _picture,
+    "document": _picture,
+    "tool_use": _check_use,
+    "tool_result": _result,
+    "thinking": _thought,
+    "redacted_thinking": _hidden_thought,
+}
+
+
+def _answered(state: MessagesState, role: str, blocks: list[dict[str, Any]], at: str) -> None:
+    """Every call of the message before is answered here, first of all, and nothing else is."""
+    results: list[str] = []
+    if role == "user":
+        for index, block in enumerate(blocks):
+            if block["type"] != "tool_result":
+                continue
+            if block["tool_use_id"] not in state.pending:
+                raise Refused(
+                    f"{at}.content.{index}: unexpected `tool_use_id` found in `tool_result` blocks:"
+                    f" {block['tool_use_id']}. Each `tool_result` block must have a corresponding `tool_use` block in"
+                    " the previous message."
+                )
+            if block["tool_use_id"] in results:
+                raise Refused(
+                    f"{at}.content.{index}: each tool_use must have a single result. Found multiple `tool_result`"
+                    f" blocks with id: {block['tool_use_id']}"
+                )
+            if index == len(results):
+                results.append(block["tool_use_id"])
+    missing = tuple(call for call in state.pending if call not in results)
+    if missing:
+        raise _unanswered(state.index - 1, missing)
+
+
+def _unanswered(index: int, missing: tuple[str, ...]) -> Refused:
+    return Refused(
+        f"messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately after:"
+        f" {', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the"
+        " next message."
+    )
+
+
+def _system(state: MessagesState, system: Any) -> None:
+    if system is None or isinstance(system, str):
+        return
+    if not isinstance(system, list):
+        raise Refused("system: Input should be a valid list")
+    for index, block in enumerate(system):
+        if not isinstance(block, dict) or block.get("type") != "text":
+            raise Refused(f"system.{index}.type: Input should be 'text'")
+        if not block.get("text"):
+            raise Refused("system: text content blocks must be non-empty")
+        _block(state, block, f"system.{index}")
+
+
+def _tools(state: MessagesState, body: Mapping[str, Any]) -> None:
+    tools = body.get("tools", [])
+    if not isinstance(tools, list):
+        raise Refused("tools: Input should be a valid list")
+    if "tool_choice" in body and not tools:
+        raise Refused("tool_choice may only be specified while providing tools.")
+    names: set[str] = set()
+    for index, tool in enumerate(tools):
+        at = f"tools.{index}"
+        if not isinstance(tool, dict):
+            raise Refused(f"{at}: Input should be a valid dictionary")
+        for name in tool:
+            if name not in ("name", "description", "input_schema", "cache_control", "type", "strict"):
+                raise Refused(f"{at}.custom.{name}: Extra inputs are not permitted")
+        if not isinstance(tool.get("name"), str) or not _NAME.fullmatch(tool["name"]):
+            raise Refused(f"{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,64}}$'")
+        if tool["name"] in names:
+            raise Refused("tools: Tool names must be unique.")
+        names.add(tool["name"])
+        schema = tool.get("input_schema")
+        if not isinstance(schema, dict):
+            raise Refused(f"{at}.custom.input_schema: Field required")
+        if schema.get("type") != "object":
+            raise Refused(f"{at}.custom.input_schema.type: Input should be 'object'")
+        if combined := {"oneOf", "allOf", "anyOf"} & set(schema):
+            raise Refused(
+                f"{at}.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level"
+                f" ({min(combined)})"
+            )
+        if trouble := schema_trouble(schema, ()):
+            raise Refused(f"{at}.custom.input_schema: JSON schema is invalid. {trouble}")
+        if "cache_control" in tool:
+            _marker(state)
+
+
+def _thinking(body: Mapping[str, Any]) -> bool:
+    thinking = body.get("thinking")
+    if thinking is None:
+        return False
+    kind = thinking.get("type") if isinstance(thinking, dict) else None
+    if kind not in ("enabled", "disabled", "adaptive"):
+        raise Refused(f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+    if kind != "enabled":
+        return False
+    _integer(thinking.get("budget_tokens"), "thinking.enabled.budget_tokens", least=1024)
+    if body["max_tokens"] <= thinking["budget_tokens"]:
+        raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`.")
+    return True
+
+
+def _marker(state: MessagesState) -> None:
+    state.markers += 1
+    if state.markers > _MARKERS:
+        raise Refused(f"A maximum of {_MARKERS} blocks with cache_control may be provided. Found {state.markers}.")
+
+
+def _integer(value: Any, at: str, *, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Refused(f"{at}: Input should be a valid integer")
+    if value < least:
+        raise Refused(f"{at}: Input should be greater than or equal to {least}")
+
+
+_KINDS = {
+    400: ("invalid_request_error", "Invalid request."),
+    401: ("authentication_error", "invalid x-api-key"),
+    402: ("billing_error", "Your credit balance is too low to access the Anthropic API."),
+    403: ("permission_error", "Your API key does not have permission to use the specified resource."),
+    404: ("not_found_error", "model: not found"),
+    413: ("request_too_large", "Request exceeds the maximum size"),
+    429: ("rate_limit_error", "This request would exceed your account's rate limit. Please try again later."),
+    500: ("api_error", "Internal server error"),
+    504: ("timeout_error", "The request timed out."),
+    529: ("overloaded_error", "Overloaded"),
+}
+_STOP = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
+_TEST_VERSIONS = frozenset({"2023-06-01", "2023-01-01"})
+
+
+class AnthropicProvider:
+    """One model behind `/v1/messages`."""
+
+    path = "/v1/messages"
+
+    def __init__(self, model: str, api_key: str, context_length: int, extra_fields: frozenset[str]) -> None:
+        self._model, self._key, self._context = model, api_key, context_length
+        self._checker = Checker(AnthropicRules(model, extra_fields))
+
+    def admit(self, request: ScriptedRequest) -> None:
+        given = request.headers.get("x-api-key")
+        if given is None and self._key:
+            raise Refused("x-api-key header is required", status=401, kind="authentication_error")
+        if self._key and given != self._key:
+            raise Refused("invalid x-api-key", status=401, kind="authentication_error")
+        version = request.headers.get("anthropic-version")
+        if version is None:
+            raise Refused("anthropic-version: header is required")
+        if version not in _TEST_VERSIONS:
+            raise Refused(f'anthropic-version: "{version}" is not a valid version')
+
+    def check(self, request: ScriptedRequest) -> None:
+        tokens = len(request.body) // 4
+        if tokens > self._context:
+            raise self._overflow(tokens)
+        self._checker.check(request)
+
+    def _overflow(self, tokens: int) -> Refused:
+        return Refused(f"prompt is too long: {tokens} tokens > {self._context} maximum")
+
+    def refusal(self, refused: Refused, number: int) -> bytes:
+        return _error(refused.message, refused.kind or "invalid_request_error", number)
+
+    def failure(self, step: Fail, number: int) -> bytes:
+        if step.kind == "context_overflow":
+            return self.refusal(self._overflow(self._context + 1), number)
+        kind, message = _KINDS.get(step.status, ("api_error", "Internal server error"))
+        return _error(step.message or message, step.kind or kind, number)
+
+    def answer(self, step: Say, request: ScriptedRequest, number: int) -> tuple[str, list[Part]]:
+        if b'"stream":true' not in request.body[:4096] and request.json.get("stream") is not True:
+            return "application/json", [self._whole(step, request, number)]
+        parts = self._stream(step, request, number)
+        return "text/event-stream; charset=utf-8", chopped(parts, step.chop) if step.chop else parts
+
+    def _stream(self, step: Say, request: ScriptedRequest, number: int) -> list[Part]:
+        usage = _usage(step, request)
+        opening = self._message(number, []) | {"usage": usage | {"output_tokens": 1}}
+        parts: list[Part] = [sse("message_start", {"type": "message_start", "message": opening})]
+        arrived = 0
+        for is_piece, event in _events(step, number):
+            if step.breaks and arrived >= step.break_after:
+                break
+            if step.pace and is_piece:
+                parts.append(Pause(step.pace))
+            parts.append(sse(event["type"], event))
+            arrived += is_piece
+            if step.hold and is_piece and arrived == 1:
+                parts.append(step.hold)
+            if len(parts) == 2:
+                parts.append(sse("ping", {"type": "ping"}))
+        if step.breaks:
+            return parts + _broken(step)
+        delta = {"stop_reason": _stop_reason(step), "stop_sequence": None}
+        parts.append(sse("message_delta", {"type": "message_delta", "delta": delta, "usage": usage}))
+        parts.append(sse("message_stop", {"type": "message_stop"}))
+        return parts
+
+    def _whole(self, step: Say, request: ScriptedRequest, number: int) -> bytes:
+        blocks: list[dict[str, Any]] = []
+        if step.reasoning:
+            thought = "".join(step.reasoning)
+            blocks.append({"type": "thinking", "thinking": thought, "signature": signature(thought)})
+        if step.pieces:
+            blocks.append({"type": "text", "text": "".join(step.pieces)})
+        for index, call in enumerate(step.calls):
+            blocks.append(_use(call, index, number) | {"input": json.loads(call.arguments or "{}")})
+        ending = {"stop_reason": _stop_reason(step), "usage": _usage(step, request)}
+        return json.dumps(self._message(number, blocks) | ending, ensure_ascii=False).encode()
+
+    def _message(self, number: int, content: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": f"msg_s{number}", "type": "message", "role": "assistant", "model": self._model, "content": content,
+            "stop_reason": None, "stop_sequence": None,
+        }  # fmt: skip
+
+
+def _events(step: Say, number: int) -> Iterator[tuple[bool, dict[str, Any]]]:
+    """The events of the content blocks, each with whether it carries a piece of the script."""
+    index = 0
+    if step.reasoning:
+        yield False, _start(index, {"type": "thinking", "thinking": "", "signature": ""})
+        for piece in step.reasoning:
+            yield True, _delta(index, {"type": "thinking_delta", "thinking": piece})
+        yield False, _delta(index, {"type": "signature_delta", "signature": signature("".join(step.reasoning))})
+        yield False, {"type": "content_block_stop", "index": index}
+        index += 1
+    if step.pieces:
+        yield False, _start(index, {"type": "text", "text": ""})
+        for piece in step.pieces:
+            yield True, _delta(index, {"type": "text_delta", "text": piece})
+        yield False, {"type": "content_block_stop", "index": index}
+        index += 1
+    for position, call in enumerate(step.calls):
+        yield False, _start(index, _use(call, position, number) | {"input": {}})
+        for piece in call.pieces:
+            yield True, _delta(index, {"type": "input_json_delta", "partial_json": piece})
+        yield False, {"type": "content_block_stop", "index": index}
+        index += 1
+
+
+def _start(index: int, block: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def _delta(index: int, delta: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+def _use(call: ScriptedCall, index: int, number: int) -> dict[str, Any]:
+    return {"type": "tool_use", "id": f"toolu_s{number:04d}_{index}" if call.id is None else call.id, "name": call.name}
+
+
+def _broken(step: Say) -> list[Part]:
+    if step.breaks == "disconnect":
+        return [Lost()]
+    if step.breaks == "error":
+        error = {"type": "overloaded_error", "message": "Overloaded"}
+        return [sse("error", {"type": "error", "error": error})]
+    return []
+
+
+def _stop_reason(step: Say) -> str:
+    finish = step.finish or ("tool_calls" if step.calls else "stop")
+    return _STOP.get(finish, finish)
+
+
+def _usage(step: Say, request: ScriptedRequest) -> dict[str, Any]:
+    """`input_tokens` is what was neither read from the cache nor written to it."""
+    if step.usage is None:
+        given, said = estimate(request, step)
+        read = written = 0
+    else:
+        read, written = step.usage.cache_read_tokens, step.usage.cache_write_tokens
+        given, said = step.usage.input_tokens - read - written, step.usage.output_tokens
+    return {
+        "input_tokens": given,
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": read,
+        "output_tokens": said,
+        "service_tier": "standard",
+    }
+
+
+def _error(message: str, kind: str, number: int) -> bytes:
+    error = {"type": "error", "error": {"type": kind, "message": message}, "request_id": f"req_s{number}"}
+    return json.dumps(error).encode()

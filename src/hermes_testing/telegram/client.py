@@ -1,0 +1,286 @@
+"""The people's side in Python: `ada.say("hello")`, `ada.expect("Hello, Ada")`.
+
+    with FakeTelegram() as telegram:
+        ada = telegram.person("ada")
+        ada.say("hello")
+        answer = ada.expect("Hello")
+
+The same whether the fake runs in this process (`server.FakeTelegram`) or in another
+(`RemoteTelegram(address, token)`). Every wait is bounded and says, when it fails, what stood in the chat. The
+`…_async` forms wait without blocking the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hermes_testing.telegram.answers import Call, Json
+from hermes_testing.telegram.faults import NAMED, Fault, FloodRules
+from hermes_testing.telegram.world import MediaKind
+
+WITHIN = 15.0
+_PAUSE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A message as a person sees it now."""
+
+    id: int
+    sender: str
+    sender_id: int
+    mine: bool
+    bot: bool
+    text: str
+    entities: list[Json]
+    file: Json | None
+    buttons: list[list[Json]]
+    thread: int
+    reply_to: int
+    edits: int
+    versions: list[str]
+    """What it said before each edit."""
+    date: int
+    reactions: list[str]
+
+    @property
+    def labels(self) -> list[str]:
+        """What its buttons say."""
+        return [button["text"] for row in self.buttons for button in row]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message that was sent: its id, and the update the bot gets, or None when it is not told."""
+
+    message: int
+    chat: int
+    update: int | None
+
+
+class Telegram:
+    """A fake, wherever it runs."""
+
+    def call(self, verb: str, /, **fields: Any) -> Any:
+        raise NotImplementedError
+
+    def person(self, name: str, **facts: Any) -> Person:
+        """Somebody; made when nobody has that name: `number=` (the id), `first_name=`, `username=`, `is_bot=`."""
+        made = self.call("person", name=name, **facts)
+        return Person(self, name, made["id"])
+
+    def group(
+        self, title: str, *members: Person, kind: str = "supergroup", forum: bool = False, admin: bool = False
+    ) -> int:
+        """A group with these people and the bot in it; its id."""
+        names = [member.name for member in members]
+        made = self.call("group", title=title, members=names, kind=kind, forum=forum, admin=admin)
+        return int(made["id"])
+
+    def topic(self, chat: int, title: str) -> int:
+        return int(self.call("topic", chat=chat, title=title))
+
+    def inject(self, update: Mapping[str, Any]) -> int:
+        """Any object as an update."""
+        return int(self.call("inject", update=dict(update)))
+
+    def settings(self, *, reads_all: bool | None = None, hears_bots: bool | None = None) -> None:
+        """Privacy mode off; and whether the bot hears other bots in groups."""
+        self.call("settings", reads_all=reads_all, hears_bots=hears_bots)
+
+    def flood(self, rules: FloodRules | str) -> None:
+        """`off` (as it begins), `usual`, `strict`, or your own numbers."""
+        self.call("flood", rules=(NAMED[rules] if isinstance(rules, str) else rules).json())
+
+    def faults(self, *faults: Fault, seed: int = 0) -> None:
+        """These from now on, instead of those before; none: all goes well again."""
+        self.call("faults", rules=[fault.json() for fault in faults], seed=seed)
+
+    def journal(self, method: str = "", *, after: int = 0) -> list[Call]:
+        """What the bot asked, oldest first."""
+        return [Call(**raw) for raw in self.call("journal", method=method, after=after)]
+
+    def updates(self, *, after: int = 0) -> list[Json]:
+        """Every update there was: id, kind, chat, message, how often delivered, when acknowledged (or None)."""
+        return list(self.call("updates", after=after))
+
+    def facts(self) -> Json:
+        """Counters: calls, impatient ones, how often each fault fired, updates pending."""
+        return dict(self.call("facts"))
+
+    def wait(self, condition: Callable[[], bool], what: str, *, within: float = WITHIN) -> None:
+        _until(condition, lambda: f"{what} did not happen within {within:g} s", within)
+
+    async def wait_async(self, condition: Callable[[], bool], what: str, *, within: float = WITHIN) -> None:
+        await _until_async(condition, lambda: f"{what} did not happen within {within:g} s", within)
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who writes. Without `chat` it is the private chat with the bot."""
+
+    telegram: Telegram
+    name: str
+    id: int
+
+    def say(self, text: str, *, chat: int | None = None, reply_to: int = 0, thread: int = 0) -> Said:
+        raw = self.telegram.call("say", name=self.name, text=text, chat=chat, reply_to=reply_to, thread=thread)
+        return Said(**raw)
+
+    def photo(self, content: bytes | Path, **more: Any) -> Said:
+        return self._attach("photo", content, **more)
+
+    def document(self, content: bytes | Path, **more: Any) -> Said:
+        """`filename=`, `mime=`, `caption=`, `sized=`, `chat=`, `reply_to=`, `thread=`."""
+        return self._attach("document", content, **more)
+
+    def voice(self, content: bytes | Path, **more: Any) -> Said:
+        return self._attach("voice", content, **more)
+
+    def _attach(self, kind: MediaKind, content: bytes | Path, **more: Any) -> Said:
+        if isinstance(content, Path):
+            more.setdefault("filename", content.name)
+            content = content.read_bytes()
+        coded = base64.b64encode(content).decode()
+        return Said(**self.telegram.call("attach", name=self.name, kind=kind, content=coded, **more))
+
+    def edit(self, message: int, text: str, *, chat: int | None = None) -> int | None:
+        """Edit an own message; the update's id."""
+        raw = self.telegram.call("edit", name=self.name, message=message, text=text, chat=chat)
+        update: int | None = raw["update"]
+        return update
+
+    def unsay(self, message: int, *, chat: int | None = None) -> None:
+        self.telegram.call("unsay", name=self.name, message=message, chat=chat)
+
+    def press(self, label: str, *, message: int | None = None, chat: int | None = None) -> str:
+        """Press a button, on the newest message that has it unless one is named; the id of the press."""
+        if message is None:
+            having = [seen.id for seen in self.messages(chat=chat) if label in seen.labels]
+            if not having:
+                raise AssertionError(f"there is no button {label!r} in the chat:\n{self.chat_text(chat=chat)}")
+            message = having[-1]
+        raw = self.telegram.call("press", name=self.name, message=message, label=label, chat=chat)
+        return str(raw["press"])
+
+    def react(self, message: int, emoji: str, *, chat: int | None = None) -> None:
+        self.telegram.call("react", name=self.name, message=message, emoji=emoji, chat=chat)
+
+    def block(self, blocked: bool = True) -> None:
+        self.telegram.call("block", name=self.name, blocked=blocked)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def look(self, *, chat: int | None = None) -> Json:
+        """The chat with everything around it: version, what the bot is doing, pop-ups."""
+        seen: Json = self.telegram.call("look", name=self.name, chat=chat)
+        return seen
+
+    def messages(self, *, chat: int | None = None) -> list[Seen]:
+        return [Seen(**raw) for raw in self.look(chat=chat)["messages"]]
+
+    def replies(self, *, after: int = 0, chat: int | None = None) -> list[Seen]:
+        """What the bot has said, from behind a message on."""
+        return [seen for seen in self.messages(chat=chat) if seen.bot and seen.id > after]
+
+    def typing(self, *, chat: int | None = None) -> bool:
+        return bool(self.look(chat=chat)["action"])
+
+    def toasts(self, *, chat: int | None = None) -> list[str]:
+        """What popped up after button presses."""
+        return [toast["text"] for toast in self.look(chat=chat)["toasts"]]
+
+    def chat_text(self, *, chat: int | None = None) -> str:
+        lines = [f"{seen.id:>4} {seen.sender}: {seen.text}" for seen in self.messages(chat=chat)]
+        return "\n".join(lines) or "(nothing)"
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def expect(self, words: str, *, after: int = 0, within: float = WITHIN, chat: int | None = None) -> Seen:
+        """Wait until the bot has said something that contains the words, sent or by an edit; that message."""
+        _until(lambda: self._saying(words, after, chat) is not None, self._missing(words, within, chat), within)
+        return self._found(words, after, chat)
+
+    async def expect_async(
+        self, words: str, *, after: int = 0, within: float = WITHIN, chat: int | None = None
+    ) -> Seen:
+        missing = self._missing(words, within, chat)
+        await _until_async(lambda: self._saying(words, after, chat) is not None, missing, within)
+        return self._found(words, after, chat)
+
+    def expect_silence(self, seconds: float = 0.5, *, after: int = 0, chat: int | None = None) -> None:
+        """Nothing from the bot behind a message for so long."""
+        time.sleep(seconds)
+        heard = self.replies(after=after, chat=chat)
+        if heard:
+            raise AssertionError(f"the bot should have said nothing, but:\n{self.chat_text(chat=chat)}")
+
+    def _saying(self, words: str, after: int, chat: int | None) -> Seen | None:
+        fitting = [seen for seen in self.replies(after=after, chat=chat) if words in seen.text]
+        return fitting[-1] if fitting else None
+
+    def _found(self, words: str, after: int, chat: int | None) -> Seen:
+        found = self._saying(words, after, chat)
+        if found is None:
+            raise AssertionError(f"{words!r} was said and taken back:\n{self.chat_text(chat=chat)}")
+        return found
+
+    def _missing(self, words: str, within: float, chat: int | None) -> Callable[[], str]:
+        return lambda: f"the bot did not say {words!r} within {within:g} s; the chat:\n{self.chat_text(chat=chat)}"
+
+
+class RemoteTelegram(Telegram):
+    """A fake in another process, over its control endpoint. A call blocks for a moment; close it when done."""
+
+    def __init__(self, address: str, token: str) -> None:
+        import httpx2
+
+        self.address = address
+        self.token = token
+        self._http = httpx2.Client(base_url=f"{address}/control/bot{token}/", timeout=40.0, trust_env=False)
+
+    def call(self, verb: str, /, **fields: Any) -> Any:
+        answer = self._http.post(verb, json=fields)
+        body = answer.json()
+        if not body["ok"]:
+            raise RuntimeError(f"the fake Telegram refuses {verb}: {body['description']}")
+        return body["result"]
+
+    def watch(self, name: str, *, version: int, chat: int | None = None, within: float = 25.0) -> Json:
+        """As `look`, as soon as the chat is no longer at that version, or after `within` seconds."""
+        seen: Json = self.call("watch", name=name, chat=chat, version=version, within=within)
+        return seen
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _until(condition: Callable[[], bool], failure: Callable[[], str], within: float) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(failure())
+        time.sleep(_PAUSE)
+
+
+async def _until_async(condition: Callable[[], bool], failure: Callable[[], str], within: float) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(failure())
+        await asyncio.sleep(_PAUSE)

@@ -1,0 +1,442 @@
+"""The world behind the fake: people, chats, topics, messages and files, and how Telegram writes them as JSON.
+
+Plain state. `api` changes it for the bot, `people` for everybody else;
+both hold `World.lock` while they do, so that a test may act from any thread. Message ids count up for all private
+chats and basic groups together and for each supergroup alone, as Telegram's do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from hermes_testing.telegram.answers import Json, bad_request
+from hermes_testing.telegram.text import Formatted
+
+ChatType = Literal["private", "group", "supergroup"]
+MediaKind = Literal["photo", "document", "voice"]
+FIRST_SUPERGROUP = -1_000_000_000_000
+TYPING_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class User:
+    id: int
+    first_name: str
+    username: str = ""
+    last_name: str = ""
+    is_bot: bool = False
+    started: bool = False
+    """Has written to the bot, which may then write back."""
+    blocked: bool = False
+    deactivated: bool = False
+
+    def json(self) -> Json:
+        body: Json = {"id": self.id, "is_bot": self.is_bot, "first_name": self.first_name}
+        body |= {name: value for name, value in (("last_name", self.last_name), ("username", self.username)) if value}
+        if not self.is_bot:
+            body["language_code"] = "en"
+        return body
+
+
+@dataclass(slots=True)
+class StoredFile:
+    id: str
+    kind: MediaKind
+    name: str
+    mime: str
+    size: int
+    path: str
+    seconds: int = 0
+    sized: bool = True
+    """Whether its size is told. In the Bot API it may always be missing."""
+
+    def json(self) -> Json:
+        body: Json = {"file_id": self.id, "file_unique_id": f"u{self.id}"}
+        if self.sized:
+            body["file_size"] = self.size
+        match self.kind:
+            case "photo":
+                return body | {"width": 640, "height": 480}
+            case "voice":
+                return body | {"duration": self.seconds, "mime_type": self.mime}
+            case "document":
+                return body | {"file_name": self.name, "mime_type": self.mime}
+
+
+@dataclass(slots=True)
+class Message:
+    id: int
+    chat_id: int
+    sender_id: int
+    date: int
+    text: str = ""
+    """The text, or the caption of a file."""
+    entities: list[Json] = field(default_factory=list)
+    file_id: str = ""
+    keyboard: list[list[Json]] = field(default_factory=list)
+    thread_id: int = 0
+    reply_to: int = 0
+    album: str = ""
+    edits: int = 0
+    edit_date: int = 0
+    versions: list[str] = field(default_factory=list)
+    """What it said before, oldest first."""
+    reactions: dict[int, str] = field(default_factory=dict)
+    """User id → emoji."""
+
+
+@dataclass(slots=True)
+class Chat:
+    id: int
+    type: ChatType
+    title: str = ""
+    is_forum: bool = False
+    members: list[int] = field(default_factory=list)
+    bot_status: Literal["member", "administrator", "left", "kicked"] = "member"
+    topics: dict[int, str] = field(default_factory=dict)
+    closed_topics: list[int] = field(default_factory=list)
+    upgraded_to: int = 0
+    """The supergroup that this group has become."""
+    messages: dict[int, Message] = field(default_factory=dict)
+    last_message_id: int = 0
+    action: str = ""
+    """What the bot says it is doing, until `action_until`."""
+    action_until: float = 0.0
+    toasts: list[Json] = field(default_factory=list)
+    """Answers to button presses, as they pop up."""
+    version: int = 0
+    """Counts what a person looking at the chat could notice."""
+
+
+@dataclass(slots=True)
+class Press:
+    """A button that somebody pressed and the bot may still answer."""
+
+    id: str
+    user_id: int
+    chat_id: int
+    message_id: int
+    at: float
+    answered: bool = False
+
+
+class World:
+    """Everything there is. `now` is the wall clock; tests may give a `hermes_testing.clock.Clock`."""
+
+    def __init__(self, token: str, *, username: str = "hermes_demo_bot", now: Callable[[], float] = time.time) -> None:
+        self.token = token
+        self.now = now
+        self.lock = threading.RLock()
+        self.bell = Bell()
+        bot_id = int(token.partition(":")[0])
+        self.bot = User(bot_id, "Hermes", username, is_bot=True, started=True)
+        self.reads_all_group_messages = False
+        """Privacy mode off."""
+        self.hears_bots = False
+        self.users: dict[int, User] = {bot_id: self.bot}
+        self.names: dict[str, int] = {}
+        """What tests and phones call people, and their ids."""
+        self.chats: dict[int, Chat] = {}
+        self.files: dict[str, StoredFile] = {}
+        self.contents: dict[str, bytes] = {}
+        self.presses: dict[str, Press] = {}
+        self.commands: dict[str, list[Json]] = {}
+        self.webhook: Json = {}
+        self.last_message_id = 0
+        self.made = 0
+        """How many people, groups, files and presses there have been: the source of their ids."""
+        self.updates = UpdateQueue(self.bell)
+
+    def next_number(self) -> int:
+        self.made += 1
+        return self.made
+
+    def changed(self, chat: Chat) -> None:
+        chat.version += 1
+        self.bell.ring()
+
+    # -- who and where ---------------------------------------------------------------------------------------------
+
+    def private_chat(self, user: User) -> Chat:
+        return self.chats.setdefault(user.id, Chat(user.id, "private"))
+
+    def message(self, chat: Chat, message_id: int, missing: str) -> Message:
+        """Raises the refusal with the words `missing`."""
+        found = chat.messages.get(message_id)
+        if found is None:
+            raise bad_request(missing)
+        return found
+
+    def post(
+        self,
+        chat: Chat,
+        sender: User,
+        content: Formatted,
+        *,
+        file_id: str = "",
+        keyboard: list[list[Json]] | None = None,
+        thread_id: int = 0,
+        reply_to: int = 0,
+        album: str = "",
+    ) -> Message:
+        """A new message in a chat."""
+        if chat.type == "supergroup":
+            chat.last_message_id += 1
+            number = chat.last_message_id
+        else:
+            self.last_message_id += 1
+            number = chat.last_message_id = self.last_message_id
+        message = Message(
+            number, chat.id, sender.id, int(self.now()), content.text, content.json(), file_id, keyboard or [],
+            thread_id, reply_to, album,
+        )  # fmt: skip
+        chat.messages[number] = message
+        if sender is self.bot:
+            chat.action = ""  # typing ends when the message arrives
+        self.changed(chat)
+        return message
+
+    def revise(
+        self, chat: Chat, message: Message, content: Formatted | None, keyboard: list[list[Json]] | None = None
+    ) -> None:
+        """An edit. None leaves what is there; a change of the buttons alone is not counted as an edit."""
+        if content is not None and (content.text, content.json()) != (message.text, message.entities):
+            message.versions.append(message.text)
+            message.text, message.entities = content.text, content.json()
+            message.edits += 1
+        if keyboard is not None:
+            message.keyboard = keyboard
+        message.edit_date = int(self.now())
+        self.changed(chat)
+
+    def store(
+        self, kind: MediaKind, content: bytes, *, name: str, mime: str, seconds: int = 0, sized: bool = True
+    ) -> StoredFile:
+        number = self.next_number()
+        folder = {"photo": "photos", "document": "documents", "voice": "voice"}[kind]
+        suffix = {"photo": ".jpg", "voice": ".oga"}.get(kind) or ("." + name.rpartition(".")[2] if "." in name else "")
+        file = StoredFile(f"F{kind[0].upper()}{number:08d}", kind, name, mime, len(content), "", seconds, sized)
+        file.path = f"{folder}/file_{number}{suffix}"
+        self.files[file.id] = file
+        self.contents[file.path] = content
+        return file
+
+    # -- as JSON ---------------------------------------------------------------------------------------------------
+
+    def chat_json(self, chat: Chat) -> Json:
+        if chat.type == "private":
+            user = self.users[chat.id]
+            body: Json = {"id": chat.id, "type": "private", "first_name": user.first_name}
+            body |= {key: text for key, text in (("last_name", user.last_name), ("username", user.username)) if text}
+            return body
+        body = {"id": chat.id, "type": chat.type, "title": chat.title}
+        return body | ({"is_forum": True} if chat.is_forum else {})
+
+    def message_json(self, message: Message, *, deep: bool = True) -> Json:
+        chat = self.chats[message.chat_id]
+        body: Json = {
+            "message_id": message.id,
+            "from": self.users[message.sender_id].json(),
+            "chat": self.chat_json(chat),
+            "date": message.date,
+        }
+        if message.thread_id:
+            body |= {"message_thread_id": message.thread_id, "is_topic_message": True}
+        if message.edit_date:
+            body["edit_date"] = message.edit_date
+        if deep and (replied := chat.messages.get(message.reply_to)):
+            body["reply_to_message"] = self.message_json(replied, deep=False)
+        if message.album:
+            body["media_group_id"] = message.album
+        if message.file_id:
+            file = self.files[message.file_id]
+            body[file.kind] = [file.json()] if file.kind == "photo" else file.json()
+        if message.text:
+            body["caption" if message.file_id else "text"] = message.text
+        if message.entities:
+            body["caption_entities" if message.file_id else "entities"] = self._entities(message.entities)
+        if message.keyboard:
+            body["reply_markup"] = {"inline_keyboard": message.keyboard}
+        return body
+
+    def _entities(self, entities: list[Json]) -> list[Json]:
+        """A mention of a person by id names that person whole; of somebody unknown, it is left out."""
+        shown = []
+        for entity in entities:
+            if entity["type"] == "text_mention":
+                who = entity["user"]
+                user = self.users.get(int(who["id"] if isinstance(who, dict) else who))
+                if user is None:
+                    continue
+                entity = entity | {"user": user.json()}
+            shown.append(entity)
+        return shown
+
+
+DAY = 86_400.0
+KEPT = 100_000
+KINDS = frozenset(
+    {
+        "message", "edited_message", "channel_post", "edited_channel_post", "callback_query", "inline_query",
+        "my_chat_member", "chat_member", "message_reaction", "message_reaction_count", "chat_join_request", "poll",
+        "poll_answer",
+    }
+)  # fmt: skip
+UNASKED = KINDS - {"chat_member", "message_reaction", "message_reaction_count"}
+"""What a bot gets that never said what it wants."""
+
+
+class Bell:
+    """Wakes every coroutine that waits for something to change, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+    def ring(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, set()
+        for loop, event in waiting:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+    def listen(self) -> asyncio.Event:
+        """An event that the next `ring` sets. Take it before looking, wait on it after."""
+        event = asyncio.Event()
+        with self._lock:
+            self._waiting.add((asyncio.get_running_loop(), event))
+        return event
+
+
+@dataclass(slots=True)
+class Update:
+    id: int
+    kind: str
+    body: Json
+    at: float
+    chat_id: int = 0
+    message_id: int = 0
+    delivered: int = 0
+    """How many times it was handed out."""
+    acknowledged_at: float | None = None
+
+    def json(self) -> Json:
+        return {"update_id": self.id, **self.body}
+
+
+@dataclass(slots=True)
+class UpdateQueue:
+    bell: Bell
+    pending: list[Update] = field(default_factory=list)
+    done: deque[Update] = field(default_factory=lambda: deque(maxlen=KEPT))
+    """The acknowledged ones, newest last."""
+    allowed: frozenset[str] = UNASKED
+    last_id: int = 1_000
+
+    def put(self, kind: str, body: Json, at: float, *, chat_id: int = 0, message_id: int = 0) -> int | None:
+        """Queue an update; None when the bot did not ask for its kind."""
+        if kind not in self.allowed:
+            return None
+        return self.force({kind: body}, at, kind=kind, chat_id=chat_id, message_id=message_id)
+
+    def force(self, body: Json, at: float, *, kind: str = "raw", chat_id: int = 0, message_id: int = 0) -> int:
+        """Queue any object as an update, also one that Telegram would never send."""
+        self.last_id += 1
+        self.pending.append(Update(self.last_id, kind, body, at, chat_id, message_id))
+        self.bell.ring()
+        return self.last_id
+
+    def allow(self, kinds: list[str] | None) -> None:
+        """`allowed_updates`: None keeps what was said before, an empty list goes back to the usual ones."""
+        if kinds is not None:
+            self.allowed = frozenset(kinds) & KINDS or UNASKED
+
+    def take(self, offset: int, limit: int, now: float) -> list[Update]:
+        """Acknowledge what lies below the offset; the first ones from there on. Negative: that many from the end."""
+        if offset < 0:
+            offset = self.pending[offset].id if len(self.pending) >= -offset else 0
+        for update in self.pending:
+            if update.id < offset:
+                update.acknowledged_at = now
+        self.done.extend(update for update in self.pending if update.id < offset)
+        self.pending = [update for update in self.pending if update.id >= offset and now - update.at <= DAY]
+        batch = self.pending[:limit]
+        for update in batch:
+            update.delivered += 1
+        return batch
+
+    def drop(self) -> None:
+        self.pending.clear()
+
+
+_GAP = 100
+_COUNTERS = ("last_message_id", "made")
+
+
+def save(world: World, path: Path) -> None:
+    """Replaces the file at once."""
+    with world.lock:
+        body = json.dumps(_dump(world), ensure_ascii=False)
+    fresh = path.with_name(path.name + ".new")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
+        stream.write(body)
+    fresh.replace(path)
+
+
+def load(world: World, path: Path) -> None:
+    """Take over what a fake before us left. Raises `ValueError` for a file that is none of ours."""
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        with world.lock:
+            _fill(world, body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} holds no state of a fake Telegram ({error!r}); move it away") from error
+
+
+def _dump(world: World) -> Json:
+    return {
+        "users": [asdict(user) for user in world.users.values() if user is not world.bot],
+        "names": world.names,
+        "chats": [asdict(chat) for chat in world.chats.values()],
+        "files": [asdict(file) for file in world.files.values()],
+        "contents": {path: base64.b64encode(content).decode() for path, content in world.contents.items()},
+        "commands": world.commands,
+        "pending": [asdict(update) for update in world.updates.pending],
+        "last_update_id": world.updates.last_id,
+        **{name: vars(world)[name] for name in _COUNTERS},
+    }
+
+
+def _fill(world: World, body: Json) -> None:
+    world.users |= {raw["id"]: User(**raw) for raw in body["users"]}
+    world.names |= body["names"]
+    for raw in body["chats"]:
+        chat = _chat(raw)
+        chat.last_message_id += _GAP if chat.type == "supergroup" else 0
+        world.chats[chat.id] = chat
+    world.files |= {raw["id"]: StoredFile(**raw) for raw in body["files"]}
+    world.contents |= {path: base64.b64decode(content) for path, content in body["contents"].items()}
+    world.commands |= body["commands"]
+    world.updates.pending = [Update(**raw) for raw in body["pending"]]
+    world.updates.last_id = body["last_update_id"] + _GAP
+    world.last_message_id, world.made = (body[name] + _GAP for name in _COUNTERS)
+
+
+def _chat(raw: Json) -> Chat:
+    """JSON has turned the numbers that are keys into text."""
+    messages = [
+        Message(**(one | {"reactions": {int(user): emoji for user, emoji in one["reactions"].items()}}))
+        for one in raw["messages"].values()
+    ]
+    topics = {int(thread): title for thread, title in raw["topics"].items()}
+    return Chat(**(raw | {"messages": {message.id: message for message in messages}, "topics": topics}))

@@ -1,0 +1,181 @@
+"""What a gateway finds when it starts: messages from long ago, queued ones, cut-off commands, turns left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateway.engine import ROUTE, Start, starter
+from tests.gateway.inbound.test_lanes import answers, told, user_texts
+from tests.hermes_agent.turn.test_cut_off_turns import GONE
+
+from gateway.inbound import lanes
+from hermes_state import SessionDB
+from hermes_state.ids import PersonId
+from hermes_state.storage.writer import queued
+from hermes_state.turns.inbox import InboxRow
+from hermes_state.turns.journal import Journal
+from hermes_testing.clock import Clock
+from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scripted.model import ScriptedModel, always, say
+
+HOUR = 3_600.0
+
+
+@pytest.fixture
+def gateway(db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    monkeypatch.setattr(lanes, "_STALE_SECONDS", 0.1)
+    return starter(db, home)
+
+
+def accept(db: SessionDB, text: str, number: int, *, at: float) -> InboxRow:
+    """As a gateway that was lost a moment later had stored it."""
+    source = PretendAdapter().source("42").to_dict()
+    payload = {"text": text, "type": "command" if text.startswith("/") else "text", "source": source, "at": at}
+    return db.inbox.accept(
+        platform="telegram", chat_id="42", message_id=f"m{number}", route=ROUTE, payload=payload,
+        person_id=PersonId("owner"),
+    ).row  # fmt: skip
+
+
+def test_old_messages_are_told_of_once_and_answered_on_request(gateway: Start, db: SessionDB, clock: Clock) -> None:
+    async def go() -> None:
+        accept(db, "one", 1, at=clock() - 3 * HOUR)
+        accept(db, "/new", 2, at=clock() - 3 * HOUR)
+        accept(db, "two", 3, at=clock() - 2 * HOUR)
+        with ScriptedModel(always(say("ok"))) as model:
+            for _ in range(2):  # a restart changes nothing and tells nothing again
+                async with gateway(model) as here:
+                    await here.quiet()
+                assert here.outcomes() == {"m1": "queued", "m2": "dropped", "m3": "queued"}
+            (notice,) = told(here, "stale")
+            assert "2 messages" in notice and "/catchup" in notice
+            async with gateway(model) as here:
+                await here.chat.say("fresh", at=clock())
+                await here.quiet()
+                await here.chat.say("/catchup", at=clock())
+                await here.quiet()
+            assert set(here.outcomes().values()) == {"answered", "dropped"}
+            assert user_texts(db) == ["fresh", "one", "two"]
+
+    asyncio.run(go())
+
+
+def test_what_a_platform_kept_for_us_for_hours_is_held_too(gateway: Start, clock: Clock) -> None:
+    async def go() -> None:
+        with ScriptedModel(always(say("ok"))) as model:
+            async with gateway(model) as here:
+                for number in range(3):
+                    await here.chat.say(f"old {number}", at=clock() - 5 * HOUR)
+                await here.chat.say("/stop", at=clock() - 5 * HOUR)
+                await here.until(lambda: told(here, "stale"))
+                await here.chat.say("new", at=clock())
+                await here.quiet()
+                assert answers(here) == ["ok"]
+                assert "3 messages" in told(here, "stale")[0]
+                states = list(here.outcomes().values())
+                assert (states.count("queued"), states.count("dropped"), states.count("answered")) == (3, 1, 1)
+
+    asyncio.run(go())
+
+
+def test_queued_messages_of_a_lost_process_are_answered_in_order(gateway: Start, db: SessionDB, clock: Clock) -> None:
+    async def go() -> None:
+        for number in range(1, 8):
+            accept(db, f"number {number}", number, at=clock())
+        with ScriptedModel(always(say("ok"))) as model:
+            async with gateway(model) as here:
+                await here.quiet()
+            assert user_texts(db) == [f"number {number}" for number in range(1, 8)]
+            assert set(here.outcomes().values()) == {"answered"}
+
+    asyncio.run(go())
+
+
+def test_a_command_that_was_cut_off_is_reported_and_never_run_again(
+    gateway: Start, db: SessionDB, clock: Clock
+) -> None:
+    async def go() -> None:
+        row = accept(db, "/again", 1, at=clock())
+        await queued(db.engine, lambda conn: db.inbox.take_command_in(conn, row.id))
+        with ScriptedModel() as model:
+            for _ in range(2):
+                async with gateway(model) as here:
+                    await here.quiet()
+                assert here.parts.commands.ran == []  # type: ignore[attr-defined]
+            assert here.outcomes() == {"m1": "error"}
+            (said,) = told(here, "cut_off")
+            assert "/again" in said and "do not know" in said
+
+    asyncio.run(go())
+
+
+def test_a_turn_left_behind_comes_before_what_waits(gateway: Start, db: SessionDB, clock: Clock) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("one"), say("two"), say("three")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("first", at=clock())
+                await here.quiet()
+                session = str(here.parts.services.store.peek_session_id(ROUTE))
+            row = accept(db, "second", 2, at=clock())
+            lost: Any = await Journal.open(
+                db, session, holder=GONE, ttl=600, user={"role": "user", "content": "second"}, route=ROUTE,
+                claim=(row.id,),
+            )  # fmt: skip
+            accept(db, "third", 3, at=clock())
+            async with gateway(model) as there:
+                await there.quiet()
+            assert answers(there) == ["two", "three"]
+            assert user_texts(db) == ["first", "second", "third"]
+            assert there.outcomes() == {"in-1": "answered", "m2": "answered", "m3": "answered"}
+            turn = db.turns.get(lost.turn_id)
+            assert turn is not None and (turn.state, turn.attempt) == ("done", 2)
+
+    asyncio.run(go())
+
+
+def test_an_edit_that_was_stored_and_not_read_stands_in_its_place(gateway: Start, db: SessionDB, clock: Clock) -> None:
+    async def go() -> None:
+        accept(db, "one", 1, at=clock())
+        accept(db, "two", 2, at=clock())
+        accept(db, "three", 3, at=clock())
+        source = PretendAdapter().source("42").to_dict()
+        await db.inbox.aaccept(
+            platform="telegram", chat_id="42", message_id="m2", version=1, route=ROUTE, person_id=PersonId("owner"),
+            payload={"text": "two, better", "type": "text", "source": source, "at": clock()},
+        )  # fmt: skip
+        with ScriptedModel(always(say("ok"))) as model:
+            async with gateway(model) as here:
+                await here.quiet()
+        assert user_texts(db) == ["one", "two, better", "three"]
+
+    asyncio.run(go())
+
+
+def test_a_turn_left_behind_long_ago_is_not_gone_on_with_and_its_chat_is_told(
+    gateway: Start, db: SessionDB, clock: Clock
+) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("one")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("first", at=clock())
+                await here.quiet()
+                session = str(here.parts.services.store.peek_session_id(ROUTE))
+            row = accept(db, "second", 2, at=clock())
+            lost: Any = await Journal.open(
+                db, session, holder=GONE, ttl=600, user={"role": "user", "content": "second"}, route=ROUTE,
+                claim=(row.id,),
+            )  # fmt: skip
+            clock.advance(2 * HOUR)
+            async with gateway(model) as there:
+                await there.quiet()
+            assert answers(there) == [] and len(model.requests) == 1
+            (notice,) = told(there, "old_turn")
+            assert "2h ago" in notice and "/retry" in notice
+            assert there.outcomes() == {"in-1": "answered", "m2": "dropped"}
+            turn = db.turns.get(lost.turn_id)
+            assert turn is not None and turn.state == "cancelled"
+
+    asyncio.run(go())

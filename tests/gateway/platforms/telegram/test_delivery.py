@@ -1,0 +1,136 @@
+"""What is owed goes out through the real adapter to the strict fake: in order, once, and honestly unknown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gateway.config import Platform
+from gateway.outbound.deliverer import Deliverer
+from gateway.platforms.telegram.adapter import TelegramAdapter
+from gateway.services import Services
+from hermes_state.people import media_files
+from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_testing.clock import Clock
+from hermes_testing.telegram.faults import Fault, FloodRules
+from hermes_testing.telegram.server import FakeTelegram
+
+Connected = Callable[..., Any]
+
+
+def owed(services: Services, chat: int, key: str, **payload: Any) -> OutboxItem:
+    parcel = Parcel(dedup_key=key, platform="telegram", chat_id=str(chat), payload={"kind": "answer", **payload})
+    return services.db.outbox.enqueue(parcel)
+
+
+@asynccontextmanager
+async def delivering(services: Services, adapter: TelegramAdapter) -> AsyncIterator[Deliverer]:
+    deliverer = Deliverer(services, {Platform.TELEGRAM: adapter}, poll_seconds=0.02)
+    await deliverer.start()
+    try:
+        yield deliverer
+    finally:
+        await deliverer.drain(5)
+
+
+async def states(services: Services, *items: OutboxItem) -> list[str]:
+    """What became of the items, once that is settled."""
+    async with asyncio.timeout(20):
+        while True:
+            found = [services.db.outbox.get(item.id) for item in items]
+            settled = [row.state for row in found if row is not None]
+            if not {"pending", "sending"} & set(settled):
+                return settled
+            await asyncio.sleep(0.01)
+
+
+async def as_real_time_does(clock: Clock) -> None:
+    while True:
+        await asyncio.sleep(0.05)
+        clock.advance(0.05)
+
+
+def test_long_answers_arrive_whole_in_order_and_once(
+    services: Services, telegram: FakeTelegram, connected: Connected
+) -> None:
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        texts = [
+            f"**Answer {number}**\n\n" + "\n".join(f"line {number}.{line}" for line in range(900)) for number in (1, 2)
+        ]
+        async with connected() as (adapter, _), delivering(services, adapter):
+            items = [owed(services, chat, f"answer:{number}", text=text) for number, text in enumerate(texts)]
+            assert await states(services, *items) == ["sent", "sent"]
+        shown = "\n".join(seen.text for seen in ada.replies())
+        assert shown.split() == " ".join(texts).replace("*", "").split()
+        assert all(seen.edits == 0 for seen in ada.replies())
+
+    asyncio.run(run())
+
+
+def test_a_flood_is_waited_for_and_nothing_comes_twice(
+    services: Services, telegram: FakeTelegram, connected: Connected, clock: Clock
+) -> None:
+    telegram.flood(FloodRules(chat_per_second=2.0, chat_burst=1, group_per_minute=0, all_per_second=0))
+
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        async with connected() as (adapter, _), delivering(services, adapter):
+            items = [owed(services, chat, f"answer:{number}", text=f"number {number}") for number in range(3)]
+            going = asyncio.create_task(as_real_time_does(clock))
+            assert await states(services, *items) == ["sent"] * 3
+            going.cancel()
+        assert [seen.text for seen in ada.replies()] == ["number 0", "number 1", "number 2"]
+        assert telegram.facts()["impatient"] == 0
+
+    asyncio.run(run())
+
+
+def test_a_lost_answer_of_telegrams_leaves_the_item_unknown_and_the_chat_with_one_copy(
+    services: Services, telegram: FakeTelegram, connected: Connected
+) -> None:
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        async with connected() as (adapter, _), delivering(services, adapter):
+            telegram.faults(Fault("drop_after", method="sendMessage", times=1))
+            assert await states(services, owed(services, chat, "answer:1", text="only once")) == ["unknown"]
+            await asyncio.sleep(0.2)
+        assert [seen.text for seen in ada.replies()].count("only once") == 1
+
+    asyncio.run(run())
+
+
+def test_who_blocked_the_bot_gets_nothing_and_nobody_tries_again(
+    services: Services, telegram: FakeTelegram, connected: Connected
+) -> None:
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        ada.block()
+        async with connected() as (adapter, _), delivering(services, adapter):
+            assert await states(services, owed(services, chat, "answer:1", text="hello?")) == ["failed"]
+        assert len(telegram.journal("sendMessage")) == 1
+
+    asyncio.run(run())
+
+
+def test_a_file_arrives_under_the_name_it_had(services: Services, telegram: FakeTelegram, connected: Connected) -> None:
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        draft = media_files.draft(services.home)
+        draft.write_bytes(b"a,b\n")
+        kept = media_files.keep(services.home, draft, ending=".csv", most=100)
+        file = {"path": str(kept.path), "name": "report.csv", "caption": "The figures"}
+        async with connected() as (adapter, _), delivering(services, adapter):
+            assert await states(services, owed(services, chat, "file:1", text="", files=[file])) == ["sent"]
+        (seen,) = ada.replies()
+        assert seen.file is not None
+        assert (seen.file["name"], seen.text) == ("report.csv", "The figures")
+
+    asyncio.run(run())

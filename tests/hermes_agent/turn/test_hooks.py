@@ -1,0 +1,145 @@
+"""What plug-ins can do to a turn, and what they cannot: hold up others, lose words, let a call through by failing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.hermes_agent.conftest import MakeAgent
+
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
+from hermes_state import SessionDB
+from hermes_testing.plugins import plugin_home
+from hermes_testing.scripted.model import ScriptedModel, call, say
+
+Plug = Callable[[str], None]
+PICTURE = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
+
+
+@pytest.fixture
+def plug(quiet_home: Path) -> Iterator[Plug]:
+    """A plug-in from the body of its `register`."""
+    with plugin_home(quiet_home) as plugged:
+
+        def load(body: str) -> None:
+            lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
+            plugged.add("mine", f"import time\n\ndef register(ctx):\n{lines}\n")
+            plugged.load("mine")
+
+        yield load
+
+
+class Person:
+    """Answers what it is asked."""
+
+    def __init__(self, answer: Choice) -> None:
+        self.answer, self.asked = answer, list[ApprovalQuestion]()
+
+    async def ask(self, question: ApprovalQuestion) -> Choice:
+        self.asked.append(question)
+        return self.answer
+
+
+def sent(model: ScriptedModel, at: int) -> list[dict[str, Any]]:
+    return list(json.loads(model.requests[at].body)["messages"])
+
+
+def test_a_hook_that_waits_holds_up_nobody_else(make_agent: MakeAgent, plug: Plug) -> None:
+    plug("""
+global waits, others, seen
+import threading
+waits, others, seen = threading.Event(), threading.Event(), []
+ctx.register_hook("pre_llm_call", lambda **_: waits.set() or seen.append(others.wait(10)))
+""")
+    module: Any = sys.modules["hermes_plugins.mine"]
+
+    async def go() -> None:
+        with ScriptedModel(say("Done.")) as model:
+            task = asyncio.ensure_future(make_agent(model).arun_conversation("go"))
+            while not module.waits.is_set():  # noqa: ASYNC110 - set by another thread
+                await asyncio.sleep(0.01)
+            module.others.set()
+            await task
+
+    asyncio.run(go())
+    assert module.seen == [True], "the loop went on while the hook waited for it"
+
+
+@pytest.mark.parametrize(("answer", "runs"), [("once", True), ("deny", False)])
+def test_a_plugin_can_have_a_person_asked(
+    db: SessionDB, make_agent: MakeAgent, plug: Plug, run: Any, answer: Choice, runs: bool
+) -> None:
+    plug('ctx.register_hook("pre_tool_call", lambda **_: {"action": "approve", "message": "lists are dear"})')
+    person = Person(answer)
+    with ScriptedModel(say(calls=[call("todo")]), say("Well.")) as model:
+        run(make_agent(model, approver=person).arun_conversation("plan"))
+        result = sent(model, 1)[-1]["content"]
+    assert ["lists are dear" in question.why for question in person.asked] == [True]
+    assert ("was not run" not in result) is runs
+
+
+def test_without_anybody_to_ask_the_call_is_not_made(make_agent: MakeAgent, plug: Plug, run: Any) -> None:
+    plug('ctx.register_hook("pre_tool_call", lambda **_: {"action": "approve"})')
+    with ScriptedModel(say(calls=[call("todo")]), say("Well.")) as model:
+        run(make_agent(model).arun_conversation("plan"))
+        assert "was not run" in sent(model, 1)[-1]["content"]
+
+
+def test_what_a_hook_adds_to_a_picture_is_sent_now_and_later(
+    db: SessionDB, make_agent: MakeAgent, plug: Plug, run: Any
+) -> None:
+    plug('ctx.register_hook("pre_llm_call", lambda user_message, **_: user_message.clear() or "It is raining."\n'
+         'if isinstance(user_message, list) else None)')  # fmt: skip
+    message = [{"type": "text", "text": "What is this?"}, PICTURE]
+    with ScriptedModel(say("A cat."), say("Yes.")) as model:
+        agent = make_agent(model)
+        run(agent.arun_conversation(message))
+        run(make_agent(model, session_id=agent.session_id).arun_conversation("sure?"))
+        first, second = sent(model, 0)[1], sent(model, 1)[1]
+    assert first == second
+    assert "What is this?" in str(first)
+    assert "It is raining." in str(first)
+    assert "cat.png" in str(first)
+    assert db.get_messages(agent.session_id)[0]["content"] == message
+    assert db.prefixes.break_count() == 0
+
+
+def test_what_is_stored_may_differ_from_what_is_sent_with_a_picture(
+    db: SessionDB, make_agent: MakeAgent, run: Any
+) -> None:
+    with ScriptedModel(say("A cat.")) as model:
+        agent = make_agent(model)
+        message = [{"type": "text", "text": "[in a group] What is this?"}, PICTURE]
+        run(agent.arun_conversation(message, persist_user_message="What is this?"))
+        asked = str(sent(model, 0)[1])
+    assert "[in a group] What is this?" in asked
+    assert "cat.png" in asked
+
+
+def test_the_reply_is_told_once(make_agent: MakeAgent, plug: Plug, run: Any, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    plug(f"""
+def note(user_message, assistant_response, **_):
+    with open({str(told)!r}, "a") as file:
+        file.write(user_message + " → " + assistant_response + ";")
+ctx.register_hook("post_llm_call", note)
+""")
+    with ScriptedModel(say(calls=[call("todo")]), say("Planned.")) as model:
+        run(make_agent(model).arun_conversation("plan"))
+    assert told.read_text() == "plan → Planned.;"
+
+
+def test_a_history_fills_a_session_that_is_there_and_empty(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:
+    db.ledger.open(source="cli", owner="owner", session_id="chat")
+    history = [{"role": "user", "content": "Before."}, {"role": "assistant", "content": "Yes."}]
+    with ScriptedModel(say("Now."), say("Again.")) as model:
+        agent = make_agent(model, session_id="chat")
+        for text in ("after", "once more"):
+            run(agent.arun_conversation(text, conversation_history=history))
+    texts = [m["content"] for m in db.get_messages("chat")]
+    assert texts == ["Before.", "Yes.", "after", "Now.", "once more", "Again."]

@@ -1,0 +1,91 @@
+"""`hermes doctor` where the place itself is at fault: a read-only mount, closed folders, a network, little room.
+
+The advice is run in that same shell, as a person would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.hermes_cli.doctors import MOUNTS, PLAIN, READ_ONLY, Opened, wrong
+
+pytestmark = pytest.mark.usefixtures("healthy")
+
+_FIX = (
+    """python -c 'import json, sys; print(next(one["fix"] for one in json.load(sys.stdin)["checks"] if one["fix"]))'"""
+)
+_FOLLOWED = f"""
+set -e
+look() {{ hermes doctor --json; }}
+eval "$PLANT"
+look > "$OUT/before" || true
+eval "$({_FIX} < "$OUT/before")" >&2
+look > "$OUT/after" || true
+"""
+
+
+def _followed(world: list[str], plant: str, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Plant a fault in a world of its own, run the first advice there; that finding, and what is wrong after it."""
+    ran = subprocess.run(
+        [*world, "bash", "-c", _FOLLOWED], capture_output=True, text=True, check=False, timeout=120,
+        stdin=subprocess.DEVNULL, env={**os.environ, "PLANT": plant, "OUT": str(folder)},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    before, after = (json.loads((folder / name).read_text()) for name in ("before", "after"))
+    return wrong(before)[0], wrong(after)
+
+
+def test_a_read_only_mount(tmp_path: Path, healthy: Path) -> None:
+    seen, left = _followed(MOUNTS, READ_ONLY, tmp_path)
+    assert seen["check"] == "home" and seen["fix"].endswith(f"mount -o remount,rw {healthy}")
+    assert left == []
+
+
+@pytest.mark.parametrize("closed", ['"$HERMES_HOME"', '"$HERMES_HOME"/state.db', '"$HERMES_HOME"/config.yaml'])
+def test_what_is_closed_to_its_owner(closed: str, tmp_path: Path, healthy: Path) -> None:
+    seen, left = _followed(PLAIN, f"chmod 400 {closed}", tmp_path)
+    assert seen["fix"] == f"chmod -R u+rwX {healthy}"
+    assert left == []
+
+
+def test_no_home_can_be_made_there(tmp_path: Path) -> None:
+    (tmp_path / "person").mkdir()
+    plant = f"export HERMES_HOME=/proc/nowhere HOME={tmp_path / 'person'}"
+    seen, left = _followed([], plant, tmp_path)
+    assert seen["fix"] == "unset HERMES_HOME" and "none can be made" in seen["says"]
+    assert [(one["check"], one["fix"]) for one in left] == [("home", "hermes setup"), ("model", "hermes setup")]
+
+
+# The kernel's table of mounts, with another word in it, laid over the real one of the process that will be the doctor.
+NETWORK = """
+mkdir "$OUT/person" "$OUT/net"; export HOME="$OUT/person"
+mount -t tmpfs none "$OUT/net"; cp -a "$HERMES_HOME" "$OUT/net/home"; export HERMES_HOME="$OUT/net/home"
+look() { bash -c 'sed "s/ - tmpfs / - nfs4 /" /proc/$$/mountinfo > "$OUT/table"
+    mount --bind "$OUT/table" /proc/$$/mountinfo; exec hermes doctor --json'; }
+"""
+
+
+def test_a_home_on_a_network(tmp_path: Path) -> None:
+    seen, left = _followed(MOUNTS, NETWORK, tmp_path)
+    assert seen["check"] == "file-system" and "nfs4" in seen["says"]
+    assert left == []
+
+
+def test_little_room_that_a_vacuum_gives_back(tmp_path: Path, healthy: Path) -> None:
+    """A disk on which a gigabyte would be free, but for what was deleted from the database."""
+    with Opened(healthy) as db:
+        db.create_session("large", source="cli")
+        for _ in range(16):
+            db.append_message("large", "user", "x" * 1_000_000)
+        db.delete_session("large")
+    room = 1_000_000_000 + 8_000_000
+    plant = f'''mkdir "$OUT/disk"; mount -t tmpfs -o size={room} none "$OUT/disk"
+        cp -a "$HERMES_HOME"/. "$OUT/disk"; chmod 700 "$OUT/disk"; export HERMES_HOME="$OUT/disk"'''
+    seen, left = _followed(MOUNTS, plant, tmp_path)
+    assert seen["check"] == "disk" and seen["fix"] == "hermes state maintain --vacuum"
+    assert left == []

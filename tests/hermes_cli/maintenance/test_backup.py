@@ -1,0 +1,236 @@
+"""`hermes backup`, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.support.sample_store import tell_story
+
+from hermes_cli.main import main
+from hermes_state.session_db import SessionDB
+from hermes_testing.stores import TestStores
+
+
+@pytest.fixture
+def story(home: Path) -> Path:
+    """A home with a few conversations in it."""
+    db = SessionDB(home / "state.db")
+    tell_story(db)
+    db.close()
+    return home
+
+
+@pytest.fixture
+def server(stores: TestStores, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The home's store is on PostgreSQL."""
+    url = stores.postgresql()
+    monkeypatch.setenv("HERMES_DATABASE_URL", url)
+    yield url
+    stores.discard(url)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    assert said.err.count("\n") <= 1
+    return code, said.out, said.err
+
+
+def messages(home: Path) -> int:
+    db = SessionDB(home / "state.db")
+    try:
+        return db.message_count()
+    finally:
+        db.close()
+
+
+def add(home: Path) -> None:
+    db = SessionDB(home / "state.db")
+    db.append_message("trip-2", "user", "afterwards")
+    db.close()
+
+
+def test_create_list_verify_restore(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "backup", "create")
+    assert code == 0
+    assert "4 sessions" in out
+    assert "not config.yaml and .env" in out
+    (made,) = (story / "backups").iterdir()
+    assert made.name in run(capsys, "backup", "list")[1]
+    assert "is whole" in run(capsys, "backup", "verify", made.name)[1]
+    before = messages(story)
+    add(story)
+    code, out, _ = run(capsys, "backup", "restore", made.name, "--yes")
+    assert code == 0
+    assert "What was there before" in out
+    assert messages(story) == before
+
+
+def test_a_restore_asks_first(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "backup", "create", str(story / "b.db"))
+    add(story)
+    before = messages(story)
+    code, _, err = run(capsys, "backup", "restore", str(story / "b.db"))
+    assert code == 2
+    assert "--yes" in err
+    assert messages(story) == before
+
+
+def test_secrets_only_when_asked_for(story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (story / ".env").write_text("TOKEN=hush\n")
+    (story / "config.yaml").write_text("sessions: {}\n")
+    run(capsys, "backup", "create", str(tmp_path / "a.db"))
+    assert not list(tmp_path.glob("a.db.*"))
+    _, out, _ = run(capsys, "backup", "create", str(tmp_path / "b.db"), "--with-secrets")
+    assert "hush" not in out
+    assert (tmp_path / "b.db.env").read_text() == "TOKEN=hush\n"
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("b.db*")} == {0o600}
+    assert (tmp_path / "b.db.config.yaml").exists()
+
+
+def test_json_for_programs(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = json.loads(run(capsys, "backup", "create", "--json")[1])
+    assert made["rows"]["sessions"] == 4
+    assert json.loads(run(capsys, "backup", "list", "--json")[1])[0]["path"] == made["path"]
+    assert json.loads(run(capsys, "backup", "verify", made["path"], "--json")[1])["ok"] is True
+    restored = json.loads(run(capsys, "backup", "restore", made["path"], "--json", "--yes")[1])
+    assert Path(restored["replaced"]).exists()
+
+
+def test_mistakes_are_one_line_and_change_nothing(
+    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.db").write_text("hello" * 500)
+    (tmp_path / "text.zip").write_text("hello" * 500)
+    before = messages(story)
+    for wrong in (
+        str(tmp_path / "text.db"),
+        str(tmp_path / "text.zip"),
+        "missing.db",
+        "../../x",
+        str(story / "state.db"),
+    ):
+        code, _, err = run(capsys, "backup", "restore", wrong, "--yes")
+        assert code in (1, 2), wrong
+        assert err.startswith("hermes: "), wrong
+    code, _, err = run(capsys, "backup", "create", str(tmp_path / "text.db"))
+    assert code == 2
+    assert "already" in err
+    assert messages(story) == before
+
+
+def test_an_empty_home_is_not_made_by_looking(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "backup", "list")[0] == 0
+    assert run(capsys, "backup", "create")[0] == 1
+    assert not home.exists()
+
+
+def test_a_store_on_postgresql_is_backed_up_as_an_archive_and_restored_into_an_empty_one(
+    server: str, home: Path, stores: TestStores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = SessionDB.connect(server)
+    tell_story(db)
+    db.close()
+    made = json.loads(run(capsys, "backup", "create", "--json")[1])
+    assert made["path"].endswith(".zip")
+    code, _, err = run(capsys, "backup", "restore", made["path"], "--yes")
+    assert code == 1
+    assert "holds rows already" in err
+    other = stores.postgresql(empty=True)
+    monkeypatch.setenv("HERMES_DATABASE_URL", other)
+    code, out, _ = run(capsys, "backup", "restore", made["path"], "--yes")
+    assert (code, "4 sessions" in out) == (0, True)
+    db = SessionDB.connect(other)
+    assert len(db.get_messages("trip-2")) == 2
+    db.close()
+    stores.discard(other)
+
+
+def test_a_sqlite_backup_does_not_go_into_postgresql_by_accident(
+    story: Path, stores: TestStores, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = json.loads(run(capsys, "backup", "create", "--json")[1])
+    monkeypatch.setenv("HERMES_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    code, _, err = run(capsys, "backup", "restore", made["path"], "--yes")
+    assert code == 2
+    assert "hermes state move" in err
+
+
+@pytest.mark.parametrize("verb", ["create", "verify", "restore", "list"])
+def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "backup", verb, "--help")
+    assert code == 0
+    assert f"hermes backup {verb}" in out.split("examples:")[1]
+
+
+ACTING = {
+    "trigger evil": "CREATE TRIGGER evil AFTER INSERT ON messages BEGIN UPDATE people SET role = 'owner'; END",
+    "trigger sessions_minute_insert": (
+        "DROP TRIGGER sessions_minute_insert; CREATE TRIGGER sessions_minute_insert AFTER INSERT ON sessions"
+        " BEGIN UPDATE people SET role = 'owner'; END"
+    ),
+    "view people": "ALTER TABLE people RENAME TO people2; CREATE VIEW people AS SELECT * FROM people2",
+    "table held": "CREATE TABLE held (id TEXT REFERENCES messages(id))",
+    "table words": "CREATE VIRTUAL TABLE words USING fts5(body)",
+    "table people": "ALTER TABLE people ADD COLUMN more TEXT DEFAULT 'x'",
+    "unique index one": "CREATE UNIQUE INDEX one ON messages(role)",
+}
+
+
+@pytest.mark.parametrize("what", ACTING)
+def test_a_database_with_a_trigger_or_a_table_that_is_not_ours_is_named_and_not_restored(
+    story: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    run(capsys, "backup", "create", str(story / "b.db"))
+    with closing(sqlite3.connect(story / "b.db")) as changed:
+        if what == "unique index one":
+            changed.execute("DELETE FROM messages")
+        changed.executescript(ACTING[what])
+        changed.commit()
+    before = messages(story)
+    for command in (("verify", str(story / "b.db")), ("restore", str(story / "b.db"), "--yes")):
+        code, _, err = run(capsys, "backup", *command)
+        assert code != 0
+        assert what in err, err
+    assert messages(story) == before
+
+
+def test_tables_that_an_import_kept_are_named_and_restored(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "backup", "create", str(story / "b.db"))
+    with closing(sqlite3.connect(story / "b.db")) as changed:
+        changed.execute("CREATE TABLE delivery_obligations (obligation_id TEXT, content TEXT)")
+        changed.commit()
+    assert (
+        "Not of our schema, and not used: table delivery_obligations."
+        in run(capsys, "backup", "verify", str(story / "b.db"))[1]
+    )
+    assert run(capsys, "backup", "restore", str(story / "b.db"), "--yes")[0] == 0
+    code, out, _ = run(capsys, "state", "check")
+    assert code == 0 and "delivery_obligations" in out
+
+
+def test_a_backup_of_an_older_schema_is_restored(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = Path(__file__).parents[2] / "hermes_state" / "schemas" / "100-sqlite.sql"
+    with closing(sqlite3.connect(story / "old.db")) as made:
+        made.executescript(old.read_text(encoding="utf-8"))
+        made.execute("INSERT INTO schema_version (version) VALUES (100)")
+        made.commit()
+    assert run(capsys, "backup", "restore", str(story / "old.db"), "--yes")[0] == 0
+    assert messages(story) == 0
+    assert run(capsys, "state", "check")[0] == 0
+
+
+def test_state_check_names_a_foreign_trigger(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(story / "state.db")) as changed:
+        changed.executescript(ACTING["trigger evil"])
+        changed.commit()
+    code, out, _ = run(capsys, "state", "check")
+    assert code == 1
+    assert "trigger evil" in out

@@ -1,0 +1,96 @@
+"""`hermes status`: what it says of a home in each state."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.hermes_cli.conftest import Run
+
+from gateway import status
+from hermes_config import config
+
+HERMES = [sys.executable, "-m", "hermes_cli"]
+
+
+def test_status_of_nothing_makes_nothing(run: Run, home: Path) -> None:
+    shown = run("status").out
+    assert f"{home} (not there yet)" in shown and "hermes setup chooses one" in shown
+    assert not home.exists()
+
+
+def test_status_tells_where_what_and_how_much_is_left(run: Run, home: Path) -> None:
+    config.set_value("model.default", "demo")
+    config.set_value("budget.day.usd", 5)
+    assert run("chat", "-q", "hello there").code == 0
+    shown = run("status").out
+    for words in (str(home / "state.db"), "1 conversation, 2 messages", "demo/demo", "not running", "0 breaks",
+                  "$5.00 left today", "hello there"):  # fmt: skip
+        assert words in shown
+    facts = run("status", "--json").data
+    assert facts["database"]["conversations"] == 1 and facts["prefix_breaks"] == 0 and facts["problems"] == []
+    assert facts["budget"][0]["used"] == 0 and facts["gateway"]["running"] is False
+
+
+def test_a_limit_is_told_before_the_first_conversation(run: Run, home: Path) -> None:
+    config.set_value("budget.day.usd", 5)
+    assert "$5.00 left today" in run("status").out
+    assert run("status", "--json").data["budget"][0]["left"] == 5_000_000_000
+    used = run("usage")
+    assert used.code == 0 and "Nothing was used since" in used.out
+    assert "budget.day.usd" in used.out and "$5.00" in used.out
+    assert run("usage", "--json").data["limits"][0]["left"] == 5
+    assert not (home / "state.db").exists(), "looking makes nothing"
+
+
+def test_a_limit_is_told_while_the_store_cannot_be_read(run: Run, home: Path) -> None:
+    config.set_value("budget.day.usd", 5)
+    (home / "state.db").write_text("this is no database")
+    shown = run("status").out
+    assert "$5.00 a day; what is left is not known" in shown and "no limit a day" not in shown
+
+
+def test_a_platform_that_was_not_heard_of_says_so_once(run: Run, home: Path) -> None:
+    home.mkdir()
+    lock = status.acquire_gateway_lock(home)
+    silent = {"telegram": {"last_contact": None, "problem": "not connected yet"}}
+    status.write_runtime_status(home, started_at=time.time(), platforms=silent)
+    try:
+        for command in (("status",), ("gateway", "status")):
+            (line,) = [line for line in run(*command).out.splitlines() if line.startswith("telegram")]
+            assert line.split(maxsplit=1)[1] == "not connected yet"
+    finally:
+        lock.release()
+
+
+def test_status_of_a_broken_home_is_a_status(run: Run, home: Path) -> None:
+    home.mkdir()
+    (home / "config.yaml").write_text("sessions: {retention_days: soon}\n")
+    shown = run("status")
+    assert shown.code == 0 and "retention_days" in shown.out and "hermes doctor says what to do" in shown.out
+    assert shown.out.count("retention_days") == 1
+
+
+def test_what_a_broken_configuration_would_say_is_not_known(run: Run, home: Path) -> None:
+    config.set_value("model.default", "demo")
+    config.set_value("budget.day.usd", 5)
+    assert run("chat", "-q", "hello there").code == 0
+    with (home / "config.yaml").open("a") as file:
+        file.write("display: {skin: [\n")
+    shown = run("status").out
+    for name in ("model", "budget", "database"):
+        assert f"{name:<16}not known: the configuration does not load" in shown
+    assert "no limit" not in shown and "hermes setup" not in shown
+    assert run("status", "--json").data["config_loads"] is False
+
+
+def test_a_home_that_cannot_be_is_told_as_that(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERMES_HOME", "/proc/nowhere")
+    assert "no home can be made" in run("status").out
+    ran = subprocess.run([*HERMES, "doctor", "--json"], capture_output=True, text=True, check=False)
+    found = {one["check"]: one["says"] for one in json.loads(ran.stdout)["checks"]}
+    assert "none can be made" in found["home"] and "disk" not in found

@@ -1,0 +1,165 @@
+"""`hermes trace`: a message's life as a person reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hermes_state.ids import ConversationId, SessionKey
+from hermes_state.session_db import SessionDB
+from hermes_state.turns.inbox import BESIDE
+from hermes_state.turns.outbox import Parcel
+from hermes_testing.clock import Clock
+
+pytestmark = pytest.mark.usefixtures("named_store")
+
+ROUTE = SessionKey("agent:main:telegram:dm:42")
+
+
+def _reply(**more: Any) -> Parcel:
+    return Parcel(dedup_key="answer:1", platform="telegram", chat_id="42", payload={"text": "once upon"}, **more)
+
+
+def _fence(db: SessionDB, conversation_id: ConversationId, holder: str) -> int:
+    lease = db.leases.acquire(conversation_id, holder=holder, ttl=30)
+    assert lease is not None
+    return lease.fence
+
+
+def test_a_turn_whose_process_was_lost(run: Callable[..., Any], db: SessionDB, clock: Clock) -> None:
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    row = db.inbox.accept(
+        platform="telegram", chat_id="42", message_id="7", route=ROUTE, payload={"text": "a long story"}
+    ).row
+    db.prefixes.begin(handle.conversation_id, b"prefix", reason="first use")
+    clock.advance(1.0)
+    first = _fence(db, handle.conversation_id, "a")
+    work = db.turns.begin(
+        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=first, route=ROUTE, claim=1
+    )
+    assert work is not None
+    draft = db.outbox.draft(_reply(turn_id=work.turn.id, trace_id=row.trace_id))
+    db.outbox.progress(draft, platform_ids=["41"])
+    clock.advance(31.5)
+    second = _fence(db, handle.conversation_id, "b")
+    db.turns.resume(work.turn.id, fence=second)
+    clock.advance(0.25)
+    db.turns.commit_turn(work.turn.id, fence=second, reply=_reply())
+    assert run("trace", "last").out.endswith(
+        ".750  outbox → telegram    edited message 41 · owed; a gateway that runs sends it\n"
+    )
+    (owed,) = db.outbox.claim_due(sender="b")
+    db.outbox.sent(owed, platform_ids=["41"])
+
+    lines = [re.sub(r"^\d\d:\d\d:\d\d", "", line) for line in run("trace", "last").out.splitlines()]
+    assert lines[0].startswith(f"trace {row.trace_id} · 20")
+    digest = db.prefixes.epochs(handle.conversation_id)[0].hash[:4]
+    assert lines[1:] == [
+        ".000  telegram → inbox     stored, then acknowledged to the platform",
+        f".000  turn  fence {first}        prefix {digest}… kept (0 breaks)",
+        ".000  ✗ process lost",
+        f".500  turn  fence {second}        taken up from the log, no tool repeated",
+        ".750  outbox → telegram    edited message 41 · sent",
+    ]
+    by_id = run("trace", row.trace_id, "--json").data
+    assert by_id["trace_id"] == row.trace_id and by_id["moments"][0]["what"] == "received"
+
+
+def test_a_message_that_was_not_answered(run: Callable[..., Any], db: SessionDB) -> None:
+    row = db.inbox.accept(
+        platform="telegram", chat_id="42", message_id="8", route=ROUTE, payload={"text": "\x1b[2Jhello"}
+    ).row
+    db.inbox.finish([row.id], "dropped", reason="stopped by the person")
+    shown = run("trace", "last").out
+    assert "dropped · stopped by the person" in shown and "hello" not in shown
+
+
+def test_what_was_typed_at_a_terminal_came_from_there(run: Callable[..., Any], db: SessionDB) -> None:
+    db.inbox.accept(platform="telegram", chat_id="42", message_id=f"{BESIDE}1", route=ROUTE, payload={"text": "hello"})
+    shown = run("trace", "last").out
+    assert "terminal → inbox" in shown and "acknowledged to the platform" not in shown
+
+
+def test_a_question_that_nobody_answered_is_told_as_that(run: Callable[..., Any], db: SessionDB) -> None:
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
+    fence = _fence(db, handle.conversation_id, "a")
+    work = db.turns.begin(
+        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=fence, route=ROUTE, claim=1
+    )
+    assert work is not None
+    question = db.approvals.ask(
+        conversation_id=handle.conversation_id, turn_id=work.turn.id, call_hash="x", call={"tool": "terminal"},
+        requester_id=None, approver_id=None, seconds=60,
+    )  # fmt: skip
+    db.approvals.revoke(question.id, reason="nobody answered in time")
+    told = [line.split("approval")[1].strip() for line in run("trace", "last").out.splitlines() if "approval" in line]
+    assert told == ["asked", "nobody answered in time"]
+
+
+def test_the_time_a_person_took_is_not_the_tools(run: Callable[..., Any], db: SessionDB, clock: Clock) -> None:
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
+    fence = _fence(db, handle.conversation_id, "a")
+    work = db.turns.begin(
+        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=fence, route=ROUTE, claim=1
+    )
+    assert work is not None
+    for mark, answer in (("1:0", "once"), ("1:1", "session")):
+        db.effects.start(work.turn.id, mark, tool="terminal", fence=fence)
+        clock.advance(0.25)
+        question = db.approvals.ask(
+            conversation_id=handle.conversation_id, turn_id=work.turn.id, call_hash=mark,
+            call={"text": "rm -r canary", "mark": mark}, requester_id="owner", approver_id="owner", seconds=600,
+        )  # fmt: skip
+        clock.advance(12)
+        db.approvals.decide(question.id, answer, approver_id="owner")
+        clock.advance(0.5)
+        db.effects.finish(work.turn.id, mark, fence=fence)
+    shown = run("trace", "last").out
+    assert re.findall(r"(?:tool|approval) .*", shown) == [
+        "approval             asked",
+        "approval             granted · waited for you 12.0 s",
+        "tool  terminal       done in 750 ms",
+        "approval             asked",
+        "approval             granted · waited for you 12.0 s",
+        "tool  terminal       done in 750 ms",
+    ]
+    clock.advance(3_600)
+    db.approvals.revoke(question.id, reason="taken back")
+    lines = re.findall(r"(?:tool|approval) .*", run("trace", "last").out)
+    assert lines[1].endswith("waited for you 12.0 s") and lines[2].endswith("done in 750 ms")
+    assert lines[-1] == "approval             taken back", "leave that was taken back has lost when it was given"
+    told = run("trace", "last", "--json").data["moments"]
+    assert {one["detail"]["effect"] for one in told if one["where"] == "approval"} == {"1:0", "1:1"}
+    assert "canary" not in str(told)
+
+
+def test_a_question_that_lapsed_waited_until_then(run: Callable[..., Any], db: SessionDB, clock: Clock) -> None:
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
+    fence = _fence(db, handle.conversation_id, "a")
+    work = db.turns.begin(
+        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=fence, route=ROUTE, claim=1
+    )
+    assert work is not None
+    db.effects.start(work.turn.id, "1:0", tool="terminal", fence=fence)
+    db.approvals.ask(
+        conversation_id=handle.conversation_id, turn_id=work.turn.id, call_hash="x", call={"mark": "1:0"},
+        requester_id=None, approver_id=None, seconds=5,
+    )  # fmt: skip
+    clock.advance(5.25)
+    db.effects.finish(work.turn.id, "1:0", fence=fence)
+    assert "done in 250 ms" in run("trace", "last").out, "nobody has looked yet whether it lapsed"
+    clock.advance(900)
+    db.approvals.lapse()
+    shown = run("trace", "last").out
+    assert "nobody answered in time · waited for you 5.0 s" in shown and "done in 250 ms" in shown
+
+
+def test_there_is_none(run: Callable[..., Any], db: SessionDB) -> None:
+    assert run("trace", "last").err.startswith("hermes: no message ever came in")
+    assert "there is no trace nothing" in run("trace", "nothing").err

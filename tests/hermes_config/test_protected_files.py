@@ -1,0 +1,50 @@
+"""Files that other programs run when they start: by name, and in a workspace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hermes_config.protected_files import is_protected
+from hermes_config.secret_files import found_in
+
+
+def test_protected_by_name(tmp_path: Path) -> None:
+    for name in (".git/hooks/pre-commit", ".git/config", "sub/.git/HEAD", ".envrc", "a/.npmrc", ".yarnrc.yml",
+                 ".vscode/tasks.json", ".idea/runConfigurations/x.xml", ".husky/pre-commit", ".claude/settings.json",
+                 ".mcp.json", ".cursor/mcp.json", ".hermes/plugins/x/plugin.py", ".bashrc"):  # fmt: skip
+        assert is_protected(tmp_path / name, tmp_path), name
+    for name in (
+        "Makefile",
+        "package.json",
+        ".gitignore",
+        ".gitattributes",
+        ".github/workflows/x.yml",
+        "config",
+        "hooks/x",
+    ):
+        assert not is_protected(tmp_path / name, tmp_path), name
+    assert not is_protected(Path("/elsewhere/.envrc"), tmp_path)
+
+
+def test_a_bare_repository_is_protected(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    for name in ("objects", "refs", "hooks"):
+        (bare / name).mkdir(parents=True)
+    (bare / "HEAD").write_text("ref: refs/heads/main\n")
+    (bare / "config").write_text("[core]\n\tbare = true\n")
+    assert is_protected(bare / "config", tmp_path) and is_protected(bare / "hooks" / "post-update", tmp_path)
+    found = found_in(tmp_path, user_home=Path("/nonexistent"))
+    assert set(found.protected) == {bare / "config", bare / "hooks"}
+    assert found.pinned == (bare,)
+
+
+def test_hidden_files_of_a_home_that_is_the_workspace_are_protected(tmp_path: Path) -> None:
+    for name in (".bashrc", ".newrc", "notes.md"):
+        (tmp_path / name).write_text("x")
+    for name in (".config", ".cache", "bin"):
+        (tmp_path / name).mkdir()
+    found = found_in(tmp_path, user_home=tmp_path)
+    assert set(found.protected) == {tmp_path / name for name in (".bashrc", ".newrc", ".config", "bin")}
+    assert is_protected(tmp_path / ".config/autostart/x", tmp_path, user_home=tmp_path)
+    assert not is_protected(tmp_path / "notes.md", tmp_path, user_home=tmp_path)
+    assert not is_protected(tmp_path / ".cache/x", tmp_path, user_home=tmp_path)

@@ -1,0 +1,461 @@
+"""The engines: one writer, group commit, what is refused at the door (DESIGN §5, Storage)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from hermes_config.limits import Limits
+from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, errors
+from hermes_state.conversations import transcript
+from hermes_state.storage import schema, sqlite_log
+from hermes_state.storage import writer as writers
+from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.writer import Job, NotWhole
+from hermes_testing.stores import TestStores
+
+TAKES_TWO = "INSERT INTO state_meta (key, value) VALUES (?, ?)"
+
+
+def keys(db: SessionDB) -> list[str]:
+    return [row[0] for row in db._read(lambda conn: conn.rows("SELECT key FROM state_meta ORDER BY key"))]
+
+
+def test_a_failed_write_leaves_nothing_and_the_next_one_works(db: SessionDB) -> None:
+    def half(conn: Any) -> None:
+        conn.execute(TAKES_TWO, ("a", "1"))
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        db._execute_write(half)
+    assert keys(db) == []
+    assert db._execute_write(lambda conn: conn.execute(TAKES_TWO, ("b", "2")).rowcount) == 1
+    with pytest.raises(IntegrityError):
+        db._execute_write(lambda conn: conn.execute(TAKES_TWO, ("b", "again")))
+    assert keys(db) == ["b"]
+
+
+def test_parameters_are_question_marks_on_both_engines(db: SessionDB) -> None:
+    db._execute_write(lambda conn: conn.execute("INSERT INTO state_meta VALUES ('a?b', ?)", ("100%",)))
+    result = db._read(
+        lambda conn: conn.execute("SELECT key, value FROM state_meta WHERE value LIKE '%' AND key = ?", ("a?b",))
+    )
+    assert result.dicts() == [{"key": "a?b", "value": "100%"}]
+    assert result.fetchone() == ("a?b", "100%")
+    assert result.fetchone() is None
+
+
+def test_a_write_inside_a_write_is_named_not_a_deadlock(db: SessionDB) -> None:
+    with pytest.raises(RuntimeError, match="a write inside a write"):
+        db._execute_write(lambda conn: db._execute_write(lambda inner: None))
+    db.set_meta("still", "works")
+    assert keys(db) == ["still"]
+
+
+def test_jobs_of_one_group_fail_alone(db: SessionDB) -> None:
+    """Threads that queue up behind a slow writer share its next commit; one of them breaks."""
+    entered, go = threading.Event(), threading.Event()
+    outcomes: dict[str, Any] = {}
+
+    def slow(conn: Any) -> None:
+        entered.set()
+        go.wait(10)
+        conn.execute(TAKES_TWO, ("slow", ""))
+
+    def write(name: str) -> None:
+        def job(conn: Any) -> str:
+            conn.execute(TAKES_TWO, (name, ""))
+            if name == "broken":
+                conn.execute(TAKES_TWO, (name, "twice"))
+            return name
+
+        try:
+            outcomes[name] = db._execute_write(job)
+        except IntegrityError as error:
+            outcomes[name] = error
+
+    threads = [threading.Thread(target=db._execute_write, args=(slow,))]
+    threads[0].start()
+    entered.wait(10)
+    names = ["a", "b", "broken", "c", "d"]
+    threads += [threading.Thread(target=write, args=(name,)) for name in names]
+    for thread in threads[1:]:
+        thread.start()
+    while len(db.engine.writer.queue) < len(names):  # type: ignore[attr-defined]
+        pass
+    go.set()
+    for thread in threads:
+        thread.join(30)
+    assert isinstance(outcomes.pop("broken"), IntegrityError)
+    assert outcomes == {"a": "a", "b": "b", "c": "c", "d": "d"}
+    assert keys(db) == ["a", "b", "c", "d", "slow"]
+
+
+def appended(db: SessionDB, session_id: str, text: str) -> asyncio.Future[int]:
+    """A user's message, queued from an event loop as a turn's messages are."""
+    row = transcript.encode({"role": "user", "content": text}, db.clock(), db.limits.message_bytes)
+    return writers.queued(db.engine, transcript.append, session_id, row, whole=True)
+
+
+def test_many_appends_of_an_event_loop_share_commits_and_none_is_lost(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+
+    async def run() -> list[Any]:
+        some = [appended(db, "s", f"m{i}") for i in range(200)]
+        return await asyncio.gather(*some, appended(db, "nobody", "x"), return_exceptions=True)
+
+    *ids, refused = asyncio.run(run())
+    assert isinstance(refused, IntegrityError)
+    assert len(set(ids)) == 200
+    assert {m["content"] for m in db.get_messages("s")} == {f"m{i}" for i in range(200)}
+    assert db.get_session("s")["message_count"] == 200
+
+
+@pytest.mark.parametrize("failure", [ValueError, errors.NotQueued])
+def test_a_job_that_breaks_its_word_is_undone_and_run_alone(db: SessionDB, failure: type[Exception]) -> None:
+    """`whole` jobs have no savepoint: one that fails half-way must not leave its half in the group."""
+
+    def liar(conn: Any) -> None:
+        conn.execute(TAKES_TWO, ("half", ""))
+        raise failure("after the first write")
+
+    jobs = [Job(liar, whole=True), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
+    with pytest.raises(NotWhole):
+        db.engine.group(jobs)  # type: ignore[attr-defined]
+    assert keys(db) == []
+    writer = db.engine.writer  # type: ignore[attr-defined]
+    writer.queue.extend(jobs)
+    db.set_meta("last", "")  # whoever comes next commits what is queued
+    assert isinstance(jobs[0].error, failure)
+    assert keys(db) == ["good", "last"]
+
+
+def test_a_refusal_before_the_first_write_costs_the_others_nothing(db: SessionDB) -> None:
+    def refused(conn: Any) -> None:
+        conn.rows("SELECT count(*) FROM state_meta")
+        conn.run("UPDATE state_meta SET value = '' WHERE key = 'nobody'")
+        raise errors.NotQueued("nothing was written")
+
+    jobs = [Job(refused, whole=True), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
+    db.engine.group(jobs)  # type: ignore[attr-defined]
+    assert isinstance(jobs[0].error, errors.NotQueued)
+    assert (jobs[1].error, keys(db)) == (None, ["good"])
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_who_hides_a_failed_statement_lets_nobody_hear_of_a_success_that_was_none(db: SessionDB, whole: bool) -> None:
+    """On PostgreSQL the transaction is lost with it, and its COMMIT is no error."""
+
+    def hides(conn: Any) -> None:
+        with contextlib.suppress(Exception):
+            conn.execute("INSERT INTO state_meta (key, value) VALUES ('good', '')")
+
+    jobs = [Job(lambda conn: conn.execute(TAKES_TWO, ("good", ""))), Job(hides, whole=whole)]
+    writer = db.engine.writer  # type: ignore[attr-defined]
+    writer.queue.extend(jobs)
+    with contextlib.suppress(errors.StateError):
+        db.set_meta("last", "")
+    told = [] if jobs[0].error else ["good"]
+    assert [key for key in keys(db) if key == "good"] == told
+
+
+def test_an_interrupt_between_two_that_run_alone_leaves_none_without_an_outcome(
+    db: SessionDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(conn: Any) -> None:
+        conn.execute(TAKES_TWO, ("half", ""))
+        raise ValueError
+
+    writer = db.engine.writer  # type: ignore[attr-defined]
+    alone, seen = writer._alone, list[Job]()
+
+    def interrupted(job: Job) -> None:
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        seen.append(job)
+        alone(job)
+
+    monkeypatch.setattr(writer, "_alone", interrupted)
+    jobs = [
+        Job(lambda conn: conn.execute(TAKES_TWO, ("first", ""))), Job(half, whole=True),
+        Job(lambda conn: conn.execute(TAKES_TWO, ("third", ""))),
+    ]  # fmt: skip
+    writer.queue.extend(jobs)
+    with writer.lock:
+        writer._commit_waiting()
+    assert [job.done for job in jobs] == [True] * 3
+    assert [type(job.error) for job in jobs] == [type(None), ValueError, KeyboardInterrupt]
+    assert keys(db) == ["first"]
+
+
+def test_cancelling_a_waiting_append_does_not_unstore_it(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+
+    async def run() -> None:
+        waiting = appended(db, "s", "kept")
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await appended(db, "s", "after")
+
+    asyncio.run(run())
+    assert [m["content"] for m in db.get_messages("s")] == ["kept", "after"]
+
+
+def test_a_loop_that_closes_as_it_is_told_does_not_end_the_writer(db: SessionDB) -> None:
+    class ClosesLate(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, *args: Any, **more: Any) -> asyncio.Handle:
+            self.close()
+            return super().call_soon_threadsafe(*args, **more)
+
+    go = threading.Event()
+
+    async def leave_behind() -> None:
+        writers.posted(db.engine, lambda conn: go.wait(10) and conn.run(TAKES_TWO, ("a", "1")))
+        await asyncio.sleep(0)  # it is handed over at the end of a round
+
+    async def write() -> None:
+        async with asyncio.timeout(10):
+            await writers.queued(db.engine, lambda conn: conn.run(TAKES_TWO, ("b", "2")))
+
+    ClosesLate().run_until_complete(leave_behind())
+    go.set()
+    asyncio.run(write())
+    assert keys(db) == ["a", "b"]
+
+
+def test_a_statement_that_meets_others_each_time_ends_with_our_error(stores: TestStores) -> None:
+    conflict = "DO $$ BEGIN RAISE serialization_failure; END $$"
+    with closing(SessionDB(stores.postgresql())) as db, pytest.raises(errors.StoreBusy):
+        db.engine.write(lambda conn: conn.run(conflict), single=True)
+
+
+def test_async_forwards_everything_else(db: SessionDB) -> None:
+    async def run() -> tuple[Any, Any]:
+        adb = AsyncSessionDB(db)
+        await adb.create_session("s", "cli")
+        return await adb.get_session("s"), adb.limits
+
+    row, limits = asyncio.run(run())
+    assert row["id"] == "s"
+    assert limits is db.limits
+
+
+def test_a_closed_store_says_so(db: SessionDB) -> None:
+    db.close()
+    with pytest.raises(errors.StoreUnavailable, match="closed"):
+        db.get_session("s")
+    with pytest.raises(errors.StoreUnavailable, match="closed"):
+        db.create_session("s", "cli")
+
+
+def test_a_reader_cannot_write(db: SessionDB, make_db: Any) -> None:
+    db.create_session("s", "cli")
+    reader = make_db(read_only=True)
+    assert reader.get_session("s")["source"] == "cli"
+    with pytest.raises(errors.StoreReadOnly):
+        reader.create_session("t", "cli")
+
+
+def test_a_child_process_by_fork_has_its_own_connections(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "parent")
+    child = os.fork()
+    if child == 0:
+        try:
+            db.append_message("s", "user", "child")
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    db.append_message("s", "user", "parent again")
+    assert [m["content"] for m in db.get_messages("s")] == ["parent", "child", "parent again"]
+
+
+class TestTheFile:
+    """What only SQLite has: a file, a log, a folder."""
+
+    def test_home_and_files_are_private(self, home: Path) -> None:
+        db = SessionDB()
+        db.create_session("s", "cli")
+        modes = {path.name: oct(path.stat().st_mode & 0o777) for path in [home, *home.iterdir()]}
+        db.close()
+        assert modes["home"] == "0o700"
+        assert {mode for name, mode in modes.items() if name != "home"} == {"0o600"}
+
+    def test_two_stores_on_one_file_share_one_writer(self, home: Path) -> None:
+        one, two = SessionDB(), SessionDB(home / ".." / "home" / "state.db")
+        assert one.engine is two.engine
+        one.create_session("s", "cli")
+        one.close()
+        assert two.get_session("s") is not None
+        two.close()
+
+    def test_opening_a_current_file_writes_nothing(self, home: Path) -> None:
+        SessionDB().close()
+        file = home / "state.db"
+        before = (file.read_bytes(), file.stat().st_mtime_ns)
+        db = SessionDB()
+        db.get_session("s")
+        db.close()
+        assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+
+    def test_the_log_stays_bounded(self, home: Path) -> None:
+        db = SessionDB(limits=Limits(checkpoint_pages=64))
+        db.create_session("s", "cli")
+        largest = 0
+        for i in range(300):
+            db.append_message("s", "user", f"{i} " + "x" * 5000)
+            largest = max(largest, (home / "state.db-wal").stat().st_size)
+        db.close()
+        assert largest < 2 * 2**20
+
+    @pytest.mark.parametrize("bad", [b"this is no database at all" * 50, b"SQLite format 3\0" + b"\xff" * 4000])
+    def test_what_is_no_database_is_refused_untouched(self, home: Path, bad: bytes) -> None:
+        home.mkdir()
+        file = home / "state.db"
+        file.write_bytes(bad)
+        with pytest.raises(errors.StateError) as caught:
+            SessionDB()
+        assert file.read_bytes() == bad
+        assert "\n" not in caught.value.one_line()
+
+    def test_another_programs_database_is_refused_untouched(self, home: Path) -> None:
+        home.mkdir()
+        file = home / "state.db"
+        made = apsw.Connection(str(file))
+        made.execute("CREATE TABLE invoices (id INTEGER)")
+        made.close()
+        before = file.read_bytes()
+        with pytest.raises(errors.NotADatabase, match="something else"):
+            SessionDB()
+        assert file.read_bytes() == before
+        assert [p.name for p in home.iterdir()] == ["state.db"]
+
+    def test_a_file_from_the_future_is_refused_untouched(self, home: Path) -> None:
+        SessionDB().close()
+        file = home / "state.db"
+        made = apsw.Connection(str(file))
+        made.execute("UPDATE schema_version SET version = ?", (schema.CURRENT + 1,))
+        made.close()
+        before = file.read_bytes()
+        with pytest.raises(errors.FutureSchema, match=f"schema {schema.CURRENT + 1}"):
+            SessionDB()
+        assert file.read_bytes() == before
+
+    def test_an_unknown_address_is_explained(self) -> None:
+        with pytest.raises(Exception, match="sqlite:///PATH or postgresql://"):
+            SessionDB.connect("mysql://somewhere/db")
+
+    def test_a_missing_log_is_saved_and_a_replaced_one_is_reported(self, home: Path) -> None:
+        db = SessionDB()
+        db.create_session("s", "cli")
+        wal = home / "state.db-wal"
+        wal.unlink()
+        db.append_message("s", "user", "while the log had no name")
+        assert [m["content"] for m in db.get_messages("s")] == ["while the log had no name"]
+        db.append_message("s", "user", "into the new log")
+        wal.rename(home / "elsewhere")
+        wal.write_bytes(b"")
+        with pytest.raises(errors.WriteLost):
+            db.append_message("s", "user", "into nothing")
+        db.close()
+
+    @pytest.mark.parametrize("snapshot", [False, True])
+    def test_a_read_under_way_when_the_log_goes_missing_harms_neither_log_nor_later_reads(
+        self, home: Path, snapshot: bool
+    ) -> None:
+        db = SessionDB()
+        db.create_session("s", "cli")
+        db.append_message("s", "user", "one")
+        reading = threading.Event()
+
+        def slow(conn: Any) -> int:
+            count = len(conn.rows("SELECT id FROM messages"))
+            reading.set()
+            while not conn.stale:
+                time.sleep(0.001)
+            return count
+
+        with ThreadPoolExecutor(1) as thread:
+            read = thread.submit(db.engine.read, slow, snapshot=snapshot)
+            assert reading.wait(10)
+            (home / "state.db-wal").unlink()
+            db.append_message("s", "user", "two")
+            assert read.result(10) == 1
+        db.append_message("s", "user", "three")
+        for _ in range(2):
+            assert [m["content"] for m in db.get_messages("s")] == ["one", "two", "three"]
+        db.close()
+        again = SessionDB()
+        assert [m["content"] for m in again.get_messages("s")] == ["one", "two", "three"]
+        again.close()
+
+    def test_a_read_that_does_not_end_is_ended_for_the_sake_of_the_log(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_log, "_PATIENCE", 0.1)
+        db = SessionDB()
+        db.create_session("s", "cli")
+        reading = threading.Event()
+
+        def endless(conn: Any) -> None:
+            conn.rows("SELECT id FROM messages")
+            reading.set()
+            conn.rows("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n WHERE x < 0")
+
+        with ThreadPoolExecutor(1) as thread:
+            read = thread.submit(db.engine.read, endless, snapshot=True)
+            assert reading.wait(10)
+            (home / "state.db-wal").unlink()
+            db.append_message("s", "user", "one")
+            with pytest.raises(errors.StateError, match="interrupted"):
+                read.result(10)
+        assert [m["content"] for m in db.get_messages("s")] == ["one"]
+        db.close()
+
+
+def test_the_writer_thread_starts_only_when_an_event_loop_needs_it(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path / "x.db")
+    before = threading.active_count()
+    engine.write(lambda conn: conn.run("CREATE TABLE t (x)"))
+    assert threading.active_count() == before
+    told = threading.Event()
+    engine.submit([Job(lambda conn: conn.run("INSERT INTO t VALUES (1)"), notify=lambda jobs: told.set())])
+    assert told.wait(10)
+    engine.close()
+    assert threading.active_count() == before
+
+
+def test_a_statement_is_planned_once_whatever_is_bound_to_it(tmp_path: Path) -> None:
+    """On a table with an index of only some rows SQLite would look at the values, and plan it again for each."""
+    looked_up: list[int] = []
+
+    def planning(action: int, *facts: Any) -> int:
+        looked_up.append(action)
+        return apsw.SQLITE_OK
+
+    def run(conn: Any) -> list[int]:
+        conn.raw.authorizer = planning
+        counts = []
+        for state in ("running", "done", "failed"):
+            conn.rows("SELECT id FROM turns WHERE state = ? AND conversation_id = ?", (state, state))
+            counts.append(len(looked_up))
+        conn.raw.authorizer = None
+        return counts
+
+    db = SessionDB(tmp_path / "state.db")
+    try:
+        first, *later = db.engine.read(run)
+    finally:
+        db.close()
+    assert first > 0 and later == [first, first]

@@ -1,0 +1,254 @@
+"""A turn ends once, all of it at one moment, and never under a fence that is out of date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hermes_state.errors import SessionEnded, StaleFence, StateError, TurnOver
+from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
+from hermes_state.maintenance import retention
+from hermes_state.people.usage import Used
+from hermes_state.session_db import SessionDB
+from hermes_state.turns.leases import Lease
+from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import Work
+from hermes_testing.clock import Clock
+
+ROUTE = SessionKey("agent:main:telegram:dm:42")
+CHAT, SESSION = ConversationId("s1"), SessionId("s1")
+
+
+def receive(db: SessionDB, number: int) -> None:
+    db.inbox.accept(
+        platform="telegram", chat_id="42", message_id=str(number), route=ROUTE, payload={"text": f"q{number}"}
+    )
+
+
+def reply(key: str = "reply-1", text: str = "an answer") -> Parcel:
+    return Parcel(dedup_key=key, platform="telegram", chat_id="42", payload={"text": text})
+
+
+def start(db: SessionDB, *, messages: int = 1, holder: str = "a") -> tuple[Lease, Work]:
+    """A conversation, a lease, and a turn on the messages that came in."""
+    if db.get_session(SESSION) is None:
+        db.create_session(SESSION, "telegram")
+    for number in range(messages):
+        receive(db, number)
+    lease = db.leases.acquire(CHAT, holder=holder, ttl=60)
+    assert lease is not None
+    begun = db.turns.begin(conversation_id=CHAT, session_id=SESSION, fence=lease.fence, route=ROUTE, claim=10)
+    assert begun is not None
+    return lease, begun
+
+
+def outcomes(db: SessionDB) -> list[tuple[str, str | None]]:
+    return [(row.state, row.reason) for row in reversed(db.inbox.list())]
+
+
+def test_a_good_turn_ends_in_one_step(db: SessionDB, clock: Clock) -> None:
+    lease, begun = start(db, messages=2)
+    turn = begun.turn
+    assert [row.payload for row in begun.inbox] == [{"text": "q0"}, {"text": "q1"}]
+    assert turn.trace_id == begun.inbox[0].trace_id
+    ended = db.turns.commit_turn(
+        turn.id,
+        fence=lease.fence,
+        final=[{"role": "assistant", "content": "an answer", "turn_id": turn.id}],
+        reply=reply(),
+        used=Used(input_tokens=10, output_tokens=3, api_call_count=1),
+    )
+    assert [m["content"] for m in db.get_messages(SESSION)] == ["an answer"]
+    session = db.get_session(SESSION)
+    assert session is not None
+    assert (session["message_count"], session["input_tokens"], session["api_call_count"]) == (1, 10, 1)
+    assert outcomes(db) == [("answered", None)] * 2
+    assert ended.reply is not None
+    assert (ended.reply.turn_id, ended.reply.conversation_id, ended.reply.trace_id) == (turn.id, CHAT, turn.trace_id)
+    done = db.turns.get(turn.id)
+    assert done is not None and (done.state, done.ended_at) == ("done", clock())
+    assert [event.kind for event in db.events.last(CHAT)] == ["turn.begun", "turn.done"]
+
+
+def test_a_turn_without_a_reply_is_a_silence_with_a_reason(db: SessionDB) -> None:
+    lease, begun = start(db)
+    ended = db.turns.commit_turn(begun.turn.id, fence=lease.fence, reason="the model chose not to answer")
+    assert ended.reply is None
+    assert outcomes(db) == [("silent", "the model chose not to answer")]
+    assert db.outbox.counts() == {}
+
+
+def test_nothing_to_claim_begins_no_turn(db: SessionDB) -> None:
+    lease = db.leases.acquire(CHAT, holder="a", ttl=60)
+    assert lease is not None
+    begun = db.turns.begin(conversation_id=CHAT, session_id=SESSION, fence=lease.fence, route=ROUTE, claim=1)
+    assert begun is None
+    assert db.turns.list() == ()
+    direct = db.turns.begin(conversation_id=CHAT, session_id=SESSION, fence=lease.fence)
+    assert direct is not None, "a turn from the terminal has no inbox row"
+
+
+def test_a_late_turn_writes_nothing_at_all(db: SessionDB, clock: Clock) -> None:
+    lease, begun = start(db)
+    turns = db.turns
+    clock.advance(61)
+    new = db.leases.acquire(CHAT, holder="b", ttl=60)
+    assert new is not None
+    late = (
+        lambda: turns.commit_turn(
+            begun.turn.id,
+            fence=lease.fence,
+            final=[{"role": "assistant", "content": "late"}],
+            reply=reply(),
+            used=Used(input_tokens=1),
+        ),
+        lambda: turns.note(begun.turn.id, {"step": 1}, fence=lease.fence),
+        lambda: turns.fail(begun.turn.id, fence=lease.fence, reason="x", reply=reply()),
+        lambda: turns.cancel(begun.turn.id, fence=lease.fence, reason="x"),
+        lambda: turns.release(begun.turn.id, fence=lease.fence, reason="x"),
+        lambda: turns.resume(begun.turn.id, fence=lease.fence),
+        lambda: turns.begin(conversation_id=CHAT, session_id=SESSION, fence=lease.fence),
+    )
+    events = len(db.events.last(CHAT))
+    for attempt in late:
+        with pytest.raises(StaleFence):
+            attempt()
+    assert db.get_messages(SESSION) == []
+    assert outcomes(db) == [("claimed", None)]
+    assert db.outbox.counts() == {}
+    assert turns.get(begun.turn.id) == begun.turn
+    assert len(db.events.last(CHAT)) == events
+
+
+def test_a_new_holder_cannot_commit_an_attempt_it_did_not_take_over(db: SessionDB) -> None:
+    lease, begun = start(db)
+    db.leases.release(lease)
+    new = db.leases.acquire(CHAT, holder="b", ttl=60)
+    assert new is not None
+    with pytest.raises(StaleFence):
+        db.turns.commit_turn(begun.turn.id, fence=new.fence, reply=reply())
+
+
+def test_if_one_part_of_the_end_fails_none_of_it_happens(db: SessionDB) -> None:
+    lease, begun = start(db)
+    db.create_session("s2", "telegram", parent_session_id=SESSION)
+    db.end_session(SESSION, "compression")
+    with pytest.raises(SessionEnded):
+        db.turns.commit_turn(
+            begun.turn.id, fence=lease.fence, final=[{"role": "assistant", "content": "x"}], reply=reply()
+        )
+    assert outcomes(db) == [("claimed", None)] and db.outbox.counts() == {}
+    ended = db.turns.commit_turn(
+        begun.turn.id,
+        fence=lease.fence,
+        session_id=SessionId("s2"),
+        final=[{"role": "assistant", "content": "x"}],
+        reply=reply(),
+    )
+    assert len(ended.message_ids) == 1
+    moved = db.turns.get(begun.turn.id)
+    assert moved is not None and moved.session_id == "s2"
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "outcome"),
+    [("fail", "failed", "error"), ("cancel", "cancelled", "dropped"), ("park", "parked", "error")],
+)
+def test_each_bad_end(db: SessionDB, how: str, state: str, outcome: str) -> None:
+    lease, begun = start(db, messages=2)
+    db.outbox.draft(reply("reply-1", text="Once up"))
+    ended = getattr(db.turns, how)(begun.turn.id, fence=lease.fence, reason="the model is down", reply=reply())
+    assert ended.reply.state == "pending"
+    turn = db.turns.get(begun.turn.id)
+    assert turn is not None and (turn.state, turn.reason) == (state, "the model is down")
+    assert outcomes(db) == [(outcome, "the model is down")] * 2
+
+
+def test_a_turn_has_one_end(db: SessionDB) -> None:
+    lease, begun = start(db)
+    turns = db.turns
+    turns.commit_turn(begun.turn.id, fence=lease.fence, reply=reply())
+    for again in (
+        lambda: turns.commit_turn(begun.turn.id, fence=lease.fence, reply=reply("another")),
+        lambda: turns.fail(begun.turn.id, fence=lease.fence, reason="x"),
+        lambda: turns.park(begun.turn.id, fence=lease.fence, reason="x"),
+        lambda: turns.resume(begun.turn.id, fence=lease.fence),
+        lambda: turns.note(begun.turn.id, {}, fence=lease.fence),
+    ):
+        with pytest.raises(TurnOver) as over:
+            again()
+        assert over.value.state == "done"
+    assert db.outbox.counts() == {"pending": 1}
+
+
+def test_a_draft_without_a_reply_is_not_owed(db: SessionDB) -> None:
+    lease, begun = start(db)
+    draft = db.outbox.draft(Parcel(dedup_key="d", platform="telegram", chat_id="42", payload={}, turn_id=begun.turn.id))
+    db.turns.cancel(begun.turn.id, fence=lease.fence, reason="/stop")
+    dropped = db.outbox.get(draft.id)
+    assert dropped is not None and (dropped.state, dropped.error) == ("dropped", "/stop")
+
+
+def test_recovery_finds_resumes_and_ends_a_dead_turn(
+    db: SessionDB, clock: Clock, reopen: Callable[[SessionDB], SessionDB]
+) -> None:
+    _lease, begun = start(db, messages=2)
+    turns = db.turns
+    assert turns.unfinished() == (), "somebody works on it"
+    db = reopen(db)
+    turns = db.turns
+    clock.advance(61)
+    (dead,) = turns.unfinished()
+    assert dead.id == begun.turn.id
+    new = db.leases.acquire(CHAT, holder="b", ttl=60)
+    assert new is not None
+    assert turns.unfinished(conversation_id=CHAT) == (dead,), "the lease alone does not resume it"
+    again = turns.resume(dead.id, fence=new.fence)
+    assert (again.turn.attempt, again.turn.fence) == (2, new.fence)
+    assert [row.message_id for row in again.inbox] == ["0", "1"]
+    assert turns.unfinished() == ()
+    turns.commit_turn(dead.id, fence=new.fence, reply=reply())
+    assert outcomes(db) == [("answered", None)] * 2
+
+
+def test_a_turn_that_keeps_dying_is_parked(db: SessionDB) -> None:
+    lease, begun = start(db)
+    turns = db.turns
+    attempt = 1
+    while attempt < db.limits.turn_attempts:
+        db.leases.release(lease)
+        lease = db.leases.acquire(CHAT, holder="again", ttl=60) or lease
+        attempt = turns.resume(begun.turn.id, fence=lease.fence).turn.attempt
+    db.leases.release(lease)
+    last = db.leases.acquire(CHAT, holder="last", ttl=60)
+    assert last is not None
+    turns.park(begun.turn.id, fence=last.fence, reason="died three times", reply=reply(text="I could not do this."))
+    assert outcomes(db) == [("error", "died three times")]
+    assert [turn.attempt for turn in turns.list(state="parked")] == [3]
+
+
+def test_progress_is_shown(db: SessionDB) -> None:
+    lease, begun = start(db)
+    db.turns.note(begun.turn.id, {"step": 2, "tool": "terminal"}, fence=lease.fence)
+    (turn,) = db.turns.list(state="running", conversation_id=CHAT)
+    assert turn.progress == {"step": 2, "tool": "terminal"}
+    assert db.turns.counts() == {"running": 1}
+
+
+def test_an_unknown_turn(db: SessionDB) -> None:
+    assert db.turns.get(TurnId("nope")) is None
+    with pytest.raises(StateError, match="no turn 'nope'"):
+        db.turns.cancel(TurnId("nope"), fence=1, reason="x")
+    with pytest.raises(StaleFence):
+        db.turns.commit_turn(TurnId("nope"), fence=1)
+
+
+def test_old_turns_go_after_what_names_them(db: SessionDB, clock: Clock) -> None:
+    lease, begun = start(db)
+    db.turns.commit_turn(begun.turn.id, fence=lease.fence, reply=reply())
+    clock.advance(31 * 86_400)
+    assert db.turns.prune() == 0, "its inbox row is still there"
+    removed = retention.prune(db)
+    assert (removed["inbox"], removed["turns"]) == (1, 1)
+    assert db.turns.list() == ()
