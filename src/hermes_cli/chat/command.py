@@ -13,12 +13,12 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from hermes_cli.framework import store
 from hermes_cli.chat import oneshot
+from hermes_cli.framework import store
 from hermes_cli.framework.parser import Parser, add_json, positive
+from hermes_cli.sessions import lookup
 from hermes_cli.tui import launch
 from hermes_cli.tui.rpc_client import ChatOptions
-from hermes_cli.sessions import lookup
 from hermes_config import config
 from hermes_config.errors import UsageError
 

@@ -228,4 +228,6 @@ def _footer(result: Result, db: SessionDB, config: Config) -> str:
     from hermes_agent import budget
 
     tokens = int(result.get("total_tokens") or 0)
-    return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.spent_today(db, config, LOCAL_OWNER)}"
+    return (
+        f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.spent_today(db, config, LOCAL_OWNER)}"
+    )

@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from hermes_agent import sync_loop
-from hermes_cli.sessions import lookup
-from hermes_agent.commands import registry
 from hermes_cli.chat import approval
 from hermes_cli.chat.keyboard import Keyboard
 from hermes_cli.chat.render import EventLines, Screen
 from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
-from hermes_cli.tui.rpc_client import ChatOptions, Event, RpcClient, is_command
 from hermes_cli.framework import output, text
+from hermes_cli.sessions import lookup
+from hermes_cli.tui.rpc_client import ChatOptions, Event, RpcClient, is_command
 from hermes_config.errors import HermesError
 
 Payload = Mapping[str, Any]
