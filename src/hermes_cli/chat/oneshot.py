@@ -137,7 +137,7 @@ class _Question:
 
         known = self._agent.session_id
         conversation = ConversationId("" if known is None else self._db.get_conversation_root(known))
-        names = mentions.Desk(
+        names = mentions.MentionContext(
             db=self._db, home=self._config.home, workdir=Path.cwd(), environ=os.environ, config=self._config.tree,
             conversation_id=conversation,
         )  # fmt: skip
@@ -151,9 +151,9 @@ class _Question:
 
         told = False
         while True:
-            errand = await asyncio.to_thread(attach.errand, self._db, self._agent.session_id)
+            request = await asyncio.to_thread(attach.turn_request, self._db, self._agent.session_id)
             try:
-                return await self._agent.arun_conversation(content, errand=errand)
+                return await self._agent.arun_conversation(content, request=request)
             except ConversationBusy:
                 if self._gave_up:
                     raise
@@ -173,7 +173,7 @@ class _Question:
 
         await self._agent.aclose()
         if (known := self._agent.session_id) is not None:
-            await hooks.left(session_id=known, platform="cli")
+            await hooks.conversation_left(session_id=known, platform="cli")
             await asyncio.to_thread(self._end, known)
 
     def _end(self, session_id: str) -> None:
