@@ -264,12 +264,20 @@ class Mark(NamedTuple):
 
 
 class Run(NamedTuple):
+    """A stretch of text under the same marks.
+
+    Pieces are cut from runs by UTF-16 units and each is written as HTML on its own, so no cut can leave a tag open: a
+    code block that has to be divided is a code block of the same language on both sides.
+    """
+
     text: str
     marks: tuple[Mark, ...] = ()
     """Outermost first."""
 
 
 class Block(NamedTuple):
+    """A paragraph, a list item or a code block, kept whole where it fits into one message."""
+
     runs: tuple[Run, ...]
     gap: str = "\n\n"
     """What stands between it and the block before, in the same message."""
