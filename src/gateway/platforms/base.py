@@ -21,6 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway.config import Platform, PlatformConfig
+from gateway.platforms.splitting import cut as cut
+from gateway.platforms.splitting import split_blocks
+from gateway.platforms.splitting import units as units
+from gateway.retry import pause_after as pause_after
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
@@ -242,8 +246,6 @@ class BasePlatformAdapter(ABC):
 
     def pieces(self, text: str) -> list[str]:
         """A stored text as what the platform takes, in order: rendered, split, never empty. Pure and repeatable."""
-        from gateway.platforms.splitting import split_blocks
-
         return split_blocks(text, self.MAX_MESSAGE_LENGTH)
 
     @abstractmethod
