@@ -2,8 +2,8 @@
 
 The pieces of a text are a pure function of it, so an item that was cut off goes on by number. Messages that stand in
 the chat already are edited to their final text where they need it; missing ones are sent, each noted before the next,
-so that a crash is never followed by a second copy. Then come the item's files. This module decides nothing about when an
-item is tried again; it says what happened.
+so that a crash is never followed by a second copy. Then come the item's files. This module decides nothing about when
+an item is tried again; it says what happened.
 
 An item's note (`OutboxItem.draft`) is written before a message is sent whose loss we could not tell from its arrival,
 and says which one: `under_way`. Edits need no note, because an edit made twice is an edit. So after a crash the note

@@ -21,14 +21,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway.config import Platform, PlatformConfig
-from gateway.platforms.splitting import cut as cut
-from gateway.platforms.splitting import split_blocks
-from gateway.platforms.splitting import units as units
-from gateway.retry import pause_after as pause_after
+from gateway.platforms.splitting import cut, split_blocks, units
+from gateway.retry import pause_after
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from gateway.session import SessionSource
+
+__all__ = [  # `cut`, `units` and `pause_after` are for adapters that split or poll by themselves
+    "Answer", "Attachment", "BasePlatformAdapter", "Button", "CannotFetch", "EphemeralReply", "ErrorKind", "Health",
+    "MessageEvent", "MessageType", "ProcessingOutcome", "Receipt", "SendResult", "cut", "pause_after", "units",
+]  # fmt: skip
 
 ErrorKind = Literal["too_long", "bad_format", "forbidden", "not_found", "rate_limited", "transient", "unknown"]
 _DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
